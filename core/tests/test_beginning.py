@@ -12,7 +12,7 @@ import pytest
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Sink
 from onefold.core.job.restores import Restoring, check_restored, note_restored, note_restoring, restoring
 from onefold.core.job.session import Session, task_of
-from onefold.core.protocol.beginning import Origin, begin_at, take
+from onefold.core.operations.beginning import Origin, begin_at, take
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore

@@ -19,11 +19,11 @@ from onefold.core import (
 )
 from onefold.core.job.query import QueryLife
 from onefold.core.moves import MoveNote, Repeats
+from onefold.core.operations.moving import standing
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, epoch
 from onefold.core.protocol.misfits import check_movable
-from onefold.core.protocol.moving import standing
 from onefold.core.protocol.recovery import Next, Replay, place
 from onefold.core.testing import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelSink

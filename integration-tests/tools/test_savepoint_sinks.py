@@ -12,7 +12,7 @@ from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import ConfigError
 from onefold.core.job.session import Session
-from onefold.core.protocol.beginning import Origin, begin_at, take
+from onefold.core.operations.beginning import Origin, begin_at, take
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers

@@ -15,9 +15,9 @@ from onefold.cli.positions.plan import Plan, planned
 from onefold.cli.positions.stopped import Stopped, somebody
 from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote, Repeats
+from onefold.core.operations.moving import standing
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
-from onefold.core.protocol.moving import standing
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from onefold.core import EpochRecord, Positions
 from onefold.core.moves import Repeats, come_again, count, passed_over
+from onefold.core.operations.moving import standing
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.protocol.moving import standing
 
 __all__ = ["PartitionMove", "Plan", "planned"]
 

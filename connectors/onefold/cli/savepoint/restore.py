@@ -20,11 +20,11 @@ from onefold.core.failpoints import failpoint
 from onefold.core.job.move_session import MoveSession, repeats_in
 from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
 from onefold.core.moves import MoveNote, Repeats, come_again, count
+from onefold.core.operations.beginning import Origin, begin_at, take
+from onefold.core.operations.moving import standing
 from onefold.core.positions import Relation
-from onefold.core.protocol.beginning import Origin, begin_at, take
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, would_double
-from onefold.core.protocol.moving import standing
 from onefold.core.store.pins import pin
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import is_local, local_path

@@ -13,11 +13,11 @@ from onefold.core.job.life import Life
 from onefold.core.job.other_sources import files_of, others_start, within
 from onefold.core.job.state_check import check_state
 from onefold.core.moves import MoveNote
+from onefold.core.operations.moving import change_sinks, move
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
-from onefold.core.protocol.moving import change_sinks, move
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 

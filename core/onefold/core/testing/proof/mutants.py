@@ -20,7 +20,7 @@ PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.binding",
 )
-MOVING = "onefold.core.protocol.moving"
+MOVING = "onefold.core.operations.moving"
 QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"

@@ -25,7 +25,7 @@ MODULES = (
     "onefold.core.protocol.binding",
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
-    "onefold.core.protocol.moving",
+    "onefold.core.operations.moving",
     "onefold.core.job.offset_log",
     "onefold.core.job.life",
     "onefold.core.job.query",

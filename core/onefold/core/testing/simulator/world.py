@@ -31,6 +31,7 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.moves import MoveNote, covered, ranges
+from onefold.core.operations.moving import standing
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
@@ -47,7 +48,6 @@ from onefold.core.protocol.effects import (
     StoreFacts,
     Verify,
 )
-from onefold.core.protocol.moving import standing
 from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.checkpoint import ROOT
 from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, MOVES, RIVALS, Crash, Fault, Slept, can_follow
