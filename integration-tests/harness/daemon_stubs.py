@@ -183,5 +183,6 @@ def whole(directory: Path, name: str = "orders", **more: Any) -> Any:
         source=source,
         everyone=(HoldingSink(),),
         dead_letters=None,
+        sinks=(),
         **more,
     )
