@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from onefold.cli.spark_session import temporary_folder
 from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
 from onefold.core.protocol.patience import Patience
 from onefold.spark.runtime import sealing
@@ -139,6 +142,18 @@ def test_a_full_disk_is_told_as_such_and_may_pass(text: str) -> None:
 def test_a_worker_without_memory_is_told_as_such_and_may_be_tried_again(raised: str) -> None:
     error = crossed(raised)
     assert isinstance(error, WorkerDied) and error.code == "worker-out-of-memory"
+
+
+def test_a_machine_on_which_no_folder_takes_a_temporary_file_has_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)  # as in a new process
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))  # no file takes a byte
+    try:
+        with pytest.raises(OutOfResources, match="No usable temporary directory") as caught, temporary_folder("test-"):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert caught.value.code == "spark-disk-full"
 
 
 def test_what_a_record_says_of_disks_and_memory_is_no_lack_of_them() -> None:

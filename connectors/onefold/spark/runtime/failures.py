@@ -116,11 +116,12 @@ def disk_full(said: str) -> OutOfResources:
 def _where_it_writes() -> str:
     """The folders that Spark fills, as far as this process knows them."""
     context = SparkContext._active_spark_context
-    folders = []
-    with suppress(Py4JError, OSError):
-        folders = [] if context is None else context.getConf().get("spark.local.dir", "").split(",")
-    named = ", ".join(filter(None, folders)) or tempfile.gettempdir()
-    return f"It writes to its checkpoint, and to spark.local.dir ({named})"
+    folders = ""
+    with suppress(Py4JError, OSError):  # where no folder takes a temporary file, there is none to name
+        folders = "" if context is None else context.getConf().get("spark.local.dir", "")
+        folders = folders or tempfile.gettempdir()
+    named = f" ({', '.join(folders.split(','))})" if folders else ""
+    return f"It writes to its checkpoint, and to spark.local.dir{named}"
 
 
 def _how_it_ended() -> str:
