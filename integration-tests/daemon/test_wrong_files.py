@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
-import psycopg.conninfo
 import pytest
 from harness.kafka.guarded import guarded_kafka
-from harness.kafka.topics import in_order
-from harness.passwords import plain_url
 from harness.renewing import assert_renewed
-from harness.support import wait_until
 from harness.wrong_files import DOCTOR, FILES, OFFLINE, ORDERS, RUN, Said, Wrong, page
 
 from onefold.cli import entry
-from onefold.definition import read
-from onefold.local import PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "wrong-files.md"
-ONEFOLD = Path(sys.executable).with_name("onefold")
 NOWHERE = {"kafka": "kafka.example:9092", "topic": "orders", "postgres": "postgresql://shop@db.example/shop"}
 
 
@@ -84,8 +75,8 @@ def test_validate_says_what_is_wrong_in_a_file(commands: Commands) -> None:
 
 
 @pytest.fixture(scope="module")
-def servers(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The addresses of a Kafka that wants logins at one of its two, and of Postgres; {postgres} is for each test."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The addresses of a Kafka that wants logins at one of its two."""
     with guarded_kafka(tmp_path_factory.mktemp("guarded")) as kafka:
         login = {**kafka.settings}
         wrong = {**login, "sasl.password": "wrong"}
@@ -95,7 +86,6 @@ def servers(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFa
             "topic": kafka.topic(),
             "login": _inline(login),
             "login_wrong": _inline(wrong),
-            "port": str(psycopg.conninfo.conninfo_to_dict(plain_url(postgres_server))["port"]),
         }
 
 
@@ -129,18 +119,7 @@ def test_doctor_says_what_does_not_fit_the_servers(
     commands: Commands, values: dict[str, str], role: str, postgres_url: str
 ) -> None:
     values["as_role"] = postgres_url.replace("onefold@", f"{role}@")
-    database = postgres_url.rpartition("/")[2]
-    places = {
-        str(commands.folder): "/srv/onefold",
-        values["kafka"]: "localhost:9092",
-        values["kafka_tls"]: "localhost:9093",
-        values["topic"]: "orders",
-        f"127.0.0.1:{values['port']}": "localhost:5432",
-        f"port {values['port']}": "port 5432",
-        database: "shop",
-        role: "shop",
-    }
-    said, unlike = [], []
+    unlike = []
     for wrong in DOCTOR:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(b"DROP TABLE IF EXISTS orders; DROP SCHEMA IF EXISTS onefold_sinks CASCADE")
@@ -150,10 +129,7 @@ def test_doctor_says_what_does_not_fit_the_servers(
         problems = _problems(json.loads(out))
         if code != 1 or {found for found, _ in problems} != {wrong.code, wrong.also or wrong.code} or err:
             unlike.append((wrong.what, wrong.code, wrong.also, problems, err))
-        else:
-            said.append(Said(wrong, code, dict(reversed(problems))[wrong.code], places))
     assert not unlike, "\n".join(map(str, unlike))
-    assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, doctor", page(said))
 
 
 def _problems(diagnosis: dict[str, list[dict[str, str]]]) -> list[tuple[str, str]]:
@@ -162,40 +138,9 @@ def _problems(diagnosis: dict[str, list[dict[str, str]]]) -> list[tuple[str, str
     return [(one["code"], one["says"]) for one in found if one["level"] == "problem"]
 
 
-def lines_of(error: bytes) -> list[str]:
-    return [line for line in error.decode().splitlines() if not line.startswith("{")]
-
-
-@pytest.mark.servers
-@pytest.mark.slow
-def test_run_says_why_it_does_not_start_or_ends(commands: Commands, values: dict[str, str]) -> None:
+def test_run_says_what_pipelines_cannot_share(commands: Commands) -> None:
     said = []
-    for wrong in RUN[:3]:
+    for wrong in RUN:
         commands.write(wrong.text(), NOWHERE)
         said.append(said_in_one_line(commands, wrong, "run"))
-    for wrong in RUN[3:]:
-        commands.write(wrong.text(), values)
-        ended = subprocess.run([ONEFOLD, "run", *wrong.arguments], capture_output=True, timeout=180, check=False)
-        (line,) = lines_of(ended.stderr)
-        assert ended.returncode == 2 and line.endswith(f"[{wrong.code}]"), ended.stderr
-        said.append(Said(wrong, ended.returncode, line, {str(commands.folder): "/srv/onefold"}))
-    commands.write(ORDERS, values)
-    log = commands.folder / "run.log"
-    with log.open("wb") as stderr, subprocess.Popen([ONEFOLD, "run", "orders.toml"], stderr=stderr) as first:
-        try:
-            with closing(read("orders.toml").pipeline()) as second:
-                wait_until(lambda: second.facts().generation == 1, 120, "the first daemon")
-                second.recover()
-            producer = in_order(values["kafka"])
-            producer.produce(values["topic"], b'{"id": 1, "amount": 2}')
-            assert producer.flush(30) == 0
-            wait_until(lambda: first.poll() is not None, 60, "the end of the daemon that was taken over")
-        finally:
-            first.kill()
-    text = log.read_bytes()
-    assert b"Traceback" not in text
-    (line,) = lines_of(text)
-    two = Wrong("two daemons on one pipeline: to the earlier one", "", "")
-    said.append(Said(two, first.returncode, line))
-    assert first.returncode == 73
     assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, run", page(said))

@@ -180,7 +180,6 @@ RUN = (
     Wrong("one pipeline twice", "", "pipeline-twice", ("orders.toml", "same.toml")),
     Wrong("two pipelines with one checkpoint", "", "checkpoint-twice", ("orders.toml", "beside.toml")),
     Wrong("two pipelines that want different Sparks", "", "spark-differs", ("orders.toml", "on-two-cores.toml")),
-    Wrong("a master that there is not", '\n[spark]\nmaster = "locla[2]"\n', "spark-not-started"),
 )
 DOCTOR = (
     Wrong("no broker at the source's address", ("{kafka}", "127.0.0.1:1"), "kafka-unreachable"),
@@ -194,7 +193,7 @@ DOCTOR = (
     Wrong(
         "a principal that may not read the topic",
         ('"{kafka}"', '"{kafka_tls}"\nclient_config = {{ {login} }}'),
-        "kafka-access-denied",
+        "topic-not-readable",
     ),
     Wrong(
         "plain text to a broker that wants TLS",
