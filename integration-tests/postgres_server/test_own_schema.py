@@ -62,6 +62,7 @@ def test_a_real_run_makes_the_tables_of_the_page_and_no_others(make: MakeWorld, 
     listed = PAGE.read_text().partition("### All of onefold's tables")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`.+?`) \|", listed, re.MULTILINE)
     names = {name for cell in cells for name in re.findall(r"`(\w+(?:\.\.\.)?)`", cell)}
+    names.remove("onefold_sent_again")  # which no run makes: somebody sends a dead letter again
     assert sorted(("onefold_sinks", name) for name in names) == sorted(ask(OURS))
 
 

@@ -106,9 +106,10 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
     found = json.loads(inferred.stdout)
     (only,) = found["sinks"]
     assert (only["mode"], only["kind"], found["holds"]) == ("transactional", "two-phase", True)
-    assert [one["level"] for one in found["runtime"]] == ["fine", "unchecked"] and "Spark 4" in found["runtime"][0][
-        "says"
-    ]
+    spark, checkpoint, columns = found["runtime"]
+    assert spark["level"] == "fine" and "Spark 4" in spark["says"]
+    assert checkpoint["level"] == "fine" and "checkpoint" in checkpoint["says"]
+    assert columns["level"] == "unchecked"
     assert not found["whole"] and blind.exit_code == 0
     assert "the json schema is found by the first start" in blind.stdout and "the guarantee holds" not in blind.stdout
     assert only["invariants"]["atomic-epoch"] == "readers may see an epoch part by part"
@@ -275,8 +276,8 @@ def test_a_transformation_that_names_a_column_that_there_is_not_is_a_problem_and
         wrong = examined(orders("id long"), PostgresSink(postgres_url, "t"), "--json", transform=Transform(sql=sql))
         found = json.loads(wrong.stdout)
         assert wrong.exit_code == 1 and not found["holds"]
-        assert [one["code"] for one in found["runtime"]] == [None, "transform-sql-invalid"]
-        assert "SQLSTATE" in found["runtime"][1]["says"] and "\n" not in found["runtime"][1]["says"]
+        assert [one["code"] for one in found["runtime"]] == [None, None, "transform-sql-invalid"]
+        assert "SQLSTATE" in found["runtime"][2]["says"] and "\n" not in found["runtime"][2]["says"]
         assert any(one["level"] == "unchecked" for one in found["sinks"][0]["findings"]), "what rows there are"
     function = Transform(dataframe=lambda df: df.select("gone"))
     failed = examined(orders("id long"), PostgresSink(postgres_url, "t"), transform=function)
