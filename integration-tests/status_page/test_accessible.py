@@ -8,6 +8,8 @@ from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
 from playwright.sync_api import expect
 from status_page.conftest import Open
 
+pytestmark = pytest.mark.slow  # together, a minute of a browser's time
+
 PHONE = {"width": 360, "height": 740}
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 ADDRESSES = ["", "#/pipelines/orders", "#/pipelines/orders/epochs/60", "#/pipelines/orders/dead-letters"]

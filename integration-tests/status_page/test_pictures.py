@@ -11,6 +11,8 @@ from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
 from playwright.sync_api import Page, expect
 from status_page.conftest import Open
 
+pytestmark = pytest.mark.slow  # together, a minute of a browser's time
+
 DOCS = Path(__file__).parents[2] / "docs"
 PHONE = {"width": 360, "height": 740}
 SCREEN = {"width": 960, "height": 560}
