@@ -23,7 +23,7 @@ import onefold
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
-from onefold.core.protocol.effects import Effect, ListFolder, ReadFile
+from onefold.core.protocol.effects import Anchor, AskRepeats, Effect, ListFolder, ReadFile, ReadMoves, SetAside
 from onefold.core.store.tables import metadata
 from onefold.local import HBaseServer, KafkaServer
 
@@ -33,7 +33,9 @@ PARTITIONS, KEYS = 2, 6  # the records of a key are in one partition
 NOTE = "late"
 RECORDS = [{"id": i, "k": i % KEYS, "n": i * i % 1009, "note": NOTE} for i in range(1200)]
 REACH_S_MAX = 60.0
-OTHERS = ("sinks/kafka/", "sinks/sql/", "core/failpoints.py")  # whose failpoints a pipeline into these two cannot pass
+# Whose failpoints a pipeline into these two cannot pass, and whose effects no driver has: an operator moves positions.
+OTHERS = ("sinks/kafka/", "sinks/sql/", "core/failpoints.py", "cli/savepoint/")
+MOVES = {ReadMoves, AskRepeats, Anchor, SetAside}
 COMPUTED = 'failpoint(f"'  # the protocol's own two, before and after each effect
 
 
@@ -49,7 +51,8 @@ def declared() -> set[str]:
             computed = text.count(COMPUTED) if file.name == "coordinator.py" else 0
             assert text.count("failpoint(") == len(named) + computed, f"a failpoint of {file} cannot be enumerated"
             found.update(named)
-    effects = {*get_args(Effect)} - {ReadFile, ListFolder}  # of Spark's checkpoint, which such a driver has none of
+    of_checkpoint = {ReadFile, ListFolder}  # Spark's, which such a driver has none of
+    effects = {*get_args(Effect)} - of_checkpoint - MOVES
     return found | {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in effects}
 
 
