@@ -75,7 +75,7 @@ def _definition(raw: dict[str, Any], directory: Path) -> Definition:
     for place, sink in _sinks(values):
         if sink["kind"] == "sql":
             check_place(f"{place}.url", sink["url"])
-    return found.make(directory, directory=str(directory))  # type: ignore[no-any-return]
+    return found.make(directory, directory=str(directory))  # type: ignore[no-any-return]  # as the table says
 
 
 def _sinks(values: dict[str, Any]) -> list[tuple[str, Any]]:

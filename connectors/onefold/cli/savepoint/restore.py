@@ -94,7 +94,7 @@ class Restore:
             session.drive(begin_at(origin, generation, store_id, session.names))
             session.accept_targets(generation)
             for name, value in of.pins.items():
-                pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]
+                pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             failpoint("restore:begun")
             note_restored(session.store, generation)
 

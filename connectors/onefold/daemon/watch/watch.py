@@ -39,7 +39,7 @@ class Watch:
 
     @property
     def _looks(self) -> tuple[Look[Standing | None] | Look[Mapping[str, Guarantee]], ...]:
-        return self.standing, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]
+        return self.standing, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]  # of different types, read alike
 
     def start(self) -> None:
         for look in self._looks:
