@@ -197,6 +197,20 @@ def test_a_transaction_that_kafka_committed_outlives_sigkill_and_the_port_stays(
     assert committed(kafka, "kept", 500) == 500
 
 
+@pytest.mark.slow
+def test_a_controller_that_is_slow_to_write_has_fenced_the_killed_broker_when_the_next_one_registers(
+    tmp_path: Path,
+) -> None:
+    kafka = KafkaServer(tmp_path, settings={"controller.quorum.append.linger.ms": "400"})
+    kafka.start()
+    try:
+        kafka.kill()
+        assert "had died, its data are kept" in kafka.start().detail
+        assert "DUPLICATE_BROKER_REGISTRATION" not in kafka.log_path.read_text()
+    finally:
+        kafka.stop()
+
+
 def test_kafka_refuses_a_topic_that_nobody_made(kafka: KafkaServer) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "message.timeout.ms": 1500, "log_level": 0})
     errors: list[object] = []

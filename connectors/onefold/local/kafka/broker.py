@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from onefold.local.artifacts import kafka_jars
 from onefold.local.errors import LocalServerError
 from onefold.local.java import find_java
-from onefold.local.kafka.recovery import SESSION_MS, fence_earlier_life, was_killed
+from onefold.local.kafka.recovery import SESSION_MS, TALKING, fence_earlier_life, was_killed
 from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port
 from onefold.local.server import LocalServer, local_address
@@ -54,11 +54,14 @@ _SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),  # 128 MB by default, of a heap of 320
 }
 # To the console, which is the log file: what the JVM itself says when it dies then stands in the same place.
+# The controller's level is a system property, for recovery.py.
 _LOG4J = """status = warn
 appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %-5p %m (%c{1})%n
+logger.controller.name = org.apache.kafka.controller.QuorumController
+logger.controller.level = ${sys:onefold.controller:-info}
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 """
@@ -122,7 +125,7 @@ class KafkaServer(LocalServer):
             self._format(configuration)
         elif was_killed(self._data):
             alone = self._write("recovery.properties", self._controller_alone(controller_port))
-            command: list[str | Path] = [*self._command(_JVM), "kafka.Kafka", alone]
+            command: list[str | Path] = [*self._command((*_JVM, *TALKING)), "kafka.Kafka", alone]
             fence_earlier_life(command, home=self.home, log=self.log_path, port=controller_port)
         process = spawn([*self._command(_JVM), "kafka.Kafka", configuration], log=self.log_path, cwd=self.home)
         return ServerState(
@@ -167,6 +170,7 @@ class KafkaServer(LocalServer):
             "process.roles": "controller",
             **self._quorum(controller_port),
             "listeners": f"CONTROLLER://{HOST}:{controller_port}",
+            **self._settings,
             "broker.session.timeout.ms": str(SESSION_MS),
         }
 

@@ -22,12 +22,17 @@ from pathlib import Path
 from onefold.local.errors import LocalServerError
 from onefold.local.process import ServerState, kill_tree, log_tail, spawn, wait_gone
 
-__all__ = ["SESSION_MS", "fence_earlier_life", "was_killed"]
+__all__ = ["SESSION_MS", "TALKING", "fence_earlier_life", "was_killed"]
 
 SESSION_MS = 300
+TALKING = ("-Donefold.controller=debug",)  # the controller then says which events it has processed
 _ACTIVE = re.compile(r"Performing controller activation")
 # Only what follows the activation: before it, the controller reads what earlier lives had written.
-_FENCED = re.compile(r"Performing controller activation.*Fencing broker \d+ at epoch.*fenced=1\b", re.DOTALL)
+# "fenced=1" is said when the record is about to be written, and the event is "processed" when it is: a controller that
+# ends between the two has fenced nothing, and then none registers the new broker for its session of ten minutes.
+_FENCED = re.compile(
+    r"Performing controller activation.*Fencing broker \d+ at epoch.*fenced=1\b.*Processed \w*[fF]ence", re.DOTALL
+)
 _ACTIVE_S_MAX = 60.0
 _FENCED_S_MAX = 15.0  # after a broker that was fenced already, nothing is written
 _STOP_S_MAX = 20.0
