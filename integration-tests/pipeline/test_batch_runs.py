@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError, Terminal
 from onefold.sources import KafkaSource
 from onefold.spark import BatchOutcome, register
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.errors.failures import from_spark
 
 pytestmark = pytest.mark.servers
 DELIVERIES = ["two_phase", "staged"]

@@ -17,7 +17,7 @@ from onefold.core import BadRecord, ConfigError, Terminal
 from onefold.sinks import KafkaSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 from onefold.spark import Pipeline, deduplicate, register
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.errors.failures import from_spark
 from onefold.spark.verify.verification import verify
 
 pytestmark = pytest.mark.servers

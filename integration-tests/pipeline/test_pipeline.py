@@ -13,7 +13,7 @@ from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, Terminal
-from onefold.core.arrangement import needed_by
+from onefold.core.job.arrangement import needed_by
 from onefold.core.protocol.epoch import Outcome
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.spark import Pipeline

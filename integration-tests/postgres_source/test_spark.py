@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from onefold.core.errors import ConfigError, Retriable, SchemaMismatch, Terminal
 from onefold.sources import PostgresSource
 from onefold.spark import read_postgres, register
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.errors.failures import from_spark
 
 pytestmark = pytest.mark.servers
 

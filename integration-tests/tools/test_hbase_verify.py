@@ -33,7 +33,7 @@ from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.errors.failures import from_spark
 from onefold.spark.runtime.writers import run_writers
 from onefold.spark.verify.hbase_results import due, read_results
 from onefold.spark.verify.verification import compare, verify

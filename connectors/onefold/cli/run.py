@@ -43,7 +43,7 @@ def run(
     from onefold.daemon.logs import log_as_json
     from onefold.daemon.service import serve, stop_signals
     from onefold.definition import read
-    from onefold.spark.exits import show_progress
+    from onefold.spark.errors.exits import show_progress
 
     definitions = [read(named) for named in pipelines]
     names = [definition.name for definition in definitions]

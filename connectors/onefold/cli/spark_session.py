@@ -21,7 +21,7 @@ from onefold.core import ConfigError
 from onefold.definition import SparkSettings
 from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
-from onefold.spark.runtime.failures import disk_full, is_disk_full
+from onefold.spark.errors.failures import disk_full, is_disk_full
 
 __all__ = ["session_of_ones_own", "spark_session", "temporary_folder"]
 

@@ -11,7 +11,7 @@ import structlog
 
 from onefold.core import OnefoldError
 from onefold.core.job.log_fields import current
-from onefold.spark.exits import is_of_py4j
+from onefold.spark.errors.exits import is_of_py4j
 
 __all__ = ["log_as_json"]
 

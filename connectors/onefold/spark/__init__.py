@@ -8,7 +8,7 @@ from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
     from onefold.spark.dedup.deduplication import deduplicate
-    from onefold.spark.exits import exit_codes
+    from onefold.spark.errors.exits import exit_codes
     from onefold.spark.formats.bad_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
     from onefold.spark.formats.postgres_source import read_postgres
@@ -34,7 +34,7 @@ __getattr__ = on_demand(
         "BatchOutcome": "onefold.spark.runtime.batch",
         "Pipeline": "onefold.spark.pipeline",
         "deduplicate": "onefold.spark.dedup.deduplication",
-        "exit_codes": "onefold.spark.exits",
+        "exit_codes": "onefold.spark.errors.exits",
         "read_bad_records": "onefold.spark.formats.bad_records",
         "read_hbase": "onefold.spark.formats.hbase_source",
         "read_postgres": "onefold.spark.formats.postgres_source",

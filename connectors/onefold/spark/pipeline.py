@@ -24,6 +24,8 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.waiting import Wait
+from onefold.spark.errors.failures import check_start, from_spark
+from onefold.spark.errors.sealing import seal
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
@@ -33,10 +35,8 @@ from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
-from onefold.spark.runtime.failures import check_start, from_spark
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.refusals import check_direct_source, check_parts, check_source
-from onefold.spark.runtime.sealing import seal
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource

@@ -11,8 +11,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from onefold.core import BadRecord, ConfigError, Fenced, Retriable
-from onefold.spark import exit_codes, exits
-from onefold.spark.runtime.sealing import seal
+from onefold.spark import exit_codes
+from onefold.spark.errors import exits
+from onefold.spark.errors.sealing import seal
 
 FENCED = Fenced("taken-over", "generation 3 was taken over")
 

@@ -15,9 +15,9 @@ from pyspark.errors import StreamingQueryException
 from onefold.cli.spark_session import temporary_folder
 from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
 from onefold.core.protocol.patience import Patience
-from onefold.spark.runtime import sealing
-from onefold.spark.runtime.failures import WorkerDied, check_start, from_spark
-from onefold.spark.runtime.sealing import marks
+from onefold.spark.errors import sealing
+from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
+from onefold.spark.errors.sealing import marks
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -75,7 +75,7 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
 
 
 def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
-    code = "from onefold.spark.runtime.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
+    code = "from onefold.spark.errors.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
     raising = f"{code}raise SchemaMismatch('table-mismatch', 'gone')"
     environment = {**os.environ, "ONEFOLD_ERRORS_KEY": sealing._key}
     knows = subprocess.run([sys.executable, "-c", raising], env=environment, capture_output=True, text=True, timeout=60)

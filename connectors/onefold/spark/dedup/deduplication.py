@@ -19,7 +19,7 @@ from onefold.sources.kafka.config.deduplication import HEADER, Deduplication, Id
 from onefold.sources.kafka.formats.columns import Choice, added_columns
 from onefold.spark.dedup.dedup_state import BLOCKS, ID, KEPT, WATERMARKS, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE
-from onefold.spark.runtime.sealing import marks
+from onefold.spark.errors.sealing import marks
 
 __all__ = ["deduplicate", "widened"]
 

@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError, Positions
 from onefold.core.job.offset_json import format_offsets
+from onefold.spark.errors.failures import from_spark
 from onefold.spark.runtime.columns import struct_of
-from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.refusals import check_reader
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 

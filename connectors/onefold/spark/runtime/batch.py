@@ -19,8 +19,8 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.in_doubt import LOOKS_MAX
 from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
+from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.spark.runtime.failures import WorkerDied, from_spark
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.runtime.writers import run_writers

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onefold.core import Committable, Sink, SinkWriter, TaskId
-from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.failpoints import failpoint
+from onefold.core.job.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.spark.runtime.bad_records import Bad, Letters, Policy
 from onefold.spark.runtime.columns import columns
 from onefold.spark.runtime.workers import freeze_imports

@@ -29,11 +29,11 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
+from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.formats.bad_records import read_bad_records
 from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime.columns import EPOCH_COLUMN, columns
-from onefold.spark.runtime.failures import WorkerDied, from_spark
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.kafka_results import compare_with_topic

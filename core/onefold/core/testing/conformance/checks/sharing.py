@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.arrangement import Arrangement, needed_by
 from onefold.core.checks import present
 from onefold.core.contract import WriteThrough
+from onefold.core.job.arrangement import Arrangement, needed_by
 from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.promises import Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench

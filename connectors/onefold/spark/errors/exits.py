@@ -14,8 +14,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from onefold.core import OnefoldError
-from onefold.spark.runtime.failures import from_spark, is_jvm_gone
-from onefold.spark.runtime.sealing import opened
+from onefold.spark.errors.failures import from_spark, is_jvm_gone
+from onefold.spark.errors.sealing import opened
 
 __all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 

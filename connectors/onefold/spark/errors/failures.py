@@ -21,7 +21,7 @@ from onefold.core import OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
-from onefold.spark.runtime.sealing import opened
+from onefold.spark.errors.sealing import opened
 
 __all__ = [
     "WorkerDied",
@@ -60,7 +60,7 @@ class WorkerDied(Retriable):
 
 
 def from_spark(error: Exception) -> OnefoldError:
-    """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.runtime.sealing`).
+    """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.errors.sealing`).
 
     Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
     failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided. A worker that Spark did not see come
