@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from onefold.core.extras import _PACKAGES, extra_of
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +102,7 @@ def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_els
         assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
 
 
+@pytest.mark.slow
 def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -> None:
     hidden = packages("spark")
     assert "pyspark" in hidden

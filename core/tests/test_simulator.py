@@ -156,6 +156,7 @@ def test_the_page_counts_the_branches_and_mutants_that_there_are(subject: Subjec
 
 @pytest.mark.proof
 @pytest.mark.parametrize("mutant", UNIT_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.slow
 def test_a_mutant_that_no_schedule_shows_is_caught_by_its_unit_test(mutant: Mutant) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutated", TESTS / mutant.test]
     environment = os.environ | {"ONEFOLD_MUTANT": mutant.name, "PYTHONPATH": str(TESTS)}

@@ -131,6 +131,7 @@ def crashed(secure: Secure) -> Crashed:
     return Crashed(found, stream.at)
 
 
+@pytest.mark.slow
 def test_a_broker_that_crashes_in_the_middle_of_a_range_is_read_on_without_loss_or_repeat(crashed: Crashed) -> None:
     assert crashed.mid_read == list(range(3000))
 

@@ -91,6 +91,7 @@ def test_of_two_runs_at_once_the_later_writes_and_the_earlier_is_fenced(
     assert_rows(rig, *([(50, 60)] if other == "night" else [(0, 10), (50, 60)]))
 
 
+@pytest.mark.slow
 def test_a_zombie_that_wakes_after_its_run_was_written_by_its_successor_writes_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_zombie_that_wakes_after_its_run_was_written_by_its_successor_writes_n
     assert_rows(rig, (0, 10))
 
 
+@pytest.mark.slow
 def test_a_finished_run_that_is_run_again_fences_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     write(rig, "first", numbers(rig, 0, 10))
     repeated: list[BatchOutcome] = []

@@ -64,6 +64,7 @@ def test_a_query_that_ended_by_itself_may_be_started_again_and_its_own_code_not(
     assert ended_by(StreamingQueryException("Traceback (most recent call last):\nValueError: x")) == 70
 
 
+@pytest.mark.slow
 def test_a_jvm_that_was_killed_is_one_line_and_75(capsys: pytest.CaptureFixture[str]) -> None:
     killed = (
         Py4JNetworkError("Answer from Java side is empty"),
