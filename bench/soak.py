@@ -64,7 +64,8 @@ _SQL = '[transform]\nsql = "SELECT id, n FROM source"'
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory of a daemon's processes, in MB. A page that several share counts in parts (PSS)."""
+    """Memory that a daemon's processes filled, in MB. A page that several share counts in parts, and the pages of
+    files (Java's and Python's libraries) not at all: how much of them is whose changes with every other program."""
 
     second: float
     driver_mb: float
@@ -80,11 +81,17 @@ def memory_of(pid: int, second: float, rows: int = 0) -> Memory:
     workers = 0
     driver = psutil.Process(pid)
     for process in [driver, *driver.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
             kind = "driver" if process == driver else "jvm" if process.name() == "java" else "workers"
-            found[kind] += process.memory_full_info().pss / _MB
+            found[kind] += _filled_mb(process.pid)
             workers += kind == "workers"
     return Memory(second, *(round(found[kind], 1) for kind in found), workers=workers, rows=rows)
+
+
+def _filled_mb(pid: int) -> float:
+    rows = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
+    kb = {row[0]: int(row[1]) for row in rows if row[0].startswith("Pss_")}
+    return (kb["Pss_Anon:"] + kb["Pss_Shmem:"]) * 1024 / _MB
 
 
 def growth_mb_per_h(samples: Sequence[Memory], kind: str) -> float:
