@@ -195,6 +195,23 @@ def test_counts_go_on_over_a_restart() -> None:
     assert (control.totals.restarts, control.totals.dead_letters) == (1, 6)
 
 
+def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
+    seen: list[int] = []
+
+    def query() -> Query:
+        seen.append(control.totals.dead_letters)
+        made = Query()
+        made.bad_records.dead_letters = 3
+        return made
+
+    control = Control(definition_of(query))
+    control.begin(SPARK)
+    until(lambda: control.state is State.RUNNING)
+    control.act(Action.RESTART)
+    until(lambda: len(seen) == 2, control)
+    assert seen == [0, 3], "what somebody sees who asks just then"
+
+
 def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_signal_comes() -> None:
     def meanwhile(controls: dict[str, Control]) -> None:
         control = controls["orders"]
