@@ -153,7 +153,14 @@ def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
         java_settings({"sasl.mechanism": "OAUTHBEARER"})
 
 
-@pytest.mark.parametrize("text", ["17", "a:0", "a:x=1", "a=5", "at=soon", "at=2026-11-20T00:00:00", "ledger", ":0=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("17", "a:0", "a:x=1", "a=5", "at=soon", "at=2026-11-20T00:00:00", "ledger", ":0=1"),
+        *("a:0=-1", "a:0=²", "a:²=1", "a:0=" + "9" * 5000, "a:" + "9" * 5000 + "=1"),
+    ],
+    ids=lambda text: text[:20],
+)
 def test_positions_that_say_nothing_are_refused_before_any_broker_is_asked(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--set takes .* or TOPIC:PARTITION=OFFSET"):
         wanted_positions(source("a"), Positions.of({"a/0": 1}), ["earliest", text])
