@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from harness.daemon_stubs import Asking, daemon_of, whole
@@ -213,6 +217,26 @@ def test_the_token_is_taken_as_bearer_and_as_a_browsers_password(tmp_path: Path)
             )
         ]
         assert wanted == [404, 403, 404, 403]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"[" * 100_000, 413, "body-too-large"),
+        (b"[" * 10_000, 400, "body-unreadable"),
+        (b'"\xff"', 400, "body-unreadable"),
+    ],
+    ids=["large", "deep", "no UTF-8"],
+)
+def test_a_body_that_is_no_use_is_refused_and_a_large_one_is_not_kept(
+    daemon: Asking, body: bytes, status: int, code: str
+) -> None:
+    address, path = urlsplit(daemon.url).netloc, "/pipelines/orders/dead-letters/send"
+    for sent in (body, iter([body[: len(body) // 2], body[len(body) // 2 :]])):  # the second one does not say its size
+        with closing(HTTPConnection(address, timeout=30)) as connection:
+            connection.request("POST", path, sent, {"X-Onefold": "1", "Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["code"]) == (status, code)
 
 
 def test_what_a_browser_shows_cannot_be_framed_and_loads_nothing_from_elsewhere(daemon: Asking) -> None:
