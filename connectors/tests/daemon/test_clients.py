@@ -147,20 +147,37 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
             thread.join(10)
 
 
-def test_what_is_no_daemon_is_told_apart_from_none() -> None:
+@pytest.mark.parametrize(
+    "body", ["<html>welcome</html>", "{}", '{"status": "ok"}', "[1]", '[{"name": "orders"}]', '"x"']
+)
+def test_another_programs_answer_is_not_taken_for_a_daemons(body: str) -> None:
     def something_else(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(b"<html>welcome</html>")
+        handler.wfile.write(body.encode())
+
+    with answering(something_else) as url:
+        for command in (["status"], ["status", "orders"], ["epochs", "orders"], ["stop"]):
+            assert refused(*command, "--url", url).code == "daemon-answer-unreadable"
+
+
+def test_what_is_no_daemon_is_told_apart_from_none() -> None:
 
     def nothing(handler: BaseHTTPRequestHandler) -> None:
         handler.connection.close()
 
-    with answering(something_else) as url:
-        assert refused("status", "--url", url).code == "daemon-answer-unreadable"
     with answering(nothing) as url:
         assert refused("status", "--url", url).code == "daemon-unreachable"
     assert refused("status", "--url", url).code == "daemon-unreachable"
-    for url in ("8417", "ftp://h", "http://me:secret@h", "http://h:x", "http://"):
+    for url in (
+        "8417",
+        "ftp://h",
+        "http://me:secret@h",
+        "http://h:x",
+        "http://",
+        "http://[::1",
+        "http://ä..b",
+        "http://h/ä",
+    ):
         error = refused("status", "--url", url)
         assert (error.code, "secret" in error.message) == ("option-value", False)
