@@ -225,8 +225,9 @@ def test_the_token_is_taken_as_bearer_and_as_a_browsers_password(tmp_path: Path)
         (b"[" * 100_000, 413, "body-too-large"),
         (b"[" * 10_000, 400, "body-unreadable"),
         (b'"\xff"', 400, "body-unreadable"),
+        (rb'{"topic": "orders\u0000", "partition": 0, "offset": 0}', 422, "request-invalid"),
     ],
-    ids=["large", "deep", "no UTF-8"],
+    ids=["large", "deep", "no UTF-8", "no topic's name"],
 )
 def test_a_body_that_is_no_use_is_refused_and_a_large_one_is_not_kept(
     daemon: Asking, body: bytes, status: int, code: str

@@ -33,7 +33,7 @@ class _Model(BaseModel):
 class PlaceModel(_Model):
     """Where a record is in the source."""
 
-    topic: str = Field(min_length=1, max_length=249)
+    topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
     partition: int = Field(ge=0, le=2**31 - 1)
     offset: int = Field(ge=0, le=2**63 - 1)
 
