@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing
-from http.client import HTTPConnection
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ from harness.stored_epochs import with_epochs
 from onefold.core import ConfigError, Fenced
 from onefold.core.waiting import Wait
 from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.connections import Connection
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
 
@@ -238,6 +240,35 @@ def test_a_body_that_is_no_use_is_refused_and_a_large_one_is_not_kept(
             connection.request("POST", path, sent, {"X-Onefold": "1", "Content-Type": "application/json"})
             answer = connection.getresponse()
             assert (answer.status, json.loads(answer.read())["code"]) == (status, code)
+
+
+def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others_out(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "OPEN_MAX", 20)
+    monkeypatch.setattr(Connection, "REQUEST_WITHIN_S", 0.5)
+    at = urlsplit(daemon.url)
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection((at.hostname, at.port))) for _ in range(60)]
+        began = [b"", b"GET /health HTTP/1.1\r\nHost: 127.", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /he"]
+        for number, one in enumerate(slow):
+            with suppress(OSError):  # it was one too many
+                one.sendall(began[number % len(began)])
+        wait = Wait(20)
+        while not is_healthy(daemon):
+            assert wait.again()
+        for one in slow:
+            one.settimeout(20)
+            with suppress(ConnectionError):
+                while one.recv(4096):
+                    pass
+
+
+def is_healthy(ask: Asking) -> bool:
+    try:
+        return ask("GET", "/health").status == 200
+    except (OSError, HTTPException):
+        return False
 
 
 def test_what_a_browser_shows_cannot_be_framed_and_loads_nothing_from_elsewhere(daemon: Asking) -> None:
