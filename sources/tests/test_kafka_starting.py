@@ -15,7 +15,7 @@ from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner, wanted_positions
 from onefold.sources.kafka.config.java import java_settings
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
-from onefold.sources.kafka.planning.starting import parse
+from onefold.sources.kafka.planning.starting import offsets_at, parse
 from onefold.sources.kafka.planning.subscription import Subscription
 
 SERVERS = "localhost:9092"
@@ -151,6 +151,18 @@ def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
         java_settings({"queued.min.messages": "1"})
     with pytest.raises(ConfigError, match="OAUTHBEARER"):
         java_settings({"sasl.mechanism": "OAUTHBEARER"})
+
+
+def test_a_time_before_all_records_is_none_of_the_brokers_negative_ones() -> None:
+    class Broker:
+        def at_times(self, times: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+            assert times == {("a", 0): 0}
+            return {("a", 0): 3}
+
+    broker: Any = Broker()
+    for at in ("1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00Z"):
+        places = {("a", 0): parse("startingOffsets", at, Subscription(("a",))).place(("a", 0))}
+        assert offsets_at(broker, places, {("a", 0): 3}, {("a", 0): 9}) == {("a", 0): 3}
 
 
 @pytest.mark.parametrize(
