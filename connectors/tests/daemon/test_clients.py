@@ -83,6 +83,21 @@ def test_what_changes_something_wants_names_where_there_are_several(daemon: Aski
     assert (type(error), error.code) == (ConfigError, "action-not-allowed")
 
 
+def test_a_restart_that_fails_is_no_success_and_one_that_waits_for_a_server_is_none_yet(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raises: list[OnefoldError] = [Retriable("test", "the server is down")]
+
+    def await_termination(_query: Query, _: object) -> None:
+        raise raises[0]
+
+    monkeypatch.setattr(Query, "await_termination", await_termination)
+    assert refused("restart", "orders", "--within", "1", "--url", daemon.url).code == "pipeline-not-there-yet"
+    raises[0] = ConfigError("test", "wrong")
+    ended = CliRunner().invoke(app, ["restart", "returns", "--url", daemon.url])
+    assert (ended.exit_code, ended.stdout.splitlines()[-1]) == (1, "returns: failed")
+
+
 def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
