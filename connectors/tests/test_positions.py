@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
 from onefold.cli.positions.plan import PartitionMove, planned
-from onefold.cli.positions.stopped import Stopped
+from onefold.cli.positions.stopped import Stopped, somebody
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
@@ -80,6 +81,17 @@ def test_a_link_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "orders").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"is a link.*Nothing was moved.*\[checkpoint-not-set-aside\]"):
         LocalCheckpoint(str(tmp_path / "orders")).set_aside(1)
+
+
+def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(_number: int) -> None:
+        raise KeyError("no such user")  # as in a container that is given any number
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert somebody().startswith(f"uid-{os.getuid()}@")
 
 
 def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_not_changed(tmp_path: Path) -> None:

@@ -160,7 +160,11 @@ def test_a_savepoint_says_what_it_is_of_and_is_the_same_when_it_is_read_again() 
     assert again.positions.marks == AT[2].marks and again.frozen is not None and again.frozen.setting == "earliest"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format":"x"}', '{"format":1}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format":"x"}', '{"format":1}', '{"format":Infinity}', "[" * 100_000],
+    ids=lambda t: t[:20],
+)
 def test_a_text_that_is_no_savepoints_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"it is no savepoint's|its content is not what was written"):
         Savepoint.from_json(text)
@@ -446,6 +450,21 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: De
         restore(pipeline)
     run(pipeline, 3)
     assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("path", ["../../../../../elsewhere", "{tmp_path}/elsewhere"])
+def test_a_savepoint_that_names_files_outside_of_it_is_damaged_and_writes_none(
+    pipeline: Definition, tmp_path: Path, path: str
+) -> None:
+    described = create(pipeline) / "savepoint.json"
+    (tmp_path / "elsewhere").write_text("as it was")
+    made = Savepoint.from_json(described.read_text())
+    whole = (*made.files, CopiedFile(path.format(tmp_path=tmp_path), 0, ""))
+    described.write_text(replace(made, files=whole).to_json())
+    assert savepoint("list", named(pipeline)).exit_code == 1
+    with pytest.raises(ConfigError, match=r"elsewhere, which is outside of it.*\[savepoint-damaged\]"):
+        restore(pipeline)
+    assert (tmp_path / "elsewhere").read_text() == "as it was"
 
 
 def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, monkeypatch: pytest.MonkeyPatch) -> None:

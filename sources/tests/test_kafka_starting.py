@@ -15,7 +15,7 @@ from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner, wanted_positions
 from onefold.sources.kafka.config.java import java_settings
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
-from onefold.sources.kafka.planning.starting import parse
+from onefold.sources.kafka.planning.starting import offsets_at, parse
 from onefold.sources.kafka.planning.subscription import Subscription
 
 SERVERS = "localhost:9092"
@@ -153,7 +153,26 @@ def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
         java_settings({"sasl.mechanism": "OAUTHBEARER"})
 
 
-@pytest.mark.parametrize("text", ["17", "a:0", "a:x=1", "a=5", "at=soon", "at=2026-11-20T00:00:00", "ledger", ":0=1"])
+def test_a_time_before_all_records_is_none_of_the_brokers_negative_ones() -> None:
+    class Broker:
+        def at_times(self, times: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+            assert times == {("a", 0): 0}
+            return {("a", 0): 3}
+
+    broker: Any = Broker()
+    for at in ("1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00Z"):
+        places = {("a", 0): parse("startingOffsets", at, Subscription(("a",))).place(("a", 0))}
+        assert offsets_at(broker, places, {("a", 0): 3}, {("a", 0): 9}) == {("a", 0): 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("17", "a:0", "a:x=1", "a=5", "at=soon", "at=2026-11-20T00:00:00", "ledger", ":0=1"),
+        *("a:0=-1", "a:0=²", "a:²=1", "a:0=" + "9" * 5000, "a:" + "9" * 5000 + "=1"),
+    ],
+    ids=lambda text: text[:20],
+)
 def test_positions_that_say_nothing_are_refused_before_any_broker_is_asked(text: str) -> None:
     with pytest.raises(ConfigError, match=r"--set takes .* or TOPIC:PARTITION=OFFSET"):
         wanted_positions(source("a"), Positions.of({"a/0": 1}), ["earliest", text])

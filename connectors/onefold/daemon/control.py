@@ -79,7 +79,8 @@ class Control:
     @property
     def totals(self) -> Totals:
         """Since the process was started."""
-        return self._before if self.run is None else self._before + self.run.totals
+        with self.lock:
+            return self._before if self.run is None else self._before + self.run.totals
 
     @property
     def actions(self) -> list[Action]:
@@ -130,9 +131,9 @@ class Control:
             self._is_ending, self._starts_again = True, False
 
     def _start(self, spark: SparkSession) -> None:
-        self._before = self.totals
-        self.run = self._make(self.definition, spark)
-        self.run.start()
+        run = self._make(self.definition, spark)
+        self._before, self.run = self.totals, run
+        run.start()
 
     def _end(self) -> None:
         """Have its run end with its epoch complete, if there is one."""

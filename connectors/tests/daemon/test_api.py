@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from harness.daemon_stubs import Asking, daemon_of, whole
@@ -15,6 +20,7 @@ from harness.stored_epochs import with_epochs
 from onefold.core import ConfigError, Fenced
 from onefold.core.waiting import Wait
 from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.connections import Connection
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
 
@@ -213,6 +219,56 @@ def test_the_token_is_taken_as_bearer_and_as_a_browsers_password(tmp_path: Path)
             )
         ]
         assert wanted == [404, 403, 404, 403]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"[" * 100_000, 413, "body-too-large"),
+        (b"[" * 10_000, 400, "body-unreadable"),
+        (b'"\xff"', 400, "body-unreadable"),
+        (rb'{"topic": "orders\u0000", "partition": 0, "offset": 0}', 422, "request-invalid"),
+    ],
+    ids=["large", "deep", "no UTF-8", "no topic's name"],
+)
+def test_a_body_that_is_no_use_is_refused_and_a_large_one_is_not_kept(
+    daemon: Asking, body: bytes, status: int, code: str
+) -> None:
+    address, path = urlsplit(daemon.url).netloc, "/pipelines/orders/dead-letters/send"
+    for sent in (body, iter([body[: len(body) // 2], body[len(body) // 2 :]])):  # the second one does not say its size
+        with closing(HTTPConnection(address, timeout=30)) as connection:
+            connection.request("POST", path, sent, {"X-Onefold": "1", "Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["code"]) == (status, code)
+
+
+def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others_out(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "OPEN_MAX", 20)
+    monkeypatch.setattr(Connection, "REQUEST_WITHIN_S", 0.5)
+    at = urlsplit(daemon.url)
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection((at.hostname, at.port))) for _ in range(60)]
+        began = [b"", b"GET /health HTTP/1.1\r\nHost: 127.", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /he"]
+        for number, one in enumerate(slow):
+            with suppress(OSError):  # it was one too many
+                one.sendall(began[number % len(began)])
+        wait = Wait(20)
+        while not is_healthy(daemon):
+            assert wait.again()
+        for one in slow:
+            one.settimeout(20)
+            with suppress(ConnectionError):
+                while one.recv(4096):
+                    pass
+
+
+def is_healthy(ask: Asking) -> bool:
+    try:
+        return ask("GET", "/health").status == 200
+    except (OSError, HTTPException):
+        return False
 
 
 def test_what_a_browser_shows_cannot_be_framed_and_loads_nothing_from_elsewhere(daemon: Asking) -> None:

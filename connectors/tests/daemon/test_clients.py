@@ -83,6 +83,21 @@ def test_what_changes_something_wants_names_where_there_are_several(daemon: Aski
     assert (type(error), error.code) == (ConfigError, "action-not-allowed")
 
 
+def test_a_restart_that_fails_is_no_success_and_one_that_waits_for_a_server_is_none_yet(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raises: list[OnefoldError] = [Retriable("test", "the server is down")]
+
+    def await_termination(_query: Query, _: object) -> None:
+        raise raises[0]
+
+    monkeypatch.setattr(Query, "await_termination", await_termination)
+    assert refused("restart", "orders", "--within", "1", "--url", daemon.url).code == "pipeline-not-there-yet"
+    raises[0] = ConfigError("test", "wrong")
+    ended = CliRunner().invoke(app, ["restart", "returns", "--url", daemon.url])
+    assert (ended.exit_code, ended.stdout.splitlines()[-1]) == (1, "returns: failed")
+
+
 def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,20 +162,37 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
             thread.join(10)
 
 
-def test_what_is_no_daemon_is_told_apart_from_none() -> None:
+@pytest.mark.parametrize(
+    "body", ["<html>welcome</html>", "{}", '{"status": "ok"}', "[1]", '[{"name": "orders"}]', '"x"']
+)
+def test_another_programs_answer_is_not_taken_for_a_daemons(body: str) -> None:
     def something_else(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(b"<html>welcome</html>")
+        handler.wfile.write(body.encode())
+
+    with answering(something_else) as url:
+        for command in (["status"], ["status", "orders"], ["epochs", "orders"], ["stop"]):
+            assert refused(*command, "--url", url).code == "daemon-answer-unreadable"
+
+
+def test_what_is_no_daemon_is_told_apart_from_none() -> None:
 
     def nothing(handler: BaseHTTPRequestHandler) -> None:
         handler.connection.close()
 
-    with answering(something_else) as url:
-        assert refused("status", "--url", url).code == "daemon-answer-unreadable"
     with answering(nothing) as url:
         assert refused("status", "--url", url).code == "daemon-unreachable"
     assert refused("status", "--url", url).code == "daemon-unreachable"
-    for url in ("8417", "ftp://h", "http://me:secret@h", "http://h:x", "http://"):
+    for url in (
+        "8417",
+        "ftp://h",
+        "http://me:secret@h",
+        "http://h:x",
+        "http://",
+        "http://[::1",
+        "http://ä..b",
+        "http://h/ä",
+    ):
         error = refused("status", "--url", url)
         assert (error.code, "secret" in error.message) == ("option-value", False)

@@ -195,6 +195,34 @@ def test_counts_go_on_over_a_restart() -> None:
     assert (control.totals.restarts, control.totals.dead_letters) == (1, 6)
 
 
+def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
+    seen: list[int] = []
+
+    def query() -> Query:
+        seen.append(control.totals.dead_letters)
+        made = Query()
+        made.bad_records.dead_letters = 3
+        return made
+
+    control = Control(definition_of(query))
+    control.begin(SPARK)
+    until(lambda: control.state is State.RUNNING)
+    control.act(Action.RESTART)
+    until(lambda: len(seen) == 2, control)
+    assert seen == [0, 3], "what somebody sees who asks just then"
+
+
+def test_one_that_its_operator_stopped_while_it_waited_ends_the_process_with_its_failures_code() -> None:
+    def meanwhile(controls: dict[str, Control]) -> None:
+        control = controls["orders"]
+        until(lambda: control.state is State.WAITING)
+        control.act(Action.STOP)
+        until(lambda: control.state is State.STOPPED)
+
+    later = Restart(strategy="fixed_delay", delay_s=30)
+    assert Served(definition_of(lambda: Query(DOWN), later))(meanwhile) == Retriable.exit_code
+
+
 def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_signal_comes() -> None:
     def meanwhile(controls: dict[str, Control]) -> None:
         control = controls["orders"]

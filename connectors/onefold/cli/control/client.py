@@ -21,12 +21,14 @@ class Client:
     """Raises what the daemon answers with; Retriable where there is none, or it has no answer now."""
 
     def __init__(self, url: str, token_file: Path | None = None, ca: Path | None = None) -> None:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
+            self._host.encode("idna")
+            is_usable = parts.scheme in ("http", "https") and self._host and parts.username is None and url.isascii()
         except ValueError:
-            self._host, self._port = "", None
-        if parts.scheme not in ("http", "https") or not self._host or parts.username is not None:
+            is_usable = False
+        if not is_usable:
             raise ConfigError("option-value", "--url: http://HOST:PORT or https://HOST:PORT is wanted, without a user")
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
@@ -62,24 +64,33 @@ class Client:
                 f"no daemon answers at {self._url}: {error or type(error).__name__}. Start it with `onefold run`, or"
                 " say where it is: --url, or ONEFOLD_URL",
             ) from error
-        return self._read(status, body)
+        return self._read(path, status, body)
 
     def _connection(self) -> HTTPConnection:
         if self._tls is None:
             return HTTPConnection(self._host, self._port, timeout=_WITHIN_S)
         return HTTPSConnection(self._host, self._port, timeout=_WITHIN_S, context=self._tls)
 
-    def _read(self, status: int, body: bytes) -> Any:
+    def _read(self, path: tuple[str, ...], status: int, body: bytes) -> Any:
         try:
             found = json.loads(body)
         except ValueError:
             found = None
-        if 200 <= status < 300 and found is not None:
+        if 200 <= status < 300 and _is_of_daemon(path, found):
             return found
-        if not isinstance(found, dict) or not {"code", "message"} <= found.keys():
+        if 200 <= status < 300 or not isinstance(found, dict) or not {"code", "message"} <= found.keys():
             raise Retriable("daemon-answer-unreadable", f"{self._url} is no daemon of onefold: it answered {status}")
         kind: type[OnefoldError] = Retriable if status >= 500 else ConfigError
         raise kind(str(found["code"]), str(found["message"]))
+
+
+def _is_of_daemon(path: tuple[str, ...], found: object) -> bool:
+    """Whether that can be what a daemon answers at this path: many programs answer with JSON."""
+    if path[-1] == "epochs":
+        return isinstance(found, dict) and isinstance(found.get("epochs"), list)
+    pipelines = found if path == ("pipelines",) else [found]
+    wanted = {"name", "state", "latest"}
+    return isinstance(pipelines, list) and all(isinstance(one, dict) and wanted <= one.keys() for one in pipelines)
 
 
 def _context(ca: Path | None) -> ssl.SSLContext:

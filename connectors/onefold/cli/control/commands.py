@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["epochs", "pause", "restart", "resume", "status", "stop"]
 
-_OVER = ("stopped", "finished", "failed", "fenced")
+_WRONG = ("failed", "fenced")
+_OVER = ("stopped", "finished", *_WRONG)
 
 Names = Annotated[
     list[str] | None,
@@ -44,7 +45,7 @@ def status(
     client = _client(url, token_file, ca)
     found = [client.get("pipelines", name) for name in _names(pipelines)] if pipelines else client.get("pipelines")
     _print_json(found) if as_json else print_pipelines(found)
-    if any(one["state"] in ("failed", "fenced") for one in found):
+    if any(one["state"] in _WRONG for one in found):
         raise typer.Exit(1)
 
 
@@ -79,7 +80,8 @@ def resume(pipelines: Names = None, url: Url = _URL, token_file: TokenFile = Non
 def stop(
     pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
 ) -> None:
-    """End pipelines with their epochs complete, and wait for that. The daemon stays, and can start them again."""
+    """End pipelines with their epochs complete, and wait for that. The daemon stays, and can start them again.
+    Exit code 1 where one has failed or was fenced instead."""
     client = _client(url, token_file, ca)
     _wait(client, _act("stop", pipelines, client), within, lambda state: state in _OVER)
 
@@ -87,10 +89,11 @@ def stop(
 def restart(
     pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
 ) -> None:
-    """End pipelines with their epochs complete, if they run, start them again, and wait until they run."""
+    """End pipelines with their epochs complete, if they run, start them again, and wait until they run.
+    Exit code 1 where one fails or is fenced."""
     client = _client(url, token_file, ca)
     names = _act("restart", pipelines, client)
-    _wait(client, names, within, lambda state: state not in ("starting", "stopping"))
+    _wait(client, names, within, lambda state: state not in ("starting", "stopping", "waiting"))
 
 
 def _client(url: str, token_file: Path | None, ca: Path | None) -> Client:
@@ -108,7 +111,7 @@ def _act(action: str, pipelines: Sequence[str] | None, client: Client) -> list[s
 
 
 def _wait(client: Client, names: Sequence[str], within_s: float, is_done: Callable[[str], bool]) -> None:
-    wait = Wait(within_s, pause_s=0.1)
+    wait, states = Wait(within_s, pause_s=0.1), []
     for name in names:
         while not is_done(state := client.get("pipelines", name)["state"]):
             if not wait.again():
@@ -117,6 +120,9 @@ def _wait(client: Client, names: Sequence[str], within_s: float, is_done: Callab
                     f"pipeline {name!r} is {state} after {within_s:g} s. It goes on: look with `onefold status`",
                 )
         typer.echo(f"{name}: {state}")
+        states.append(state)
+    if any(state in _WRONG for state in states):
+        raise typer.Exit(1)
 
 
 def _chosen(client: Client, pipelines: Sequence[str] | None, several: bool) -> list[str]:

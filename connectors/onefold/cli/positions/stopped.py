@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import time
 from collections.abc import Collection
@@ -25,8 +26,12 @@ __all__ = ["Stopped", "somebody"]
 
 
 def somebody() -> str:
-    """Who runs this command, and where."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """Who runs this command, and where. A container's user may have a number and no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 class Stopped:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onefold.cli.positions.stopped import somebody
 from onefold.cli.savepoint.at_rest import opened
 from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
 from onefold.cli.savepoint.create import Counted
@@ -63,8 +62,7 @@ class Restore:
             self._stage(root)
             self._note(session, generation, half)
             if goes_back:
-                who = f"{getpass.getuser()}@{socket.gethostname()}"
-                session.move(self.savepoint.positions, MoveNote(who, f"savepoint {self.savepoint.name}"))
+                session.move(self.savepoint.positions, MoveNote(somebody(), f"savepoint {self.savepoint.name}"))
             else:
                 self._swap(root)
             note_restored(session.store, generation)

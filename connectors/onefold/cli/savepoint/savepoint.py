@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from onefold.core import ConfigError, Positions
@@ -80,7 +81,7 @@ class Savepoint:
         try:
             values: dict[str, Any] = dict(json.loads(text))
             version = int(values["format"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError("it is no savepoint's") from error
         if version > FORMAT:
             raise ConfigError(
@@ -92,16 +93,24 @@ class Savepoint:
         if digest != _digest(values):
             raise ValueError("its content is not what was written")
         del values["format"]
-        frozen = values["frozen"]
-        return cls(
-            **values
-            | {
-                "positions": Positions.from_flat(values["positions"]),
-                "frozen": None if frozen is None else Positions.from_flat(frozen),
-                "sinks": tuple(SinkState(**sink) for sink in values["sinks"]),
-                "files": tuple(CopiedFile(**file) for file in values["files"]),
-            }
-        )
+        try:
+            frozen = values["frozen"]
+            found = cls(
+                **values
+                | {
+                    "positions": Positions.from_flat(values["positions"]),
+                    "frozen": None if frozen is None else Positions.from_flat(frozen),
+                    "sinks": tuple(SinkState(**sink) for sink in values["sinks"]),
+                    "files": tuple(CopiedFile(**file) for file in values["files"]),
+                }
+            )
+        except (TypeError, KeyError) as error:
+            raise ValueError("it is no savepoint's") from error
+        # A digest is no signature: somebody who may write there must not choose what a restore overwrites.
+        for path in (PurePosixPath(file.path) for file in found.files):
+            if path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"it names {path}, which is outside of it")
+        return found
 
     def _body(self) -> dict[str, Any]:
         frozen = None if self.frozen is None else json.loads(self.frozen.to_json())

@@ -175,8 +175,10 @@ def _add_errors(app: FastAPI) -> None:
 
 
 _HTTP = {
+    400: ("body-unreadable", "the request's body is not JSON in UTF-8"),
     404: ("path-unknown", "there is nothing at this path: see /openapi.json"),
     405: ("method-not-allowed", "this path takes no such method: see /openapi.json"),
+    413: ("body-too-large", "a request's body has at most 65,536 bytes"),
 }
 
 

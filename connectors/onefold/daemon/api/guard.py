@@ -6,6 +6,7 @@ Host     without a token it must be this machine's: a name of somebody else's th
          (DNS rebinding)
 Origin   a browser's, if it sends one, must be the page's own
 changes  POST needs the bearer token, or the header X-Onefold, which no other site's page may send
+body     at most 64 KiB: a longer one is not read
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onefold.daemon.api.access import HEADER
@@ -26,6 +28,7 @@ __all__ = ["Guard"]
 
 _OPEN = "/health"
 _SAFE = ("GET", "HEAD")
+_BODY_BYTES_MAX = 64 << 10
 _SAID = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -63,9 +66,19 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        read_bytes = 0
+
+        async def bounded() -> Message:
+            nonlocal read_bytes
+            message = await receive()
+            read_bytes += len(message.get("body", b""))
+            if read_bytes > _BODY_BYTES_MAX:
+                raise HTTPException(413, f"a request's body has at most {_BODY_BYTES_MAX:,} bytes")
+            return message
+
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, said)
+            await self._app(scope, bounded, said)
         else:
             await _answer(said, refusal)
 

@@ -33,7 +33,7 @@ class _Model(BaseModel):
 class PlaceModel(_Model):
     """Where a record is in the source."""
 
-    topic: str = Field(min_length=1, max_length=249)
+    topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
     partition: int = Field(ge=0, le=2**31 - 1)
     offset: int = Field(ge=0, le=2**63 - 1)
 
@@ -88,7 +88,12 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     @app.post(
         "/pipelines/{name}/dead-letters/send",
         tags=["dead letters"],
-        responses={**problems, 409: {"model": Problem, "description": "it can't be sent, or was sent already"}},
+        responses={
+            **problems,
+            400: {"model": Problem, "description": "the body is not JSON"},
+            409: {"model": Problem, "description": "it can't be sent, or was sent already"},
+            413: {"model": Problem, "description": "the body is too large"},
+        },
     )
     async def send(name: Name, place: PlaceModel, x_onefold: Annotated[str, Header(alias=HEADER)] = "") -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""

@@ -15,12 +15,12 @@ import uvicorn
 
 from onefold.core import ConfigError
 from onefold.daemon.api.access import read_token
+from onefold.daemon.api.connections import Connection
 
 __all__ = ["DEFAULT", "LOOPBACK", "Listener", "Listening", "Server"]
 
 DEFAULT = "127.0.0.1:8417"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_REQUESTS_MAX = 200  # at once
 _GRACE_S = 3
 
 log = logging.getLogger("onefold.daemon")
@@ -126,7 +126,7 @@ class Server:
             proxy_headers=False,
             ws="none",
             lifespan="off",
-            limit_concurrency=_REQUESTS_MAX,
+            http=Connection,
             timeout_graceful_shutdown=_GRACE_S,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,10 @@ _FORM = (
     f"{_OPTION} takes earliest, latest, at=2026-11-20T00:00:00Z (the first record from then on), or"
     " TOPIC:PARTITION=OFFSET, such as orders:0=17, where the offset may be earliest or latest, too"
 )
+
+
+_PARTITION = re.compile("[0-9]{1,10}")
+_OFFSET = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,10 @@ def _parse(texts: Sequence[str], subscription: Subscription) -> Start:
                 every = starting.parse(_OPTION, value or text, subscription).every
             except ConfigError as error:
                 raise ConfigError("option-value", f"{_FORM}, not {text!r}") from error
-        elif topic and number.isdigit() and value:
-            partitions.setdefault(topic, {})[number] = int(value) if value.isdigit() else value
+        elif topic and _PARTITION.fullmatch(number) and _OFFSET.fullmatch(value):
+            partitions.setdefault(topic, {})[number] = int(value)
+        elif topic and _PARTITION.fullmatch(number) and value and not value.lstrip("-").isdigit():
+            partitions.setdefault(topic, {})[number] = value
         else:
             raise ConfigError("option-value", f"{_FORM}, not {text!r}")
     if not partitions:

@@ -217,8 +217,9 @@ def _refuse_others(known: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 
 def _at_times(broker: Broker, places: Mapping[Partition, Place | None]) -> Offsets:
-    """The first record from a time on; LATEST where there is none yet."""
-    times = {partition: place for partition, place in places.items() if isinstance(place, datetime)}
+    """The first record from a time on; LATEST where there is none yet. A time before 1970 is 1970: of Kafka's negative
+    ones -1 is the end."""
+    times = {partition: max(place, _EPOCH) for partition, place in places.items() if isinstance(place, datetime)}
     found = broker.at_times({partition: (at - _EPOCH) // timedelta(milliseconds=1) for partition, at in times.items()})
     return {partition: offset if offset >= 0 else LATEST for partition, offset in found.items()}
 
