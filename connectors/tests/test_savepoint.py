@@ -31,6 +31,7 @@ from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.history import History
 from onefold.definition import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -231,6 +232,29 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     assert rows(pipeline) == 5
     left = sorted(path.name for path in Path(pipeline.checkpoint).parent.iterdir())
     assert left == ["p.checkpoint", "savepoints"]
+
+
+def noted(of: Definition) -> list[tuple[str, int] | None]:
+    """The savepoints that the store has as last made and as last restored."""
+    with closing(History(of.store_url, 1)) as history:
+        standing = history.standing(of.name)
+    assert standing is not None
+    return [None if note is None else (note.name, note.epoch) for note in (standing.savepoint, standing.restored)]
+
+
+def test_the_store_knows_which_savepoint_was_last_made_and_which_was_last_restored(
+    pipeline: Definition, tmp_path: Path
+) -> None:
+    other = definition(tmp_path, "green", "green")
+    create(pipeline, "first")
+    assert noted(pipeline) == [("first", 3), None]
+    restore(pipeline, name="first")
+    run(pipeline, 3)
+    create(pipeline, "second")
+    assert noted(pipeline) == [("second", 4), ("first", 3)]
+    restore(pipeline, "--as", named(other), name="second")
+    assert noted(pipeline) == [("second", 4), ("first", 3)]
+    assert noted(other) == [None, ("second", 4)]
 
 
 def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: Path) -> None:
