@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +18,7 @@ from harness.definitions import named
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
+from onefold.cli.savepoint import at_rest
 from onefold.cli.savepoint import create as creating
 from onefold.cli.savepoint import files as savepoint_files
 from onefold.cli.savepoint import restore as restoring
@@ -26,6 +28,7 @@ from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.session import task_of
+from onefold.core.moves import MoveNote
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
@@ -275,6 +278,20 @@ def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definit
         restore(pipeline)
     run(pipeline, 4)
     assert rows(pipeline) == 5
+
+
+def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Definition) -> None:
+    create(pipeline)
+    with at_rest.opened(pipeline, set_aside=lambda _: shutil.rmtree(pipeline.checkpoint)) as session:
+        session.take_over()
+        session.move(AT[5], MoveNote("us", "the wrong day"))
+    said = savepoint("restore", named(pipeline), "s", answer="n\n").output
+    assert "the pipeline goes back from epoch 4: 0 records come again" in said
+    restore(pipeline)
+    run(pipeline, 3, 4)
+    assert rows(pipeline) == 5
+    with closing(CheckpointStore(pipeline.store_url)) as store:
+        assert [move.range for move in store.moves("p")] == [Range(AT[3], AT[5]), Range(AT[5], AT[3])]
 
 
 def upserting(directory: Path) -> Definition:
