@@ -477,6 +477,7 @@ def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) 
     assert (found["whole"]["epoch"], found["whole"]["positions"]["t/0"]) == (3, 30)
     shown = savepoint("list", named(pipeline)).output
     assert "DAMAGED" in shown and "half" not in shown
+    assert f" {found['whole']['made_at']} " in shown, "no column is cut"
 
 
 @pytest.mark.parametrize("broken", ["checkpoint/state/0/0/3.zip", "savepoint.json"])
