@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +18,7 @@ from harness.definitions import named
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
+from onefold.cli.savepoint import at_rest
 from onefold.cli.savepoint import create as creating
 from onefold.cli.savepoint import files as savepoint_files
 from onefold.cli.savepoint import restore as restoring
@@ -26,11 +28,13 @@ from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.session import task_of
+from onefold.core.moves import MoveNote
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.history import History
 from onefold.definition import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -237,6 +241,29 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     assert left == ["p.checkpoint", "savepoints"]
 
 
+def noted(of: Definition) -> list[tuple[str, int] | None]:
+    """The savepoints that the store has as last made and as last restored."""
+    with closing(History(of.store_url, 1)) as history:
+        standing = history.standing(of.name)
+    assert standing is not None
+    return [None if note is None else (note.name, note.epoch) for note in (standing.savepoint, standing.restored)]
+
+
+def test_the_store_knows_which_savepoint_was_last_made_and_which_was_last_restored(
+    pipeline: Definition, tmp_path: Path
+) -> None:
+    other = definition(tmp_path, "green", "green")
+    create(pipeline, "first")
+    assert noted(pipeline) == [("first", 3), None]
+    restore(pipeline, name="first")
+    run(pipeline, 3)
+    create(pipeline, "second")
+    assert noted(pipeline) == [("second", 4), ("first", 3)]
+    restore(pipeline, "--as", named(other), name="second")
+    assert noted(pipeline) == [("second", 4), ("first", 3)]
+    assert noted(other) == [None, ("second", 4)]
+
+
 def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     Path(pipeline.checkpoint).rename(volume)
@@ -255,6 +282,20 @@ def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definit
         restore(pipeline)
     run(pipeline, 4)
     assert rows(pipeline) == 5
+
+
+def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Definition) -> None:
+    create(pipeline)
+    with at_rest.opened(pipeline, set_aside=lambda _: shutil.rmtree(pipeline.checkpoint)) as session:
+        session.take_over()
+        session.move(AT[5], MoveNote("us", "the wrong day"))
+    said = savepoint("restore", named(pipeline), "s", answer="n\n").output
+    assert "the pipeline goes back from epoch 4: 0 records come again" in said
+    restore(pipeline)
+    run(pipeline, 3, 4)
+    assert rows(pipeline) == 5
+    with closing(CheckpointStore(pipeline.store_url)) as store:
+        assert [move.range for move in store.moves("p")] == [Range(AT[3], AT[5]), Range(AT[5], AT[3])]
 
 
 def upserting(directory: Path) -> Definition:
@@ -440,6 +481,7 @@ def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) 
     assert (found["whole"]["epoch"], found["whole"]["positions"]["t/0"]) == (3, 30)
     shown = savepoint("list", named(pipeline)).output
     assert "DAMAGED" in shown and "half" not in shown
+    assert f" {found['whole']['made_at']} " in shown, "no column is cut"
 
 
 @pytest.mark.parametrize("broken", ["checkpoint/state/0/0/3.zip", "savepoint.json"])

@@ -133,8 +133,9 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "latest": {
             "completed": epoch(60),
             "failed": {"epoch": 31, "state": "given_up", "at": at(290), "error": None},
-            "savepoint": None,
+            "savepoint": {"name": "before-upgrade", "epoch": 28, "at": at(300)},
             "restore": {"generation": 3, "at": at(280), "epochs_finished": 1, "epochs_given_up": 1},
+            "savepoint_restored": None,
         },
         "in_doubt": 0,
         "oldest_prepared_s": None,

@@ -22,13 +22,22 @@ def test_every_pipeline_is_listed_with_its_state_and_what_each_sink_guarantees(
     expect(page.get_by_role("heading", level=1, name="clicks")).to_be_focused()
 
 
-def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(opened: Open) -> None:
+def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
     page = opened("#/pipelines/orders")
     for label, value in (("Triggered", "64"), ("In progress", "1"), ("Completed", "60"), ("Failed", "3")):
         expect(_fact(page, label)).to_have_text(value)
     expect(_fact(page, "Latest completed")).to_contain_text("epoch 60")
     expect(_fact(page, "Latest failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
     expect(_fact(page, "Latest restore")).to_have_text("generation 3, 4 min 40 s ago, 1 finished, 1 given up")
+    expect(_fact(page, "Latest savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago")
+    expect(page.get_by_text("Restored savepoint")).to_have_count(0)
+    latest = daemon.pipelines["orders"]["latest"]
+    latest.update(savepoint=None, savepoint_restored=latest["savepoint"])
+    page.clock.run_for(LOOK_MS)
+    expect(_fact(page, "Latest savepoint")).to_have_text("none")
+    expect(_fact(page, "Restored savepoint")).to_have_text("before-upgrade, epoch 28, 5 min 2 s ago")
     expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
     expect(row.get_by_role("cell")).to_have_text(

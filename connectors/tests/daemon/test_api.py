@@ -58,6 +58,7 @@ def test_a_pipeline_is_told_with_its_state_its_positions_and_what_is_allowed(dae
         "it rains",
     )
     assert found["latest"]["completed"]["rows"] == 10
+    assert (found["latest"]["savepoint"], found["latest"]["savepoint_restored"]) == (None, None)
     assert found["started_at"].endswith("Z")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, OnefoldError, Retriable
+from onefold.core.store.savepoint_notes import MADE, RESTORED, note_savepoint
 from onefold.core.waiting import Wait
 from onefold.daemon.api.listening import Listening
 
@@ -55,6 +56,22 @@ def test_status_shows_all_and_epochs_those_of_one(daemon: Asking) -> None:
     _, *lines = said("epochs", "orders", "--limit", "2", *at).splitlines()
     assert [line.split()[:2] for line in lines] == [["4", "open"], ["3", "complete"]]
     assert said("epochs", "returns", *at) == "no epochs yet\n"
+
+
+def test_status_tells_the_savepoints_that_were_last_made_and_last_restored(tmp_path: Path) -> None:
+    with closing(with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3)) as store:
+        generation = store.acquire("orders", above=0)
+        note_savepoint(store, generation, "before-upgrade", 3, MADE)
+        note_savepoint(store, generation, "monday", 1, RESTORED)
+    with daemon_of(whole(tmp_path)) as ask:
+        wait = Wait(20)
+        while (savepoint := ask.get("/pipelines/orders")["latest"]["savepoint"]) is None:
+            assert wait.again()
+        assert (savepoint["name"], savepoint["epoch"]) == ("before-upgrade", 3)
+        lines = said("status", "--url", ask.url).splitlines()
+        made, restored = (line.split(" 20")[0] for line in lines[2:])  # when
+        assert made == "orders: savepoint before-upgrade, of epoch 3, was made"
+        assert restored == "orders: savepoint monday, of epoch 1, was restored"
 
 
 def test_a_file_or_an_object_names_its_pipeline(

@@ -7,9 +7,11 @@ import re
 from typing import Any
 
 import pytest
+from harness.recorded_daemon import epoch, pipeline
 from prometheus_client import CollectorRegistry
 
 from onefold.daemon.api.app import make_app
+from onefold.daemon.api.models import EpochDetail, PipelineModel
 from onefold.daemon.api.page import FOLDER
 
 
@@ -72,3 +74,10 @@ def test_no_text_becomes_html() -> None:
 @pytest.mark.parametrize("name", ["../status_page.py", "..%2fstatus_page.py", "js", "js/", "/etc/passwd", "x.js", ""])
 def test_no_other_file_is_served(name: str) -> None:
     assert get(f"/static/{name}")[0] == 404
+
+
+def test_the_answers_that_the_page_is_tested_with_have_the_shape_of_the_apis() -> None:
+    recorded = pipeline()
+    EpochDetail.model_validate(recorded["latest"].pop("completed"))
+    PipelineModel.model_validate(recorded | {"latest": recorded["latest"] | {"completed": None}})
+    EpochDetail.model_validate(epoch(61, "open", last=61))

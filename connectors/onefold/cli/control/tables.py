@@ -38,6 +38,12 @@ def print_pipelines(found: Sequence[dict[str, Any]]) -> None:
     console = table_console()
     console.print(table)
     for one in found:
+        for key, done in (("savepoint", "made"), ("savepoint_restored", "restored")):
+            if (savepoint := one["latest"][key]) is not None:
+                of = f"{savepoint['name']}, of epoch {savepoint['epoch']:,}"
+                console.print(
+                    escape(f"{one['name']}: savepoint {of}, was {done} {_time(savepoint['at'])}"), highlight=False
+                )
         if (error := one["error"] or one["store_error"]) is not None:
             console.print(f"{escape(one['name'])}: {escape(error['message'])} \\[{escape(error['code'])}]")
 

@@ -23,6 +23,7 @@ def refuse_running(pipeline: str, places: Sequence[Place], facts: StoreFacts | N
         return
     raise ConfigError(
         "pipeline-may-run",
-        f"pipeline {pipeline!r} may be running: {because}. {nothing}. Stop it; or, where you know it dead, run the"
-        " command again with --take-over, which fences a driver that lives after all",
+        f"pipeline {pipeline!r} may be running: {because}. {nothing}. End its process with SIGTERM (`onefold"
+        " stop` keeps it); or, where you know it dead, run the command again with --take-over, which fences a driver"
+        " that lives after all",
     )

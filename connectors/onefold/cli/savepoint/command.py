@@ -75,6 +75,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
     """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
     damaged."""
     from onefold.cli.savepoint import listing
+    from onefold.cli.txn.tables import table_console
     from onefold.definition import read
 
     definition = read(pipeline)
@@ -84,7 +85,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
     if as_json:
         typer.echo(listing.as_json(found))
     elif found:
-        listing.print_savepoints(Console(), found)
+        listing.print_savepoints(table_console(), found)
     else:
         typer.echo(f"no savepoint in {into}")
     if any(each.damage is not None for each in found):

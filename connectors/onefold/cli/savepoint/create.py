@@ -13,19 +13,21 @@ from onefold.cli.savepoint.checkpoint import Standing, belonging, has_state, sta
 from onefold.cli.savepoint.files import Anywhere, Files
 from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
+from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.job.move_session import MoveSession
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
+from onefold.core.store.savepoint_notes import MADE, RESTORED, note_savepoint
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 
 __all__ = ["PARTIAL", "create"]
 
 PARTIAL = ".partial"  # the end of the name of one that is being made
-_NOT_CARRIED = ("targets", "restore")  # pins of this pipeline's own tables, and of its own restores
+_NOT_CARRIED = ("targets", "restore", MADE, RESTORED)  # pins of this pipeline's own tables and savepoints
 
 
 def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:
@@ -84,6 +86,10 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
         except BaseException:
             there.remove(partial)
             raise
+        generation = present(session.started, "it was taken over").generation
+        session.patience.retry(
+            lambda: note_savepoint(session.store, generation, name, last.epoch, MADE), "noting the savepoint"
+        )
         return savepoint
 
 

@@ -25,6 +25,7 @@ from onefold.core.positions import Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.store.pins import pin
+from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
@@ -65,7 +66,7 @@ class Restore:
                 session.move(self.savepoint.positions, MoveNote(somebody(), f"savepoint {self.savepoint.name}"))
             else:
                 self._swap(root)
-            note_restored(session.store, generation)
+            self._note_done(session, generation)
 
     def into_new(self, definition: Definition) -> None:
         """Into a pipeline that has written nothing: it begins with the savepoint's epoch, positions and state.
@@ -94,7 +95,7 @@ class Restore:
             for name, value in of.pins.items():
                 pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             failpoint("restore:begun")
-            note_restored(session.store, generation)
+            self._note_done(session, generation)
 
     def _half(self, session: MoveSession) -> Restoring | None:
         """The restore that was cut short before, which must be of this savepoint."""
@@ -189,6 +190,10 @@ class Restore:
             session.store, generation, half or Restoring(self.savepoint.name, self.place, self.savepoint.digest)
         )
         failpoint("restore:noted")
+
+    def _note_done(self, session: MoveSession, generation: Generation) -> None:
+        note_savepoint(session.store, generation, self.savepoint.name, self.savepoint.epoch, RESTORED)
+        note_restored(session.store, generation)
 
     def _swap(self, root: str) -> None:
         """The staged checkpoint in the place of the old one, which goes."""

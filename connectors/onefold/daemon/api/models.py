@@ -25,6 +25,7 @@ __all__ = [
     "RangeModel",
     "Ready",
     "Restore",
+    "SavepointModel",
     "SourceModel",
     "StateName",
 ]
@@ -161,11 +162,20 @@ class Restore(_Model):
     epochs_given_up: int
 
 
+class SavepointModel(_Model):
+    """A savepoint, and when it was made or restored."""
+
+    name: str
+    epoch: int = Field(description="the last one that is in it")
+    at: datetime
+
+
 class Latest(_Model):
     completed: EpochModel | None
     failed: EpochsFailed | None
-    savepoint: None = None
+    savepoint: SavepointModel | None = Field(description="the last one that was made")
     restore: Restore | None
+    savepoint_restored: SavepointModel | None = Field(description="the last one that was restored into it")
 
 
 class PipelineModel(_Model):

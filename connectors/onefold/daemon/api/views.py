@@ -7,6 +7,7 @@ from typing import Literal
 
 from onefold.core import EpochState, Guarantee, Positions, Sink
 from onefold.core.store.history import Standing, StoredEpoch
+from onefold.core.store.savepoint_notes import SavepointNote
 from onefold.daemon.api.models import (
     CommittableModel,
     Counts,
@@ -21,6 +22,7 @@ from onefold.daemon.api.models import (
     PipelineSink,
     RangeModel,
     Restore,
+    SavepointModel,
     SourceModel,
 )
 from onefold.daemon.run import Run
@@ -160,6 +162,7 @@ def _latest(standing: Standing | None, run: Run | None) -> Latest:
             at=_at_ms(failed.decided_ms or failed.opened_ms),
             error=failed.error,
         ),
+        savepoint=None if standing is None else _savepoint(standing.savepoint),
         restore=None
         if started is None or run is None
         else Restore(
@@ -168,7 +171,14 @@ def _latest(standing: Standing | None, run: Run | None) -> Latest:
             epochs_finished=started.finished,
             epochs_given_up=started.given_up,
         ),
+        savepoint_restored=None if standing is None else _savepoint(standing.restored),
     )
+
+
+def _savepoint(note: SavepointNote | None) -> SavepointModel | None:
+    if note is None:
+        return None
+    return SavepointModel(name=note.name, epoch=note.epoch, at=datetime.fromtimestamp(note.at_ms / 1000, UTC))
 
 
 def _offsets(positions: Positions) -> Offsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ import sqlalchemy as sa
 from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.positions import Positions
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.core.store.store_rows import last_epoch, pipeline_row, record_of
-from onefold.core.store.tables import epochs
+from onefold.core.store.tables import epochs, pins
 
 __all__ = ["History", "Standing", "StoredEpoch"]
 
@@ -51,6 +53,8 @@ class Standing:
     complete: StoredEpoch | None  # the last one
     failed: StoredEpoch | None  # the last one that was given up or is damaged
     unfinished: tuple[StoredEpoch, ...]  # open or decided
+    savepoint: SavepointNote | None  # the last one that was made
+    restored: SavepointNote | None  # the last one that was restored into it
 
     @property
     def positions(self) -> Positions | None:
@@ -83,6 +87,7 @@ class History:
                 return None
             complete = last_epoch(connection, pipeline, (EpochState.COMPLETE.value,))
             failed = last_epoch(connection, pipeline, _FAILED)
+            savepoints = _savepoints(connection, pipeline)
             return Standing(
                 generation=row.generation,
                 frozen=Positions.from_json(row.frozen) if row.frozen else None,
@@ -90,6 +95,8 @@ class History:
                 complete=_one(connection, pipeline, complete.epoch) if complete else None,
                 failed=_one(connection, pipeline, failed.epoch) if failed else None,
                 unfinished=tuple(_found(connection, sa.select(epochs).where(mine, unfinished))),
+                savepoint=savepoints.get(MADE),
+                restored=savepoints.get(RESTORED),
             )
 
     def epochs(self, pipeline: str, limit: int, before: int | None = None) -> list[StoredEpoch]:
@@ -124,6 +131,11 @@ def _between_s(start_ms: int | None, end_ms: int | None) -> float | None:
 def _one(connection: sa.Connection, pipeline: str, number: int) -> StoredEpoch | None:
     query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.epoch == number)
     return next(iter(_found(connection, query)), None)
+
+
+def _savepoints(connection: sa.Connection, pipeline: str) -> dict[str, SavepointNote]:
+    query = sa.select(pins.c.name, pins.c.value).where(pins.c.pipeline == pipeline, pins.c.name.in_((MADE, RESTORED)))
+    return {row.name: SavepointNote(**json.loads(row.value)) for row in connection.execute(query)}
 
 
 def _found(connection: sa.Connection, query: sa.Select[Any]) -> list[StoredEpoch]:

@@ -60,9 +60,10 @@ function inDoubt({ in_doubt, oldest_prepared_s }) {
   return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, for ${duration(oldest_prepared_s)}` : count(in_doubt);
 }
 
-function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore } }) {
+function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
   const none = (what) => h("span", { class: "quiet" }, what);
   const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
+  const copy = ({ name: called, epoch, at }) => [h("span", { class: "name" }, called), `, epoch ${epoch}, `, ago(at)];
   return [
     counts ? facts([
       ["Triggered", count(counts.triggered)],
@@ -74,9 +75,10 @@ function checkpoints({ name, counts, latest: { completed, failed, savepoint, res
     facts([
       ["Latest completed", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
       ["Latest failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
-      savepoint ? ["Latest savepoint", [savepoint.name, ", ", ago(savepoint.at)]] : null,
+      ["Latest savepoint", savepoint ? copy(savepoint) : none("none")],
       ["Latest restore", restore ? [`generation ${restore.generation}, `, ago(restore.at),
         `, ${count(restore.epochs_finished)} finished, ${count(restore.epochs_given_up)} given up`] : none("none")],
+      restored ? ["Restored savepoint", copy(restored)] : null,
     ].filter(Boolean), "facts lines"),
   ];
 }
