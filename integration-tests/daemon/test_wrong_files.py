@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from harness.daemons import Start, producing, rows, wait_for_rows, write
+from harness.daemons import Start, rows, wait_for_rows, write
 from harness.kafka.guarded import guarded_kafka
 from harness.renewing import assert_renewed
 from harness.support import Rig
@@ -176,16 +176,17 @@ def test_run_says_what_keeps_a_start_from_going_on(rig: Rig, start: Start) -> No
         assert text.count("\n") == 1 and text.endswith(f"[{wrong.code}]\n"), text
         said.append(Said(wrong, ended.wait(), text.strip()))
     path = write(rig)
-    with producing(rig):
-        first = start(path, options=options)
-        wait_for_rows(rig, first, 1)
-        second = start(path)
-        assert first.wait() == Fenced.exit_code, first.text()
-        assert "Traceback" not in first.text()
-        lines = [line for line in first.text().splitlines() if f"[{TWICE.code}]" in line]
-        assert len(lines) == 1, first.text()
-        said.append(Said(TWICE, first.wait(), lines[0][lines[0].index("pipeline ") :]))
-    wait_for_rows(rig, second, len(rig.sent))
+    rig.put(100)
+    first = start(path, options=options)
+    wait_for_rows(rig, first, 100)
+    second = start(path)
+    second.until(lambda: "generation 2" in second.text(), "another generation")
+    rig.put(100)
+    assert first.wait() == Fenced.exit_code, first.text()
+    (line,) = (line for line in first.text().splitlines() if line.endswith(f"[{TWICE.code}]"))
+    assert "Traceback" not in first.text()
+    said.append(Said(TWICE, first.wait(), line[line.index("pipeline ") :]))
+    wait_for_rows(rig, second, 200)
     second.stop()
     assert rows(rig) == sorted(rig.sent)
     assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, start", page(said))

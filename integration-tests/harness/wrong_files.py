@@ -37,7 +37,8 @@ FILES = {  # beside it
     ),
     "on-two-cores.toml": ORDERS.replace('"orders"', '"two"', 1) + '\n[spark]\nmaster = "local[2]"\n',
 }
-# What another run may say otherwise: how long it took, and librdkafka's own words on why no broker answered.
+# What another run says otherwise: a store's id, how long it took, librdkafka's own words on why no broker answered.
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WAITED = re.compile(r"after \d+ms")
 _LIBRDKAFKAS = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)*\)(?=\. Is the broker up)")
 
@@ -75,7 +76,7 @@ class Said:
 
     def row(self) -> str:
         said = "<br>".join(" ".join(error.split()) for error in self.text.split("\0"))
-        said = _LIBRDKAFKAS.sub("(...)", _WAITED.sub("after ... ms", said))
+        said = _ID.sub("...", _LIBRDKAFKAS.sub("(...)", _WAITED.sub("after ... ms", said)))
         for place, stands in sorted(self.places.items(), key=lambda each: -len(each[0])):
             said = said.replace(place, stands)
         return f"| {self.wrong.what} | {self.exit_code} | {said.replace('|', chr(92) + '|')} |"
