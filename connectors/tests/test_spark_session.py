@@ -110,6 +110,15 @@ def test_settings_that_are_not_sparks_are_refused(key: str) -> None:
         SparkSettings(settings={key: "local[2]"})
 
 
+@pytest.mark.usefixtures("submit")
+def test_for_debugging_the_log_is_shown_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONEFOLD_DEBUG", "1")
+    start(tmp_path)
+    assert capfd.readouterr().err == "Unrecognized option: --odd\n"
+
+
 EXITED = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
 
 
