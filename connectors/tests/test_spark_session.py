@@ -69,9 +69,13 @@ def properties(folder: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_settings_are_in_a_file_of_ones_own_and_not_among_the_arguments(submit: Path, tmp_path: Path) -> None:
+def test_settings_are_in_a_file_of_ones_own_and_not_among_the_arguments(
+    submit: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     error = start(tmp_path, settings={"spark.hadoop.fs.s3a.secret.key": "hunter2=ü"})
     assert error.code == "spark-not-started"
+    assert str(error).startswith("Spark does not start with master 'local[*]': Unrecognized option: --odd. Correct")
+    assert capfd.readouterr().err == "", "the error has the reason"
     arguments = (submit / "arguments").read_text()
     assert "hunter2" not in arguments and "--load-spark-defaults --properties-file" in arguments
     assert properties(submit)["spark.hadoop.fs.s3a.secret.key"] == "hunter2=ü"
@@ -104,3 +108,49 @@ def test_a_clusters_workers_reach_the_driver_and_run_the_python_that_is_named(
 def test_settings_that_are_not_sparks_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match="settings"):
         SparkSettings(settings={key: "local[2]"})
+
+
+@pytest.mark.usefixtures("submit")
+def test_for_debugging_the_log_is_shown_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONEFOLD_DEBUG", "1")
+    start(tmp_path)
+    assert capfd.readouterr().err == "Unrecognized option: --odd\n"
+
+
+EXITED = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
+
+
+@pytest.mark.parametrize(
+    ("said", "written", "reason"),
+    [
+        (
+            EXITED,
+            'WARNING: Using incubator modules: jdk.incubator.vector\nException in thread "main" org.apache.spark.'
+            "SparkException: Master must either be yarn or start with spark, k8s, or local\n\tat org",
+            "Master must either be yarn or start with spark, k8s, or local",
+        ),
+        (EXITED, "Invalid maximum heap size: -Xmx2x\nError: Could not create", "Invalid maximum heap size: -Xmx2x"),
+        (
+            EXITED,
+            "Error occurred during initialization of VM\nCould not reserve enough space for 943718400000KB object heap",
+            "Could not reserve enough space for 943718400000KB object heap",
+        ),
+        (EXITED, "", EXITED.rstrip(".")),
+        (
+            "org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n\tat org",
+            "21:57:31 ERROR SparkContext: Error initializing SparkContext.",
+            "Could not parse Master URL: 'local[x]'",
+        ),
+        (
+            "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis",
+            "21:58:38 ERROR Backend: Application has been killed. Reason: All masters are unresponsive! Giving up.",
+            "All masters are unresponsive! Giving up",
+        ),
+    ],
+)
+def test_the_reason_is_the_line_of_spark_that_says_it(said: str, written: str, reason: str, tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(written)
+    assert spark_session._reason(said, log) == reason

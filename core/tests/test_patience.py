@@ -8,11 +8,11 @@ from typing import NoReturn
 
 import pytest
 
-from onefold.core import OutOfResources, Retriable, waiting
+from onefold.core import OnefoldError, OutOfResources, Retriable, waiting
 from onefold.core.protocol import coordinator
 from onefold.core.protocol import patience as patience_module
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import retry
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ListLeftovers, Pause, ReadStore
 from onefold.core.protocol.patience import Patience
 
@@ -91,3 +91,44 @@ def test_the_next_wait_for_the_same_begins_anew() -> None:
     time.sleep(0.1)
     with pytest.raises(Retriable):
         patience(Pause(2, ReadStore(), DOWN), time.monotonic())
+
+
+class Away:
+    """A server that answers every third question. `told` is what its driver said of the wait when it asked."""
+
+    def __init__(self) -> None:
+        self.told: list[OnefoldError | None] = []
+        self.driver: Patience | Coordinator | None = None
+
+    def ask(self, *_: object) -> None:
+        assert self.driver is not None
+        self.told.append(self.driver.waiting_for)
+        if len(self.told) % 3:
+            raise DOWN
+
+
+def test_what_is_waited_for_is_told_until_it_answers() -> None:
+    away = Away()
+    away.driver = patience = Patience(10, pause_max_s=0.01)
+    patience.retry(away.ask, "asking")
+    assert (away.told, patience.waiting_for) == ([None, DOWN, DOWN], None)
+
+
+def test_of_an_epoch_too_and_only_for_the_step_that_waits() -> None:
+    def steps() -> Protocol[None]:
+        for _ in range(2):
+            yield from retry(ReadStore())
+
+    away = Away()
+    away.driver = driver = Coordinator("p", SimpleNamespace(facts=away.ask), {}, Patience(10, 0.01))  # type: ignore[arg-type]
+    driver.run(steps())
+    assert (away.told, driver.waiting_for) == ([None, DOWN, DOWN] * 2, None)
+
+
+def test_nothing_is_waited_for_any_more_once_patience_is_over(clock: Clock) -> None:
+    patience = Patience(15)
+    driver = Coordinator("p", SimpleNamespace(facts=clock.ask), {}, patience)  # type: ignore[arg-type]
+    for ask in (lambda: patience.retry(clock.ask, "asking"), lambda: driver.run(retry(ReadStore()))):
+        with pytest.raises(Retriable):
+            ask()
+    assert (patience.waiting_for, driver.waiting_for) == (None, None)

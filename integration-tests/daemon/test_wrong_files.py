@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import uuid
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from harness.daemons import Start, rows, wait_for_rows, write
 from harness.kafka.guarded import guarded_kafka
 from harness.renewing import assert_renewed
-from harness.wrong_files import DOCTOR, FILES, OFFLINE, ORDERS, RUN, Said, Wrong, page
+from harness.support import Rig
+from harness.wrong_files import DOCTOR, FILES, OFFLINE, ORDERS, RUN, SPARK, TWICE, Said, Wrong, page
 
 from onefold.cli import entry
+from onefold.core import ConfigError, Fenced
 
+_PROBLEM = re.compile(r"^  PROBLEM (.+?\[([a-z-]+)\])$", re.MULTILINE | re.DOTALL)
 PAGE = Path(__file__).parents[2] / "docs" / "wrong-files.md"
 NOWHERE = {"kafka": "kafka.example:9092", "topic": "orders", "postgres": "postgresql://shop@db.example/shop"}
 
@@ -119,23 +124,35 @@ def test_doctor_says_what_does_not_fit_the_servers(
     commands: Commands, values: dict[str, str], role: str, postgres_url: str
 ) -> None:
     values["as_role"] = postgres_url.replace("onefold@", f"{role}@")
-    unlike = []
+    places = _places(commands.folder, values, role)
+    said, unlike = [], []
     for wrong in DOCTOR:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(b"DROP TABLE IF EXISTS orders; DROP SCHEMA IF EXISTS onefold_sinks CASCADE")
             connection.execute((wrong.sql.replace("{role}", role) or "SELECT 1").encode())
         commands.write(wrong.text(), values)
-        code, out, err = commands.run("doctor", *wrong.arguments, "--json")
-        problems = _problems(json.loads(out))
-        if code != 1 or {found for found, _ in problems} != {wrong.code, wrong.also or wrong.code} or err:
+        code, out, err = commands.run("doctor", *wrong.arguments)
+        problems = _PROBLEM.findall(out)
+        if code != 1 or {found for _, found in problems} != {wrong.code, wrong.also or wrong.code} or err:
             unlike.append((wrong.what, wrong.code, wrong.also, problems, err))
+        said.append(Said(wrong, code, "\0".join(dict.fromkeys(text for text, _ in problems)), places))
     assert not unlike, "\n".join(map(str, unlike))
+    assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, doctor", page(said))
 
 
-def _problems(diagnosis: dict[str, list[dict[str, str]]]) -> list[tuple[str, str]]:
-    sinks = [finding for sink in diagnosis["sinks"] for finding in sink["findings"]]  # type: ignore[index]
-    found = [*diagnosis["runtime"], *diagnosis["store"], *diagnosis["source"], *sinks]
-    return [(one["code"], one["says"]) for one in found if one["level"] == "problem"]
+def _places(folder: Path, values: dict[str, str], role: str) -> dict[str, str]:
+    """What this run's addresses and names are on the page."""
+    kafka, tls = values["kafka"].rpartition(":")[2], values["kafka_tls"].rpartition(":")[2]
+    address, _, database = values["postgres"].partition("?")[0].rpartition("/")
+    return {
+        str(folder): "/srv/onefold",
+        kafka: "9092",
+        tls: "9093",
+        address.rpartition(":")[2]: "5432",
+        values["topic"]: "orders",
+        database: "shop",
+        role: "reader",
+    }
 
 
 def test_run_says_what_pipelines_cannot_share(commands: Commands) -> None:
@@ -144,3 +161,32 @@ def test_run_says_what_pipelines_cannot_share(commands: Commands) -> None:
         commands.write(wrong.text(), NOWHERE)
         said.append(said_in_one_line(commands, wrong, "run"))
     assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, run", page(said))
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_run_says_what_keeps_a_start_from_going_on(rig: Rig, start: Start) -> None:
+    said, options = [], ["--text-logs", "--listen", "none"]
+    for wrong in SPARK:
+        path = rig.directory / "orders.toml"
+        path.write_text(wrong.text().format(**NOWHERE))
+        ended = start(path, options=options)
+        assert ended.wait() == ConfigError.exit_code, ended.text()
+        text = ended.text()
+        assert text.count("\n") == 1 and text.endswith(f"[{wrong.code}]\n"), text
+        said.append(Said(wrong, ended.wait(), text.strip()))
+    path = write(rig)
+    rig.put(100)
+    first = start(path, options=options)
+    wait_for_rows(rig, first, 100)
+    second = start(path)
+    second.until(lambda: "generation 2" in second.text(), "another generation")
+    rig.put(100)
+    assert first.wait() == Fenced.exit_code, first.text()
+    (line,) = (line for line in first.text().splitlines() if line.endswith(f"[{TWICE.code}]"))
+    assert "Traceback" not in first.text()
+    said.append(Said(TWICE, first.wait(), line[line.index("pipeline ") :]))
+    wait_for_rows(rig, second, 200)
+    second.stop()
+    assert rows(rig) == sorted(rig.sent)
+    assert_renewed(PAGE, "integration-tests/daemon/test_wrong_files.py, start", page(said))

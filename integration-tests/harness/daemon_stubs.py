@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from onefold.core import Committable, Retriable, SinkKind
+from onefold.core import Committable, OnefoldError, Retriable, SinkKind
 from onefold.core.contract import Guarantee
 from onefold.core.findings import Held
 from onefold.core.protocol.epoch import Started
@@ -35,6 +35,7 @@ class Query:
     """A query and its pipeline. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
 
     is_paused = False
+    waiting_for: OnefoldError | None = None
 
     def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
         self.raises, self.closing = list(raises), closing

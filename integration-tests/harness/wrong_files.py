@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["DOCTOR", "FILES", "OFFLINE", "ORDERS", "RUN", "Said", "Wrong", "page"]
+__all__ = ["DOCTOR", "FILES", "OFFLINE", "ORDERS", "RUN", "SPARK", "TWICE", "Said", "Wrong", "page"]
 
 # Right as it is: with the values of `Servers`, or without any server.
 ORDERS = """\
@@ -36,6 +37,10 @@ FILES = {  # beside it
     ),
     "on-two-cores.toml": ORDERS.replace('"orders"', '"two"', 1) + '\n[spark]\nmaster = "local[2]"\n',
 }
+# What another run says otherwise: a store's id, how long it took, librdkafka's own words on why no broker answered.
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_WAITED = re.compile(r"after \d+ms")
+_LIBRDKAFKAS = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)*\)(?=\. Is the broker up)")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said of it. `places` are texts of this machine, and what stands for them on the page."""
+    """What a command said of it: one error, or several with NUL between. `places` are texts of this machine, and what
+    stands for them on the page."""
 
     wrong: Wrong
     exit_code: int
@@ -69,10 +75,10 @@ class Said:
     places: Mapping[str, str] = field(default_factory=dict)
 
     def row(self) -> str:
-        first, _, more = self.text.partition("\n")
+        said = "<br>".join(" ".join(error.split()) for error in self.text.split("\0"))
+        said = _ID.sub("...", _LIBRDKAFKAS.sub("(...)", _WAITED.sub("after ... ms", said)))
         for place, stands in sorted(self.places.items(), key=lambda each: -len(each[0])):
-            first = first.replace(place, stands)
-        said = first + (" ..." if more else "")
+            said = said.replace(place, stands)
         return f"| {self.wrong.what} | {self.exit_code} | {said.replace('|', chr(92) + '|')} |"
 
 
@@ -181,6 +187,16 @@ RUN = (
     Wrong("two pipelines with one checkpoint", "", "checkpoint-twice", ("orders.toml", "beside.toml")),
     Wrong("two pipelines that want different Sparks", "", "spark-differs", ("orders.toml", "on-two-cores.toml")),
 )
+SPARK = (
+    Wrong("a master that Spark does not know", '\n[spark]\nmaster = "lokal"\n', "spark-not-started"),
+    Wrong("threads that are no number", '\n[spark]\nmaster = "local[two]"\n', "spark-not-started"),
+    Wrong(
+        "a size of the heap that is none",
+        '\n[spark]\nsettings = {{ "spark.driver.memory" = "2 gigabytes" }}\n',
+        "spark-not-started",
+    ),
+)
+TWICE = Wrong("two daemons on one pipeline: this is what the first one says", "", "taken-over")
 DOCTOR = (
     Wrong("no broker at the source's address", ("{kafka}", "127.0.0.1:1"), "kafka-unreachable"),
     Wrong("no such topic", ("{topic}", "{topic}-nowhere"), "topic-missing"),

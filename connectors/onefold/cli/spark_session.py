@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, OnefoldError
 from onefold.definition import SparkSettings
 from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
@@ -40,6 +41,10 @@ logger.retries.level = warn
 """
 _ON_THIS_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_LOG = "spark.log"
+_NO_REASON = re.compile(r"NOTE:|WARNING:|Picked up |Error occurred during initialization of VM|\s|$")
+_GIVEN_UP = re.compile(r" Reason: (.+)")
+_EXCEPTION = re.compile(r"^(?:Exception in thread \"[^\"]*\" )?(?:\w+\.)+\w+(?:Exception|Error): ")
 
 
 def spark_session(
@@ -87,9 +92,20 @@ def spark_session(
             raise disk_full(said.strip().partition("\n")[0]) from error
         raise ConfigError(
             "spark-not-started",
-            f"Spark does not start with master {master!r}: {said.strip().partition(chr(10))[0]}. Correct `master`, the"
+            f"Spark does not start with master {master!r}: {_reason(said, directory / _LOG)}. Correct `master`, the"
             " other settings of Spark, or its Java",
         ) from error
+
+
+def _reason(said: str, log: Path) -> str:
+    """The reason in one line: the error's, or what the JVM wrote where it ended without an answer or gave up."""
+    written = log.read_text(errors="replace") if log.exists() else ""
+    lines = said.strip().splitlines()
+    if "JAVA_GATEWAY_EXITED" in said:
+        lines = [line for line in written.splitlines() if not _NO_REASON.match(line)] or lines
+    elif "stopped SparkContext" in said:
+        lines = _GIVEN_UP.findall(written) or lines
+    return _EXCEPTION.sub("", lines[0]).rstrip(".") if lines else "it does not say why"
 
 
 def _environment(is_local: bool, settings: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +153,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """What a JVM that is started in here says goes to the file, as long as it lives; where that fails, here as well."""
+    """What a JVM that is started in here says goes to the file, as long as it lives. Where that fails, it is shown here
+    as well: of an error of onefold's, which has the reason, only with ONEFOLD_DEBUG."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -145,8 +162,9 @@ def _standard_error_to(log: Path) -> Iterator[None]:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
-    except BaseException:
-        os.write(kept, log.read_bytes())
+    except BaseException as error:
+        if not isinstance(error, OnefoldError) or os.environ.get("ONEFOLD_DEBUG"):
+            os.write(kept, log.read_bytes())
         raise
     finally:
         os.dup2(kept, 2)
@@ -162,7 +180,7 @@ def session_of_ones_own(name: str, directory: Path, wanted: SparkSettings | None
     if running := SparkSession.getActiveSession():
         yield running
         return
-    with _standard_error_to(directory / "spark.log"):
+    with _standard_error_to(directory / _LOG):
         settings = SparkSettings() if wanted is None else wanted
         spark = spark_session(name, directory, settings.master, show_retries=False, **settings.settings)
     try:

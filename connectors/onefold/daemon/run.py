@@ -102,6 +102,11 @@ class Run:
         return self._generation
 
     @property
+    def waiting_for(self) -> OnefoldError | None:
+        """The error of a server that is away or busy, while it is waited out."""
+        return self._pipeline.waiting_for
+
+    @property
     def totals(self) -> Totals:
         bad = self._pipeline.bad_records
         return Totals(self.restarts, self._replays, bad.dead_letters, bad.skipped)

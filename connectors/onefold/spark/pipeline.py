@@ -301,6 +301,11 @@ class Pipeline:
         """The last start of this process, since the pipeline was opened."""
         return None if self._live is None else self._live.started
 
+    @property
+    def waiting_for(self) -> OnefoldError | None:
+        """The error of a server that is away or busy, for as long as that is waited out; else None."""
+        return None if self._live is None else self._live.waiting_for
+
     def close(self) -> None:
         """Let go of all connections. The pipeline can be used again, and its next query takes over from any other
         process: without it, a query that starts again is Fenced where another process took over since."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.daemon_stubs import Asking, Query, daemon_of, whole
 from harness.stored_epochs import with_epochs
 
-from onefold.core import ConfigError, Fenced
+from onefold.core import ConfigError, Fenced, Retriable
 from onefold.core.waiting import Wait
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.connections import Connection
@@ -146,6 +146,18 @@ def test_a_store_that_is_down_is_a_503_and_the_pipelines_figures_say_why(tmp_pat
         found = ask.get("/pipelines/orders")
         assert (found["counts"], found["epoch"], found["store_error"]["code"]) == (None, None, "database-access-denied")
         assert 'onefold_store_up{pipeline="orders"} 0.0' in ask("GET", "/metrics").body.decode()
+
+
+def test_a_server_that_is_waited_for_is_the_error_of_a_pipeline_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "state", "running")
+        assert ask.get("/pipelines/orders")["error"] is None
+        monkeypatch.setattr(Query, "waiting_for", Retriable("postgres-unreachable", "no answer"))
+        found = ask.get("/pipelines/orders")
+        said = {"code": "postgres-unreachable", "message": "no answer", "at": None}
+        assert (found["state"], found["error"]) == ("running", said)
 
 
 def test_a_fenced_pipeline_says_so_and_takes_nothing(tmp_path: Path) -> None:

@@ -185,7 +185,9 @@ class PipelineModel(_Model):
     generation: int | None
     epoch: int | None = Field(description="the last complete one")
     restarts: int = Field(description="after failures, since the process was started")
-    error: PipelineError | None
+    error: PipelineError | None = Field(
+        description="of its last failure; or, without its time, of a server that is waited for"
+    )
     next_start_at: datetime | None
     started_at: datetime | None
     progress_at: datetime | None = Field(description="when the last epoch of this process was complete")

@@ -119,9 +119,10 @@ def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
 
 
 def _error_of(run: Run | None) -> PipelineError | None:
-    if run is None or (error := run.error) is None:
+    if run is None or (error := run.error or run.waiting_for) is None:
         return None
-    return PipelineError(code=error.code, message=error.message, at=_at(run.error_at_s))
+    at = None if run.error is None else _at(run.error_at_s)
+    return PipelineError(code=error.code, message=error.message, at=at)
 
 
 def _sink_view(sink: Sink, guarantee: Guarantee | None) -> PipelineSink:

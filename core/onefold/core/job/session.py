@@ -104,6 +104,11 @@ class Session:
         return self.life.started
 
     @property
+    def waiting_for(self) -> OnefoldError | None:
+        """The error after which it asks a server again, until that answers; None where it waits for none."""
+        return self._driver.waiting_for or self.patience.waiting_for
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The sinks, in the order in which an epoch commits them."""
         return self.life.sinks

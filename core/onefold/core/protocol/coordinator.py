@@ -89,6 +89,7 @@ class Coordinator:
         self.repeats = repeats
         self.set_aside = set_aside
         self.goes_on = False
+        self.waiting_for: OnefoldError | None = None  # the error after which the protocol asks again
         self._acquired: Generation | None = None
         self._asked_s = time.monotonic()
 
@@ -104,11 +105,15 @@ class Coordinator:
                 except OnefoldError as error:
                     effect = protocol.throw(error)
                 else:
+                    if not isinstance(effect, Pause):
+                        self.waiting_for = None
                     failpoint(f"after:{name}")
                     effect = protocol.send(answer)
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            self.waiting_for = None
 
     def perform(self, effect: Effect, run_writers: RunWritersHere | None = None) -> Any:
         """Carry out one effect, and answer as it says."""
@@ -171,7 +176,8 @@ class Coordinator:
                 return self.committers[sink].leftovers(up_to_generation)
             case Abort(sink, committables):
                 return self.committers[sink].abort(committables)
-            case Pause():
+            case Pause(because=error):
+                self.waiting_for = error
                 return self.pause(effect, self._asked_s)
 
     def _merge(self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Merge | None:

@@ -24,6 +24,7 @@ class Patience:
     def __init__(self, patience_s: float, pause_max_s: float = 5.0) -> None:
         self.patience_s = patience_s
         self.pause_max_s = pause_max_s
+        self.waiting_for: OnefoldError | None = None  # the error after which `retry` asks again
         self._waits: dict[str, Wait] = {}  # by what is waited for: waits nest
 
     def __call__(self, pause: Pause, asked_s: float) -> None:
@@ -32,12 +33,16 @@ class Patience:
     def retry(self, call: Callable[[], T], doing: str, on: type[Retriable] = Retriable) -> T:
         """The answer of `call`, which is safe to repeat: asked again for as long as it raises `on`."""
         attempt, asked_s = 0, time.monotonic()
-        while True:
-            try:
-                return call()
-            except on as error:
-                attempt += 1
-                self._wait(attempt, doing, error, asked_s)
+        try:
+            while True:
+                try:
+                    return call()
+                except on as error:
+                    attempt += 1
+                    self.waiting_for = error
+                    self._wait(attempt, doing, error, asked_s)
+        finally:
+            self.waiting_for = None
 
     def _wait(self, attempt: int, doing: str, because: OnefoldError, asked_s: float) -> None:
         """`asked_s` is when the try began that failed, on the monotonic clock."""
