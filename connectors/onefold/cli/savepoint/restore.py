@@ -13,7 +13,7 @@ from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_
 from onefold.cli.savepoint.create import Counted
 from onefold.cli.savepoint.files import Anywhere, Files
 from onefold.cli.savepoint.repartition import check_repartition, repartition
-from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
+from onefold.cli.savepoint.savepoint import CHECKPOINT, REPLACED, RESTORING, Savepoint
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
@@ -194,7 +194,7 @@ class Restore:
 
     def _swap(self, root: str) -> None:
         """The staged checkpoint in the place of the old one, which goes."""
-        files, replaced = self.files.of(root), f"{root}.replaced"
+        files, replaced = self.files.of(root), root + REPLACED
         if files.exists(root):
             files.remove(replaced)
             files.rename(root, replaced)
@@ -222,4 +222,4 @@ def _root(definition: Definition) -> str:
 
 
 def _staged(root: str) -> str:
-    return f"{root}.restoring"
+    return root + RESTORING
