@@ -53,7 +53,8 @@ def verify(
 
 def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
     """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
-    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
+    from onefold.cli.scratch import temporary_folder
+    from onefold.cli.spark_session import session_of_ones_own
     from onefold.spark.verify import verification
 
     sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]
