@@ -51,6 +51,7 @@ __all__ = [
     "compare_with_table",
     "key_of",
     "read_source",
+    "takes_key",
     "verifiable",
     "verify",
 ]
@@ -99,6 +100,11 @@ def key_of(sink: Verifiable) -> tuple[str, ...]:
     if isinstance(sink, PostgresSink | SqlSink):
         return sink.settings.changes.key if sink.settings.changes is not None else ()
     return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
+
+
+def takes_key(sink: Verifiable) -> bool:
+    """Whether its rows are told apart by columns that somebody else may name, and not by a key or ids of its own."""
+    return sink.settings.delivery != "keyed" if isinstance(sink, KafkaSink) else not key_of(sink)
 
 
 def verify(
