@@ -22,6 +22,8 @@ from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.runs import refuse_query
+from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.waiting import Wait
 from onefold.spark.formats.jvm_reader import read_through_spark
@@ -87,6 +89,8 @@ class Pipeline:
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
         self._store_url = store or next((url for sink in self._everyone if (url := sink.store_url())), None)
+        if self._store_url is not None:
+            check_whole_path("store", url_of(self._store_url, "the checkpoint store's"))
         self._requires_tls = require_tls
         check_parts(name, self.sinks, dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
