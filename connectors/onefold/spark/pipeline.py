@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
+from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -276,6 +277,10 @@ class Pipeline:
     def moves(self) -> list[EpochRecord]:
         """Every epoch of this pipeline that moved its positions, oldest first (docs/positions.md)."""
         return self._session().store.moves(self.name)
+
+    def beginning(self) -> Beginning | None:
+        """Where this pipeline began, if that was with another one's savepoint (docs/savepoints.md)."""
+        return beginning(self._session().store, self.name)
 
     def facts(self) -> StoreFacts:
         """What the checkpoint store knows of this pipeline now."""
