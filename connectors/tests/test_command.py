@@ -63,7 +63,7 @@ def defined(*sinks: Sink, **more: Any) -> str:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (["--key=id, n"], {"shop.orders": ["id", "n"], "newest": ("n",), "sales": ["id", "n"]}),
+        (["--key=id, n"], {"shop.orders": ["id", "n"], "newest": ("n",), "sales": ["id", "n"], "events": ()}),
         (["--sink=newest", "--sink=sales"], {"newest": ("n",), "sales": []}),
     ],
 )
@@ -86,7 +86,10 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
     monkeypatch.setattr(spark_session, "session_of_ones_own", lambda *_: nullcontext())
     upserting = PostgresSink(URL, table="shop.newest", name="newest", mode="upsert", key="n", order="id")
     sales = KafkaSink("sales", bootstrap_servers="nowhere:9092")
-    pipeline = defined(PostgresSink(URL, table="shop.orders"), upserting, sales, store=f"sqlite:///{tmp_path}/store.db")
+    events = KafkaSink("events", bootstrap_servers="nowhere:9092", delivery="keyed", id="id")
+    pipeline = defined(
+        PostgresSink(URL, table="shop.orders"), upserting, sales, events, store=f"sqlite:///{tmp_path}/store.db"
+    )
     answer = CliRunner().invoke(main.app, ["verify", pipeline, "--json", *options])
     assert asked == wanted, answer.exception
     found = json.loads(answer.stdout)
@@ -137,6 +140,27 @@ def test_what_cannot_be_verified_is_said_before_spark_starts(
     assert isinstance(refused.exception, ConfigError)
     assert says in str(refused.exception)
     assert not (tmp_path / "p.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "each of these says it: 'newest' by n; 'events' by their ids. Leave --key out"),
+        (["--sink=newest"], "each of these says it: 'newest' by n. Leave --key out"),
+    ],
+)
+def test_a_key_that_no_sink_takes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], says: str
+) -> None:
+    monkeypatch.setattr(spark_session, "session_of_ones_own", pytest.fail)
+    upserting = PostgresSink(URL, table="newest", mode="upsert", key="n", order="id")
+    events = KafkaSink("events", bootstrap_servers="nowhere:9092", delivery="keyed", id="id")
+    pipeline = defined(upserting, events, store=f"sqlite:///{tmp_path}/p.db")
+    refused = CliRunner().invoke(main.app, ["verify", pipeline, "--key=id", *options])
+    assert isinstance(refused.exception, ConfigError) and refused.exception.code == "key-mismatch"
+    assert says in str(refused.exception)
+    same = CliRunner().invoke(main.app, ["verify", pipeline, "--key=n", "--sink=newest"])
+    assert "runs with another one" in str(same.exception), "its own key may be named"
 
 
 def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused() -> None:

@@ -255,6 +255,32 @@ def test_a_checkpoint_of_this_machine_may_be_named_by_its_url(url: str, tmp_path
     assert not checkpoint.exists()
 
 
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("left", [["checkpoint.restoring"], ["checkpoint.restoring", "checkpoint.replaced"]])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_a_restore_that_was_cut_short_left_beside_the_checkpoint_goes_too(
+    url: str, tmp_path: Path, left: list[str], is_there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name for name in [*(["checkpoint"] if is_there else []), *left]]
+    other = tmp_path / "checkpoint.old"
+    for folder in [*folders, other]:
+        (folder / "offsets").mkdir(parents=True)
+    reset(url, Recorded("a", []), checkpoint=f"{tmp_path / 'checkpoint'}/")
+    shown = capsys.readouterr().out
+    assert all(f"the checkpoint directory {folder}\n" in shown and not folder.exists() for folder in folders)
+    assert other.exists()
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_folder_named_as_a_restore_names_its_own_that_is_no_checkpoint_is_refused(url: str, tmp_path: Path) -> None:
+    place, thesis = Recorded("a", []), tmp_path / "checkpoint.replaced" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("")
+    with pytest.raises(ConfigError, match=r"replaced has 'thesis\.txt', which no checkpoint of Spark's has"):
+        reset(url, place, checkpoint=tmp_path / "checkpoint")
+    assert thesis.exists() and place.rows == 20
+
+
 def defined(*sinks: Sink, **more: Any) -> Definition:
     source = KafkaSource(
         "t",

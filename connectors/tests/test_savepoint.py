@@ -27,6 +27,7 @@ from onefold.cli.savepoint.files import LocalFiles
 from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
 from onefold.core.job.query import Job, RunningQuery
+from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import task_of
 from onefold.core.moves import MoveNote
 from onefold.core.positions import WATERMARK
@@ -387,6 +388,32 @@ def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Def
         restore(pipeline, "--as", named(other))
     with pytest.raises(ConfigError, match=r"\[pipeline-not-new\]"):
         restore(pipeline, "--as", named(replace(other, checkpoint=str(tmp_path / "elsewhere"))))
+
+
+@pytest.mark.parametrize(
+    ("table", "noted"),
+    [
+        ([], Beginning(3, AT[3], ("green",))),
+        (["CREATE TABLE green (id bigint)"], Beginning(3, AT[3], ("green",))),
+        (["CREATE TABLE green (id bigint)", "INSERT INTO green VALUES (1)"], Beginning(3, AT[3], ())),
+    ],
+)
+@pytest.mark.parametrize("has_state", [False, True])
+def test_which_tables_were_empty_when_a_pipeline_began_with_it_is_noted_of_a_query_without_state(
+    pipeline: Definition, tmp_path: Path, table: list[str], noted: Beginning, has_state: bool
+) -> None:
+    if not has_state:
+        shutil.rmtree(Path(pipeline.checkpoint) / "state")
+    create(pipeline)
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+        for statement in table:
+            connection.execute(statement)
+        connection.commit()
+    other = definition(tmp_path, "green", "green")
+    restore(pipeline, "--as", named(other))
+    with closing(CheckpointStore(other.store_url)) as store:
+        assert beginning(store, "green") == (None if has_state else noted)
+        assert beginning(store, "p") is None
 
 
 @pytest.mark.parametrize("place", ["restore:staged", "restore:noted", "restore:removed", "restore:swapped"])

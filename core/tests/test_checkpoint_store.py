@@ -30,7 +30,7 @@ from onefold.core.findings import Level
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
-from onefold.core.store.tables import MIGRATIONS, epochs
+from onefold.core.store.tables import epochs
 from onefold.core.testing.conformance.store_suite import StoreSuite, last_of, request
 from onefold.core.testing.simulator.model_store import ModelStore
 
@@ -241,7 +241,7 @@ def test_what_a_store_of_version_2_has_pinned_stays_pinned(tmp_path: Path, opene
     path = tmp_path / "store.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(OLD_STORE)
-        connection.executescript(MIGRATIONS[2][0].format(s=""))
+        connection.execute("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'")
         connection.executescript("""
             UPDATE onefold_store SET version = 2;
             CREATE TABLE onefold_settled

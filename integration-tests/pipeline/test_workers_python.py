@@ -12,6 +12,7 @@ from onefold.local import spark_environment
 
 SCRIPT = """
 import sys
+from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from onefold.sinks import SqlSink
@@ -33,7 +34,7 @@ with exit_codes():
     spark = session.config("spark.driver.host", "127.0.0.1").getOrCreate()
     register(spark)
     spark.dataSource.register(Numbers)
-    pipeline = Pipeline("numbers", sinks=[SqlSink("sqlite:///numbers.db", "numbers")])
+    pipeline = Pipeline("numbers", sinks=[SqlSink(f"sqlite:///{Path('numbers.db').absolute()}", "numbers")])
     written = pipeline.write_batch(spark.read.format("numbers").load(), run="1")
     print("written:", written.rows, [row.python for row in spark.read.format("numbers").load().collect()])
 """

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -19,6 +20,7 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable
+from onefold.daemon.letters import marks
 from onefold.local import KafkaServer
 from onefold.sinks import PostgresSink
 from onefold.sinks.kafka.config import KafkaSinkConfig
@@ -206,6 +208,10 @@ def test_prepared_transactions_stages_and_dead_letters_go_with_their_pipeline(
         started.epoch(0)
     dies_at(monkeypatch, world, "after:Decide", 1)
     ask("INSERT INTO onefold_sinks.onefold_dead_letters VALUES ('p', 'u', 1, 1, 'x', NULL, NULL, '{}', now())")
+    settings = upserts.settings
+    with psycopg.connect(postgres_url) as connection:
+        for pipeline in ("p", "other"):
+            marks.begin(connection, settings, pipeline, ("topic", 0, 7), 9)
     world.close()
     defined = into(*world.sinks)
     with pytest.raises(ConfigError, match="may be running"):
@@ -218,6 +224,8 @@ def test_prepared_transactions_stages_and_dead_letters_go_with_their_pipeline(
         2,
     ]
     assert "prepared transactions, rolled back: of/p/t/" in shown and "the pipeline's dead letters, 1" in shown
+    assert "which dead letters of the pipeline were sent again, 1" in shown
+    assert (len(marks.marks_of(settings, "p")), len(marks.marks_of(settings, "other"))) == (0, 1)
     assert ask("SELECT DISTINCT pipeline FROM onefold_sinks.onefold_ledger") == [("other",)]
     assert (ask.gids(), ask.ids("t"), ask.ids("u"), ask.ids("v")) == ([], [], [], list(range(10)))
     assert ask("SELECT count(*) FROM onefold_sinks.onefold_dead_letters") == [(0,)]

@@ -176,6 +176,24 @@ def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None
     rig.assert_exact()
 
 
+def test_a_pipeline_that_begins_into_an_empty_table_is_exact_from_the_savepoint_on_and_verify_says_so(rig: Rig) -> None:
+    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[PostgresSink(rig.url, "fresh")])
+    rig.put(100)
+    old.run(rig.spark)
+    savepoint("create", named(old), "--name", "s")
+    savepoint("restore", named(old), "s", "--as", named(new), "--yes")
+    rig.put(50)
+    new.run(rig.spark)
+    assert rig.sql("SELECT count(*) FROM fresh") == [(50,)]
+    (result,) = run_verification(new, (), ("id", "n")).values()
+    assert result.is_exact and result.comparison.expected == 50, result
+    (note,) = result.comparison.notes
+    assert note.startswith("the sink begins after epoch 3, of the savepoint that the pipeline began with")
+    rig.sql("DELETE FROM fresh WHERE ctid = (SELECT min(ctid) FROM fresh)")
+    (result,) = run_verification(new, (), ("id", "n")).values()
+    assert not result.is_exact and result.comparison.lost == 1, result
+
+
 def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hadoop's own files of this machine stand for those of another."""
     definition = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")

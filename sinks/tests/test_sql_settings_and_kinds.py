@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import psycopg.conninfo
@@ -56,7 +55,7 @@ def test_a_url_that_cannot_be_used_is_a_config_error_without_its_password(url: s
     assert "geheim" not in str(caught.value)
 
 
-def test_a_sink_names_its_driver_travels_whole_and_hides_its_password(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_sink_names_its_driver_travels_whole_and_hides_its_password() -> None:
     sink = SqlSink("mariadb://u:geheim@h/d", 'shop."odd.name"', **UPSERT)
     again = pickle.loads(pickle.dumps(sink))
     assert again.store_url() == again.url == "mariadb+pymysql://u:geheim@h/d"
@@ -64,8 +63,13 @@ def test_a_sink_names_its_driver_travels_whole_and_hides_its_password(tmp_path: 
     assert "geheim" not in repr(sink) + repr(sink._settings)
     assert sink.guarantee().kind is SinkKind.LAST_RESOURCE
     assert sink.guarantee().atomic_epoch
-    monkeypatch.chdir(tmp_path)
-    assert SqlSink("sqlite:///rows.db", "t").url == f"sqlite+pysqlite:///{tmp_path / 'rows.db'}"
+
+
+@pytest.mark.parametrize("path", ["rows.db", "./rows.db", "../rows.db"])
+def test_a_file_that_would_begin_in_the_working_directory_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"url names the SQLite file .*name its whole path.*\[sqlite-relative\]"):
+        SqlSink(f"sqlite:///{path}", "t")
+    assert SqlSink("sqlite:////srv/rows.db", "t").url == "sqlite+pysqlite:////srv/rows.db"
 
 
 @pytest.mark.parametrize(

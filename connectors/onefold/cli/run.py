@@ -36,7 +36,8 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
-    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
+    from onefold.cli.scratch import temporary_folder
+    from onefold.cli.spark_session import session_of_ones_own
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
 from onefold.spark.errors.failures import disk_full, is_disk_full
 
-__all__ = ["session_of_ones_own", "spark_session", "temporary_folder"]
+__all__ = ["session_of_ones_own", "spark_session"]
 
 _QUIET = """\
 rootLogger.level = error
@@ -138,17 +137,6 @@ def _escaped(text: str) -> str:
     """A text as java.util.Properties reads it."""
     units = text.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-
-
-@contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder that is removed at the end. Raises OutOfResources where there is no room for one."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
-    except OSError as error:  # that no folder is usable is a FileNotFoundError
-        raise disk_full(str(error)) from error
-    with folder as name:
-        yield Path(name)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from onefold.core import ConfigError, Guarantee, Sink
 from onefold.core.job.session import PATIENCE_S, check_pipeline_name
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import default_store
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger
@@ -205,15 +206,7 @@ def _within(directory: Path, place: str) -> str:
 
 
 def check_place(what: str, url: str) -> None:
-    """Raise ConfigError for a text that is no SQLAlchemy URL, and for a SQLite file that would be relative to the
-    working directory, which is another one wherever somebody starts a command."""
+    """Raise ConfigError for a text that is no SQLAlchemy URL, and for a SQLite file without its whole path."""
     if not url:
         raise ConfigError("option-value", f"{what} is empty: name a URL, or leave it out")
-    found = url_of(url, f"{what}:")
-    path = found.database or ":memory:"
-    if found.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:")) and path[0] != "/":
-        raise ConfigError(
-            "sqlite-relative",
-            f"{what} names the SQLite file {path}, which would begin in the working directory: name its whole path, as"
-            " sqlite:////srv/onefold/store.db",
-        )
+    check_whole_path(what, url_of(url, f"{what}:"))

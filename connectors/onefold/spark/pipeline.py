@@ -18,10 +18,13 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
+from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.runs import refuse_query
+from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.waiting import Wait
 from onefold.spark.errors.failures import check_start, from_spark
@@ -87,6 +90,8 @@ class Pipeline:
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
         self._store_url = store or next((url for sink in self._everyone if (url := sink.store_url())), None)
+        if self._store_url is not None:
+            check_whole_path("store", url_of(self._store_url, "the checkpoint store's"))
         self._requires_tls = require_tls
         check_parts(name, self.sinks, dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
@@ -272,6 +277,10 @@ class Pipeline:
     def moves(self) -> list[EpochRecord]:
         """Every epoch of this pipeline that moved its positions, oldest first (docs/positions.md)."""
         return self._session().store.moves(self.name)
+
+    def beginning(self) -> Beginning | None:
+        """Where this pipeline began, if that was with another one's savepoint (docs/savepoints.md)."""
+        return beginning(self._session().store, self.name)
 
     def facts(self) -> StoreFacts:
         """What the checkpoint store knows of this pipeline now."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from onefold.cli.spark_session import temporary_folder
+from onefold.cli.scratch import temporary_folder
 from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
 from onefold.core.protocol.patience import Patience
 from onefold.spark.errors import sealing

@@ -24,7 +24,7 @@ EXPOSED = PostgresSink("postgresql://u@db/d", "t")
     [
         ([EXPOSED], {}, "sink 't' may not be reached so, with require_tls: sslmode is not in the URL"),
         ([SqlSink("mariadb://u@db/d", "t")], {}, "sink 't' .* names no ssl_ca"),
-        ([KafkaSink("t", bootstrap_servers="b:1")], {"store": "sqlite:///s.db"}, "sink 't' .* security.protocol"),
+        ([KafkaSink("t", bootstrap_servers="b:1")], {"store": "sqlite:////srv/s.db"}, "sink 't' .* security.protocol"),
         ([HBaseSink("h:1", "t", row_key="k", family="f")], {}, "sink 't' .* no TLS here.*Put a tunnel"),
         ([SAFE], {"store": "postgresql://u@db/d"}, "the checkpoint store may not be reached so"),
         ([SAFE], {"dead_letters": KafkaSink("k", bootstrap_servers="b:1")}, "sink 'k' .* security.protocol"),

@@ -63,7 +63,7 @@ def test_a_python_that_the_user_has_chosen_stays_and_is_tried(monkeypatch: pytes
 def test_elsewhere_what_a_pipeline_needs_is_tried_once_in_an_application() -> None:
     spark = prepared(Spark("yarn", "python3"))
     assert (prepared(spark).sparkContext.pythonExec, spark.jobs) == ("python3", 1)
-    sink = SqlSink("sqlite:///orders.db", "orders")
+    sink = SqlSink("sqlite:////srv/orders.db", "orders")
     assert (prepared(spark, sink).jobs, prepared(spark, sink, sink).jobs) == (2, 2)
     assert prepared(Spark("yarn", "python3"), sink).jobs == 1
 

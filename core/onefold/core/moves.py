@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from onefold.core.contract import EpochRecord
 from onefold.core.positions import Positions, Range
 
-__all__ = ["MoveNote", "Repeats", "Spans", "begins_by", "come_again", "count", "covered", "passed_over", "ranges"]
+__all__ = [
+    "MoveNote",
+    "Repeats",
+    "Spans",
+    "begins_by",
+    "come_again",
+    "count",
+    "covered",
+    "first_name",
+    "passed_over",
+    "ranges",
+]
 
 Spans = dict[str, list[tuple[int, int]]]  # of each partition: from an offset up to, not including, another; ascending
 
@@ -67,6 +78,13 @@ def begins_by(moves: Sequence[EpochRecord], sink: str | None) -> int | None:
             return each.epoch
         sink = dict(note.renamed).get(sink or "", sink)
     return None
+
+
+def first_name(moves: Sequence[EpochRecord], sink: str) -> str:
+    """What a sink was called before any move gave it another name."""
+    for each in reversed(moves):
+        sink = dict(MoveNote.of(each).renamed).get(sink, sink)
+    return sink
 
 
 def come_again(

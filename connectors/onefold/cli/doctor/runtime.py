@@ -10,7 +10,8 @@ from importlib.metadata import version
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.cli.spark_session import session_of_ones_own, temporary_folder
+from onefold.cli.scratch import temporary_folder
+from onefold.cli.spark_session import session_of_ones_own
 from onefold.core import OnefoldError
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.definition import Definition

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
+from onefold.cli.savepoint.savepoint import REPLACED, RESTORING
 from onefold.core import ConfigError
 
 __all__ = ["CheckpointDirectory"]
@@ -27,39 +28,44 @@ class CheckpointDirectory:
         return urlparse(self.text).scheme not in ("", "file")
 
     def found(self) -> Iterator[str]:
-        """Its line of the plan, where there is one here. Raises ConfigError for what is no checkpoint."""
-        if self.is_elsewhere or not os.path.lexists(self._path):
-            return
-        if self._path.is_symlink() or not self._path.is_dir():
-            raise ConfigError(
-                "not-a-checkpoint",
-                f"the checkpoint {self._path} is a link or a file: nothing was removed. Name the directory itself",
-            )
-        if not all(os.access(each, os.R_OK | os.W_OK | os.X_OK) for each in (self._path, self._path.parent)):
-            raise ConfigError(
-                "checkpoint-not-removed",
-                f"this user may not remove the checkpoint {self._path}: nothing was removed. Run the command as its"
-                " owner",
-            )
-        if strange := sorted({each.name for each in self._path.iterdir() if not each.name.startswith(".")} - _SPARKS):
-            raise ConfigError(
-                "not-a-checkpoint",
-                f"the checkpoint {self._path} has {strange[0]!r}, which no checkpoint of Spark's has: nothing was"
-                " removed. Is the definition's checkpoint right?",
-            )
-        yield f"the checkpoint directory {self._path}"
+        """A line of the plan for each directory that is here. Raises ConfigError for what is no checkpoint."""
+        for path in self._here():
+            _check(path)
+            yield f"the checkpoint directory {path}"
 
     def remove(self) -> None:
-        if self.is_elsewhere or not self._path.exists():
-            return
-        try:
-            shutil.rmtree(self._path)
-        except OSError as error:
-            raise ConfigError(
-                "checkpoint-not-removed",
-                f"the checkpoint {self._path} could not be removed: {error}. The rest is reset: remove it yourself",
-            ) from error
+        for path in self._here():
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                raise ConfigError(
+                    "checkpoint-not-removed",
+                    f"the checkpoint {path} could not be removed: {error}. The rest is reset: remove it yourself",
+                ) from error
 
-    @property
-    def _path(self) -> Path:
-        return Path("/" + bare.lstrip("/") if (bare := self.text.removeprefix("file:")).startswith("//") else bare)
+    def _here(self) -> list[Path]:
+        """The directory, and those that a restore of a savepoint left beside it when it was cut short."""
+        if self.is_elsewhere:
+            return []
+        bare = self.text.rstrip("/").removeprefix("file:")
+        root = "/" + bare.lstrip("/") if bare.startswith("//") else bare
+        return [path for end in ("", RESTORING, REPLACED) if os.path.lexists(path := Path(root + end))]
+
+
+def _check(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        raise ConfigError(
+            "not-a-checkpoint",
+            f"the checkpoint {path} is a link or a file: nothing was removed. Name the directory itself",
+        )
+    if not all(os.access(each, os.R_OK | os.W_OK | os.X_OK) for each in (path, path.parent)):
+        raise ConfigError(
+            "checkpoint-not-removed",
+            f"this user may not remove the checkpoint {path}: nothing was removed. Run the command as its owner",
+        )
+    if strange := sorted({each.name for each in path.iterdir() if not each.name.startswith(".")} - _SPARKS):
+        raise ConfigError(
+            "not-a-checkpoint",
+            f"the checkpoint {path} has {strange[0]!r}, which no checkpoint of Spark's has: nothing was removed. Is"
+            " the definition's checkpoint right?",
+        )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -169,6 +167,7 @@ def _folder(definition: Definition) -> str:
 def _files(definition: Definition) -> Iterator[Anywhere]:
     """Files, and a Spark session once one is needed."""
     from onefold.cli.savepoint.files import Anywhere
+    from onefold.cli.scratch import temporary_folder
     from onefold.cli.spark_session import session_of_ones_own
 
     with ExitStack() as stack:
@@ -176,10 +175,8 @@ def _files(definition: Definition) -> Iterator[Anywhere]:
 
         def spark() -> SparkSession:
             if not sessions:
-                scratch = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="onefold-savepoint-", ignore_cleanup_errors=True)
-                )
-                own = session_of_ones_own(f"onefold savepoint {definition.name}", Path(scratch), definition.spark)
+                scratch = stack.enter_context(temporary_folder("onefold-savepoint-"))
+                own = session_of_ones_own(f"onefold savepoint {definition.name}", scratch, definition.spark)
                 sessions.append(stack.enter_context(own))
             return sessions[0]
 

@@ -27,7 +27,8 @@ from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 __all__ = ["PARTIAL", "create"]
 
 PARTIAL = ".partial"  # the end of the name of one that is being made
-_NOT_CARRIED = ("targets", "restore", MADE, RESTORED)  # pins of this pipeline's own tables and savepoints
+# Pins of this pipeline's own tables, savepoints and restores.
+_NOT_CARRIED = ("targets", "restore", "beginning", MADE, RESTORED)
 
 
 def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:

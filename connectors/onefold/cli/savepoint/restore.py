@@ -12,12 +12,13 @@ from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_
 from onefold.cli.savepoint.create import Counted
 from onefold.cli.savepoint.files import Anywhere, Files
 from onefold.cli.savepoint.repartition import check_repartition, repartition
-from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
-from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
+from onefold.cli.savepoint.savepoint import CHECKPOINT, REPLACED, RESTORING, Savepoint
+from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation, Sink
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
+from onefold.core.findings import Targeting
 from onefold.core.job.move_session import MoveSession, repeats_in
-from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
+from onefold.core.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.operations.beginning import Origin, begin_at, take
 from onefold.core.operations.moving import standing
@@ -89,6 +90,9 @@ class Restore:
             generation, store_id = session.drive(take(origin, session.names, again))
             self._stage(root, str(uuid.uuid4()))
             self._note(session, generation, half)
+            if of.provider is None:  # of a query with state, groups of older records come, too
+                empty = tuple(sink.name for sink in definition.everyone if _is_empty(sink, definition.name))
+                note_beginning(session.store, generation, Beginning(of.epoch, of.positions, empty))
             self._swap(root)
             session.drive(begin_at(origin, generation, store_id, session.names))
             session.accept_targets(generation)
@@ -197,7 +201,7 @@ class Restore:
 
     def _swap(self, root: str) -> None:
         """The staged checkpoint in the place of the old one, which goes."""
-        files, replaced = self.files.of(root), f"{root}.replaced"
+        files, replaced = self.files.of(root), root + REPLACED
         if files.exists(root):
             files.remove(replaced)
             files.rename(root, replaced)
@@ -218,6 +222,11 @@ def _name_schemas(files: Files, staged: str, root: str) -> None:
             files.write(f"{folder}/{name}", [with_schemas_below(text, url).encode()])
 
 
+def _is_empty(sink: Sink, pipeline: str) -> bool:
+    """Whether nothing is where the sink writes, or the first start only makes that place."""
+    return isinstance(sink, Targeting) and (not sink.target_now(pipeline).is_there or sink.is_empty(pipeline))
+
+
 def _root(definition: Definition) -> str:
     """The checkpoint's own folder, where the definition names a link to it."""
     root = definition.checkpoint.rstrip("/")
@@ -225,4 +234,4 @@ def _root(definition: Definition) -> str:
 
 
 def _staged(root: str) -> str:
-    return f"{root}.restoring"
+    return root + RESTORING

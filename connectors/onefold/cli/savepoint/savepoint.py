@@ -11,11 +11,13 @@ from typing import Any
 
 from onefold.core import ConfigError, Positions
 
-__all__ = ["CHECKPOINT", "DESCRIPTION", "CopiedFile", "Savepoint", "SinkState"]
+__all__ = ["CHECKPOINT", "DESCRIPTION", "REPLACED", "RESTORING", "CopiedFile", "Savepoint", "SinkState"]
 
 FORMAT = 1
 DESCRIPTION = "savepoint.json"
 CHECKPOINT = "checkpoint"  # the folder with the copy
+# How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
+RESTORING, REPLACED = ".restoring", ".replaced"
 
 
 @dataclass(frozen=True, slots=True)

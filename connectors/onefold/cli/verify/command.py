@@ -53,10 +53,18 @@ def verify(
 
 def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
     """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
-    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
+    from onefold.cli.scratch import temporary_folder
+    from onefold.cli.spark_session import session_of_ones_own
     from onefold.spark.verify import verification
 
     sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]
+    if key and not any(verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks):
+        known = "; ".join(f"{sink.name!r} by {', '.join(verification.key_of(sink)) or 'their ids'}" for sink in sinks)
+        raise ConfigError(
+            "key-mismatch",
+            f"--key {','.join(key)} is for sinks that do not say what names a row, and each of these says it: {known}."
+            " Leave --key out",
+        )
     with closing(CheckpointStore(definition.store_url)) as store:
         if store.look() is None:  # the verifier would make one, which knows of no epoch
             raise ConfigError(
@@ -73,7 +81,12 @@ def run_verification(definition: Definition, only: Sequence[str], key: Sequence[
         pinned = replace(definition, source=pipeline.pinned(definition.source))
         for sink in sinks:
             results[sink.name] = verification.verify(
-                spark, pipeline, pinned.source, sink, verification.key_of(sink) or key, pinned.transformed
+                spark,
+                pipeline,
+                pinned.source,
+                sink,
+                key if verification.takes_key(sink) else verification.key_of(sink),
+                pinned.transformed,
             )
     return results
 

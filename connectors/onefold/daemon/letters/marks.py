@@ -14,11 +14,10 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
 from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import SENT_AGAIN, Table
 
 __all__ = ["Mark", "MarkState", "begin", "finish", "marks_of"]
 
-_NAME = "onefold_sent_again"
 _COLUMNS = """pipeline text, topic text, "partition" int, "offset" bigint, state text NOT NULL, at timestamptz NOT NULL,
  from_offset bigint NOT NULL, sent_offset bigint, PRIMARY KEY (pipeline, topic, "partition", "offset")"""
 
@@ -41,7 +40,7 @@ class Mark:
 
 def marks_of(settings: PostgresSinkConfig, pipeline: str) -> Mapping[tuple[str, int, int], Mark]:
     """All marks of a pipeline, by topic, partition and offset. Makes nothing."""
-    table = Table(settings.ledger, _NAME).sql
+    table = Table(settings.ledger, SENT_AGAIN).sql
     with pool.borrow(settings.conninfo("dead letters"), "reading which letters were sent again") as connection:
         ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table,))
         if name is None:
@@ -57,7 +56,7 @@ def begin(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: tuple[str, int, int], end: int
 ) -> tuple[Mark, bool]:
     """The letter's mark, and whether it is a new one. `end` is where the partition ends now."""
-    table = Table(settings.ledger, _NAME).sql
+    table = Table(settings.ledger, SENT_AGAIN).sql
     with connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = on")  # a mark that is lost would have it sent twice
         create_beside_others(connection, f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS})")
@@ -76,7 +75,7 @@ def finish(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: tuple[str, int, int], offset: int
 ) -> Mark:
     """It was sent, and is at this offset."""
-    table = Table(settings.ledger, _NAME).sql
+    table = Table(settings.ledger, SENT_AGAIN).sql
     ((*row,),) = connection.execute(
         f"UPDATE {table} SET state = 'sent', at = now(), sent_offset = %s WHERE {_ONE} RETURNING {_MARK}".encode(),
         (offset, pipeline, *place),
@@ -95,4 +94,4 @@ def _mark(state: str, at: datetime, from_offset: int, sent_offset: int | None) -
 def _check(connection: Connection, settings: PostgresSinkConfig) -> None:
     """Refuse a table of that name that somebody else made."""
     with connection.transaction():
-        postgres_trust.check_ours(ask(connection), [_NAME], settings.ledger)
+        postgres_trust.check_ours(ask(connection), [SENT_AGAIN], settings.ledger)

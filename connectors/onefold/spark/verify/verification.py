@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from itertools import pairwise
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from py4j.protocol import Py4JJavaError
@@ -21,8 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Sink
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
-from onefold.core.moves import begins_by, covered, ranges
-from onefold.core.positions import TOPIC_ID, Range
+from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -36,6 +34,7 @@ from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime.columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
+from onefold.spark.verify.due import Due
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.origin import Origin, read_source
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
@@ -51,6 +50,7 @@ __all__ = [
     "compare_with_table",
     "key_of",
     "read_source",
+    "takes_key",
     "verifiable",
     "verify",
 ]
@@ -101,6 +101,11 @@ def key_of(sink: Verifiable) -> tuple[str, ...]:
     return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
 
 
+def takes_key(sink: Verifiable) -> bool:
+    """Whether its rows are told apart by columns that somebody else may name, and not by a key or ids of its own."""
+    return sink.settings.delivery != "keyed" if isinstance(sink, KafkaSink) else not key_of(sink)
+
+
 def verify(
     spark: SparkSession,
     pipeline: Pipeline,
@@ -143,9 +148,9 @@ def _verify(
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
     history = pipeline.history()
-    begin, moves = _begin(facts, history, source), pipeline.moves()
-    due = partial(_due, begin, moves)
-    origin = Origin(spark, source, due(ledger.positions, sink.name), history, transform)
+    begin = _begin(facts, history, source)
+    due = Due(begin, pipeline.moves(), pipeline.beginning())
+    origin = Origin(spark, source, due.ranges(ledger.positions, sink.name), history, transform)
     try:
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, pipeline.name, sink)
@@ -156,15 +161,13 @@ def _verify(
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
             comparison = _compare_with_hbase(origin, sink)
-        comparison = replace(
-            comparison, notes=(*comparison.notes, *_of_moves(begin, moves, ledger.positions, sink.name))
-        )
+        comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
         dead = pipeline.dead_letters
         if isinstance(dead, PostgresSink):
             ledgers[dead.name], more = _of_destination(dead, pipeline.name)
             leftovers += more
-            bad = due(ledgers[dead.name].positions, dead.name)
+            bad = due.ranges(ledgers[dead.name].positions, dead.name)
             compared[dead.name] = _compare_letters(spark, pipeline.name, source, dead, bad)
     except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
@@ -225,28 +228,6 @@ def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSourc
     if _is_whole(history):
         return history[0].range.start
     return source.initial_positions()
-
-
-def _due(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: str) -> tuple[Range, ...]:
-    """The records that a sink is to have, where somebody has moved the positions."""
-    if not moves:
-        return (Range(begin, end),)
-    ids = {f"{topic}/{TOPIC_ID}": name for topic, name in end.topic_ids().items()}
-    return ranges(covered(begin, moves, end, sink), Positions.of(end.items, ids))
-
-
-def _of_moves(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: str) -> Iterator[str]:
-    """What is not expected of a sink, because somebody has moved the positions."""
-    named = ", ".join(f"epoch {record.epoch}" for record in moves if not record.range.is_empty)
-    spans = covered(begin, moves, end, sink)
-    if passed := sum(after[0] - before[1] for found in spans.values() for before, after in pairwise(found)):
-        says = "records were passed over on purpose, by a move of the positions, and are not expected"
-        yield f"{passed:,} {says} ({named})"
-    if (began := begins_by(moves, sink)) is not None:
-        yield (
-            f"the sink begins after epoch {began}, when it was empty, or added to the pipeline: what earlier epochs"
-            " wrote is not expected"
-        )
 
 
 def _is_whole(history: Sequence[EpochRecord]) -> bool:

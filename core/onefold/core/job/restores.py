@@ -1,4 +1,5 @@
-"""A note in the store while a savepoint is restored: a start refuses what a restore that was cut short has left."""
+"""Notes in the store of a savepoint that is restored. While that lasts, so that a start refuses what a restore that was
+cut short has left. And for good: where a pipeline began with one, and which of its sinks were empty then."""
 
 from __future__ import annotations
 
@@ -7,12 +8,22 @@ from dataclasses import asdict, dataclass
 
 from onefold.core.contract import Generation
 from onefold.core.errors import CheckpointMismatch
+from onefold.core.positions import Positions
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pinned
 
-__all__ = ["Restoring", "check_restored", "note_restored", "note_restoring", "restoring"]
+__all__ = [
+    "Beginning",
+    "Restoring",
+    "beginning",
+    "check_restored",
+    "note_beginning",
+    "note_restored",
+    "note_restoring",
+    "restoring",
+]
 
-PIN = "restore"
+PIN, BEGINNING = "restore", "beginning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,30 @@ class Restoring:
     name: str
     place: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The epoch that a pipeline began with, which another one had written, where that ended, and the sinks that were
+    empty: they never get what is older."""
+
+    epoch: int
+    end: Positions
+    empty: tuple[str, ...]
+
+
+def note_beginning(store: CheckpointStore, generation: Generation, begins: Beginning) -> None:
+    value = {"epoch": begins.epoch, "end": begins.end.to_json(), "empty": begins.empty}
+    store.note(generation, BEGINNING, json.dumps(value))
+
+
+def beginning(store: CheckpointStore, pipeline: str) -> Beginning | None:
+    """None for a pipeline that began by itself."""
+    text = pinned(store, pipeline, BEGINNING)
+    if text is None:
+        return None
+    value = json.loads(text)
+    return Beginning(value["epoch"], Positions.from_json(value["end"]), tuple(value["empty"]))
 
 
 def restoring(store: CheckpointStore, pipeline: str) -> Restoring | None:

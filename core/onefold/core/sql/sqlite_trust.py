@@ -7,9 +7,11 @@ import os
 import stat
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from onefold.core.errors import ConfigError
 
-__all__ = ["check_file"]
+__all__ = ["check_file", "check_whole_path"]
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # SQLite believes what these say, too
 
@@ -20,6 +22,18 @@ def check_file(path: Path) -> None:
         _check_folder(place)
         for ending in _BESIDE:
             _check_owner(Path(f"{place}{ending}"))
+
+
+def check_whole_path(what: str, url: sa.URL) -> None:
+    """Raises ConfigError for a SQLite file that would begin in the working directory, which is another one wherever
+    somebody starts a command or a job: there would be one file in each."""
+    path = url.database or ":memory:"
+    if url.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:")) and path[0] != "/":
+        raise ConfigError(
+            "sqlite-relative",
+            f"{what} names the SQLite file {path}, which would begin in the working directory: name its whole path, as"
+            " sqlite:////srv/onefold/store.db",
+        )
 
 
 def _check_folder(path: Path) -> None:

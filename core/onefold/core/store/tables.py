@@ -31,15 +31,12 @@ __all__ = [
     "runs",
 ]
 
-# Each brings a store from the version before to this one, in SQL that all databases know; `{s}` is the schema, and
-# `{text}` the type of `LongText`.
+# The columns that bring a store from the version before to this one: table, name, and type in SQL that all databases
+# know; `{text}` is the type of `LongText`.
 MIGRATIONS = {
-    2: ("ALTER TABLE {s}onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
+    2: (("onefold_epochs", "write_through", "TEXT NOT NULL DEFAULT '[]'"),),
     3: (),  # the table of pins has another name: `prepared_store` renames it
-    4: (
-        "ALTER TABLE {s}onefold_pipelines ADD COLUMN origin {text}",
-        "ALTER TABLE {s}onefold_pipelines ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
-    ),
+    4: (("onefold_pipelines", "origin", "{text}"), ("onefold_pipelines", "moved", "BIGINT NOT NULL DEFAULT 0")),
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 PINS_BEFORE = "onefold_settled"  # up to version 2
@@ -160,10 +157,15 @@ def _rename_pins(connection: sa.Connection) -> str:
 
 
 def _climbing(connection: sa.Connection, version: int) -> list[str]:
-    """The migrations from that version on."""
-    steps = [statement for step in range(version + 1, SCHEMA_VERSION + 1) for statement in MIGRATIONS[step]]
+    """The migrations from that version on. MariaDB commits each by itself: after a crash some columns are there."""
+    columns = [column for step in range(version + 1, SCHEMA_VERSION + 1) for column in MIGRATIONS[step]]
+    inspector, schema = sa.inspect(connection), own_schema(connection)
     text = LongText.compile(dialect=connection.dialect)
-    return [statement.format(s=prefix(connection), text=text) for statement in steps]
+    return [
+        f"ALTER TABLE {prefix(connection)}{table} ADD COLUMN {name} {kind.format(text=text)}"
+        for table, name, kind in columns
+        if name not in {column["name"] for column in inspector.get_columns(table, schema)}
+    ]
 
 
 def ready_store(connection: sa.Connection, where: str) -> str | None:

@@ -15,6 +15,7 @@ from onefold.sinks.naming import part, table_parts
 
 __all__ = [
     "BOOKKEEPING",
+    "SENT_AGAIN",
     "Gid",
     "Table",
     "gid_prefix",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 BOOKKEEPING = OWN_SCHEMA  # where the user names no other
+SENT_AGAIN = "onefold_sent_again"  # the table of the dead letters that the daemon sent again, beside the ledger
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 
 

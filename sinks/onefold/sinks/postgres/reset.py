@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from onefold.clients.postgres.connection import Connection, transaction_settings
 from onefold.clients.postgres.quoting import with_parameters
 from onefold.sinks.postgres.admin import Operations, Prepared
-from onefold.sinks.postgres.ledger import pruning
+from onefold.sinks.postgres.ledger import migrations, pruning
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.naming import Table, gid_prefix
+from onefold.sinks.postgres.naming import SENT_AGAIN, Table, gid_prefix
 
 __all__ = ["PostgresReset"]
 
@@ -50,8 +50,10 @@ class PostgresReset:
             yield f"prepared transactions, rolled back: {', '.join(each.name for each in listed)}"
         with self.operations.connected("looking for dead letters") as connection:
             for table in self.rejects:
-                if letters := self._letters(connection, table):
+                if letters := self._rows_of(connection, table):
                     yield f"table {table}: the pipeline's dead letters, {letters:,}"
+            if marks := self._rows_of(connection, self._sent_again):
+                yield f"table {self._sent_again}: which dead letters of the pipeline were sent again, {marks:,}"
 
     def targets(self) -> dict[str, str | None]:
         """Each table that is named with its line of a plan; None where there is no such table."""
@@ -78,10 +80,11 @@ class PostgresReset:
                 remembered = tombstones.name_of(self.operations.schema, table)
                 if _is_there(connection, remembered):
                     connection.execute(f"TRUNCATE {remembered}".encode())
-            for letters in self.rejects:
-                if self._letters(connection, letters):
-                    rejects = with_parameters(letters.sql)
-                    connection.execute(f"DELETE FROM {rejects} WHERE pipeline = %s", (self.pipeline,))
+            for table in (*self.rejects, self._sent_again):
+                if self._rows_of(connection, table):
+                    connection.execute(
+                        f"DELETE FROM {with_parameters(table.sql)} WHERE pipeline = %s", (self.pipeline,)
+                    )
             for each in kept:
                 pruning.remove(connection, self.operations.schema, each)
 
@@ -104,10 +107,17 @@ class PostgresReset:
             and each.gid.prefix == gid_prefix(self.pipeline, each.sink or "", self.operations.schema)
         ]
 
-    def _letters(self, connection: Connection, rejects: Table) -> int:
-        if not _is_there(connection, rejects.sql):
+    @property
+    def _sent_again(self) -> Table:
+        return Table(self.operations.schema, SENT_AGAIN)
+
+    def _rows_of(self, connection: Connection, table: Table) -> int:
+        """How many rows are the pipeline's, of a table that has those of others, too."""
+        if not _is_there(connection, table.sql):
             return 0
-        query = f"SELECT count(*) FROM {with_parameters(rejects.sql)} WHERE pipeline = %s"
+        if table == self._sent_again:
+            migrations.check_ours(connection, self.operations.schema, [table.name])
+        query = f"SELECT count(*) FROM {with_parameters(table.sql)} WHERE pipeline = %s"
         ((count,),) = connection.execute(query, (self.pipeline,))
         return int(count)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
 from onefold.core.sql.backends import backend_of, url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.sinks.sql import opening, staging, target
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
@@ -184,7 +184,7 @@ def _on_postgres(config: SqlSinkConfig) -> PostgresSink:
 
 
 def _complete(url: str) -> str:
-    """With the driver named, and a file by its absolute path: executors may run in another folder."""
+    """With the driver named. Raises ConfigError for a file without its whole path."""
     _, made = backend_of(url_of(url, "the SQL sink's"))
     if made.get_backend_name() == "sqlite":
         if made.database in (None, "", ":memory:"):
@@ -192,6 +192,5 @@ def _complete(url: str) -> str:
                 "sqlite-in-memory",
                 "a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db",
             )
-        if not str(made.database).startswith("file:"):
-            made = made.set(database=str(Path(str(made.database)).absolute()))
+        check_whole_path("url", made)
     return made.render_as_string(hide_password=False)
