@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from onefold.spark.runtime.failures import disk_full
+from onefold.spark.errors.failures import disk_full
 
 __all__ = ["LOCK", "temporary_folder"]
 
