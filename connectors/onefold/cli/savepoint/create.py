@@ -25,7 +25,7 @@ from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 __all__ = ["PARTIAL", "create"]
 
 PARTIAL = ".partial"  # the end of the name of one that is being made
-_NOT_CARRIED = ("targets", "restore")  # pins of this pipeline's own tables, and of its own restores
+_NOT_CARRIED = ("targets", "restore", "driver")  # pins of its own tables, its own restores, its own process
 
 
 def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:
