@@ -21,6 +21,7 @@ from onefold.cli.reset.places import places_of
 from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.drivers import DriverNote
 from onefold.definition import Definition
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.reset import PostgresReset
@@ -43,7 +44,6 @@ class Recorded:
     rows: int | None = 20
     named: Mapping[str, str | None] = field(default_factory=lambda: {"t": "table t: all of its rows"})
     dies_at: str = ""
-    connected: int = 0
 
     def found(self) -> Iterator[str]:
         if self.ledger is not None:
@@ -54,9 +54,6 @@ class Recorded:
 
     def generation(self) -> int | None:
         return self.ledger
-
-    def sessions(self) -> int:
-        return self.connected
 
     def remove(self) -> None:
         for what in ("rows", "ledger"):
@@ -166,15 +163,18 @@ def test_a_driver_that_opens_an_epoch_before_it_is_fenced_is_noticed_then_and_by
     assert not is_known(store) and place.rows is None
 
 
-@pytest.mark.usefixtures("driver")
-def test_sessions_that_connect_before_the_answer_are_noticed_after_it(
-    url: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+def test_a_driver_that_starts_before_the_answer_is_noticed_after_it_and_no_more_once_it_has_ended(
+    url: str, store: CheckpointStore, driver: Generation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    note = DriverNote(store)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: note.began(driver))
     place = Recorded("a", [])
-    monkeypatch.setattr(typer, "confirm", lambda *_, **__: setattr(place, "connected", 2))
-    with pytest.raises(ConfigError, match="2 sessions of it are connected"):
+    with pytest.raises(ConfigError, match=rf"process {os.getpid()} of this machine runs it\. Nothing was removed"):
         reset(url, place, yes=False)
     assert is_known(store) and place.rows == 20
+    note.ended()
+    reset(url, place)
+    assert not is_known(store) and place.rows is None
 
 
 @pytest.mark.usefixtures("driver")

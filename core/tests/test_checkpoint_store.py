@@ -73,6 +73,13 @@ def test_an_unreachable_store_is_retriable_and_its_message_hides_the_password(op
     assert "geheim" not in str(caught.value)
 
 
+def test_what_a_server_or_its_driver_says_on_several_lines_is_one_line_of_an_error(opened: Open) -> None:
+    store = opened("postgresql+psycopg://app@127.0.0.1:1/shop")
+    with pytest.raises(Retriable, match=r"refused Is the server running") as caught:  # libpq: "refused\n\tIs the ..."
+        store.id()
+    assert caught.value.code == "database-unavailable" and caught.value.message.isprintable()
+
+
 @pytest.mark.parametrize(
     "url",
     [

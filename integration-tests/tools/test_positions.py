@@ -33,9 +33,8 @@ def positions(*arguments: str, answer: str | None = None) -> Result:
 
 
 def moved(rig: Rig, *arguments: str, sink: PostgresSink | None = None) -> str:
-    """The output of a move that nobody is asked about. Spark's workers of this process keep their sessions, so that the
-    pipeline seems to run."""
-    result = positions(defined(rig, sink or rig.sink()), *arguments, "--yes", "--take-over")
+    """The output of a move that nobody is asked about."""
+    result = positions(defined(rig, sink or rig.sink()), *arguments, "--yes")
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -141,9 +140,9 @@ def test_a_driver_that_lives_is_refused_and_with_take_over_fenced(rig: Rig) -> N
     living = rig.pipeline()
     df = living.read(rig.spark, rig.source())
     rig.put(40)
-    with pytest.raises(ConfigError, match=r"sessions of it are connected\. Nothing was moved.*\[pipeline-may-run\]"):
+    with pytest.raises(ConfigError, match=r"of this machine runs it\. Nothing was moved.*\[pipeline-may-run\]"):
         positions(defined(rig), "--set", "latest", "--yes")
-    assert "moved, by epoch 2" in moved(rig, "--set", "latest")
+    assert "moved, by epoch 2" in moved(rig, "--set", "latest", "--take-over")
     with pytest.raises(Fenced):
         _write(rig, living, df)
     living.close()

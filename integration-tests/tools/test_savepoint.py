@@ -61,10 +61,9 @@ def rocksdb(rig: Rig) -> Iterator[None]:
     rig.spark.conf.unset(PROVIDER)
 
 
-def savepoint(*arguments: str, take_over: bool = True) -> str:
-    """What the command says. Raises what it raises. The workers of this process's Spark stay connected."""
-    more = ["--take-over"] if take_over else []
-    result = CliRunner().invoke(app, ["savepoint", *arguments, *more], catch_exceptions=False)
+def savepoint(*arguments: str) -> str:
+    """What the command says. Raises what it raises."""
+    result = CliRunner().invoke(app, ["savepoint", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -201,7 +200,7 @@ def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, m
     rig.put(100)
     definition.run(rig.spark)
     savepoint("create", named(definition), "--name", "s")
-    assert "whole" in savepoint("list", named(definition), take_over=False)
+    assert "whole" in savepoint("list", named(definition))
     shutil.rmtree(rig.directory / "elsewhere/rows")
     savepoint("restore", named(definition), "s", "--yes")
     copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"

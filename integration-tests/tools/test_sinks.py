@@ -24,7 +24,7 @@ def defined(rig: Rig, *sinks: PostgresSink) -> str:
 
 
 def change(rig: Rig, *sinks: PostgresSink, more: tuple[str, ...] = ()) -> Result:
-    arguments = ["sinks", defined(rig, *sinks), "--apply", "--yes", "--take-over", *more]
+    arguments = ["sinks", defined(rig, *sinks), "--apply", "--yes", *more]
     return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 

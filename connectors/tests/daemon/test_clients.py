@@ -137,6 +137,42 @@ def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
             assert wait.again()
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "answer"),
+    [
+        ("stop", "restart", "orders: running, as somebody asked meanwhile"),
+        ("restart", "stop", "orders: stopped, as somebody asked meanwhile"),
+    ],
+)
+def test_what_somebody_else_takes_back_is_no_longer_waited_for_and_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, answer: str
+) -> None:
+    has_begun, go = threading.Event(), threading.Event()
+
+    def drain(query: Query, _query: object, within_s: float) -> bool:
+        has_begun.set()
+        if go.wait(within_s):
+            query.over.set()
+        return go.is_set()
+
+    monkeypatch.setattr(Query, "drain", drain)
+    with daemon_of(whole(tmp_path)) as ask:
+        wait = Wait(20)
+        while ask.get("/pipelines/orders")["state"] != "running":
+            assert wait.again()
+
+        def take_back() -> None:
+            assert has_begun.wait(20)
+            assert ask.post(f"/pipelines/orders/{second}").status == 202
+            go.set()
+
+        other = threading.Thread(target=take_back)
+        other.start()
+        ended = CliRunner().invoke(app, [first, "--within", "20", "--url", ask.url])
+        other.join(20)
+        assert (ended.exit_code, ended.stdout.splitlines()[-1]) == (1, answer)
+
+
 def test_the_token_of_a_file_is_sent_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "right").write_text(f"{TOKEN}\n")
     (tmp_path / "wrong").write_text("another-token-that-is-long\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["epochs", "pause", "restart", "resume", "status", "stop"]
 
 _WRONG = ("failed", "fenced")
-_OVER = ("stopped", "finished", *_WRONG)
+_AT_WORK = ("running", "paused")
+_AT_REST = ("stopped", "finished")
 
 Names = Annotated[
     list[str] | None,
@@ -81,19 +82,18 @@ def stop(
     pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
 ) -> None:
     """End pipelines with their epochs complete, and wait for that. The daemon stays, and can start them again.
-    Exit code 1 where one has failed or was fenced instead."""
+    Exit code 1 where one has failed or was fenced instead, or runs again, since a restart took that back."""
     client = _client(url, token_file, ca)
-    _wait(client, _act("stop", pipelines, client), within, lambda state: state in _OVER)
+    _wait(client, _act("stop", pipelines, client), within, _AT_REST, (*_AT_WORK, *_WRONG))
 
 
 def restart(
     pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
 ) -> None:
     """End pipelines with their epochs complete, if they run, start them again, and wait until they run.
-    Exit code 1 where one fails or is fenced."""
+    Exit code 1 where one fails or is fenced, or is stopped, since a stop took that back."""
     client = _client(url, token_file, ca)
-    names = _act("restart", pipelines, client)
-    _wait(client, names, within, lambda state: state not in ("starting", "stopping", "waiting"))
+    _wait(client, _act("restart", pipelines, client), within, (*_AT_WORK, "finished"), ("stopped", *_WRONG))
 
 
 def _client(url: str, token_file: Path | None, ca: Path | None) -> Client:
@@ -110,18 +110,20 @@ def _act(action: str, pipelines: Sequence[str] | None, client: Client) -> list[s
     return names
 
 
-def _wait(client: Client, names: Sequence[str], within_s: float, is_done: Callable[[str], bool]) -> None:
+def _wait(client: Client, names: Sequence[str], within_s: float, wanted: Sequence[str], others: Sequence[str]) -> None:
+    """Until each is in a state that is `wanted`; or in one of the `others`, which is the end of waiting, too."""
     wait, states = Wait(within_s, pause_s=0.1), []
     for name in names:
-        while not is_done(state := client.get("pipelines", name)["state"]):
+        while (state := client.get("pipelines", name)["state"]) not in (*wanted, *others):
             if not wait.again():
                 raise Retriable(
                     "pipeline-not-there-yet",
                     f"pipeline {name!r} is {state} after {within_s:g} s. It goes on: look with `onefold status`",
                 )
-        typer.echo(f"{name}: {state}")
+        is_taken_back = state in others and state not in _WRONG
+        typer.echo(f"{name}: {state}{', as somebody asked meanwhile' if is_taken_back else ''}")
         states.append(state)
-    if any(state in _WRONG for state in states):
+    if any(state in others for state in states):
         raise typer.Exit(1)
 
 

@@ -95,7 +95,7 @@ class _Positions(Stopped):
         """Plan, ask, fence, look again, move."""
         facts, moves = self.facts(), self.store.moves(self.name)
         if not take_over:
-            self.refuse_running(facts)  # before the sinks are asked, by sessions that would count
+            self.refuse_running(facts)
         plan = self._planned(facts, moves, wanted)
         self._show(plan, facts)
         if not yes:

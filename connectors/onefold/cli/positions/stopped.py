@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Collection
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -57,15 +56,10 @@ class Stopped:
         return facts
 
     def refuse_running(self, facts: StoreFacts) -> None:
-        """Raise ConfigError where it may be running. To be asked before its sinks are: their sessions would count."""
+        """Raise ConfigError where it may be running."""
         from onefold.cli.reset.idle import refuse_running
-        from onefold.cli.reset.places import known_places
 
-        with ExitStack() as stack:
-            places = known_places(self.definition)
-            for place in places:
-                stack.callback(place.close)
-            refuse_running(self.name, places, facts, self.nothing)
+        refuse_running(self.name, self.store, facts, self.nothing)
 
     def refuse_changed(self, facts: StoreFacts) -> None:
         """Raise ConfigError where it went on since these facts were read."""

@@ -123,7 +123,7 @@ def _facts(store: CheckpointStore, pipeline: str) -> StoreFacts | None:
 
 
 def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) -> None:
-    """Raises ConfigError where the pipeline may be running, as far as its store and its sessions tell."""
+    """Raises ConfigError where the pipeline may be running, as far as its store tells."""
     facts = _facts(store, pipeline)
     if facts is None and any(place.generation() is not None for place in places):
         raise ConfigError(
@@ -132,4 +132,4 @@ def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) 
             " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
             " --take-over",
         )
-    refuse_running(pipeline, places, facts, "Nothing was removed")
+    refuse_running(pipeline, store, facts, "Nothing was removed")

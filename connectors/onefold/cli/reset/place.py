@@ -29,10 +29,6 @@ class Place(Protocol):
         """The newest that its ledgers name, 0 where they name none; None where there is no ledger."""
         ...
 
-    def sessions(self) -> int:
-        """How many sessions of the pipeline's drivers and tasks are connected; 0 where nobody can tell."""
-        ...
-
     def remove(self) -> None:
         """All that `found` and `targets` name, a ledger after its rows. The same again removes what is left."""
         ...

@@ -11,7 +11,7 @@ from onefold.core import ConfigError
 if TYPE_CHECKING:
     from onefold.definition import Definition
 
-__all__ = ["known_places", "places_of"]
+__all__ = ["places_of"]
 
 
 def places_of(definition: Definition, with_rows: bool) -> list[Place]:
@@ -19,22 +19,14 @@ def places_of(definition: Definition, with_rows: bool) -> list[Place]:
 
     Raises ConfigError for a sink whose bookkeeping nobody knows how to remove.
     """
-    for sink in definition.everyone:
-        if type(sink).__module__ not in _PLACES:
-            raise ConfigError(
-                "reset-unsupported",
-                f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
-            )
-    return known_places(definition, with_rows)
-
-
-def known_places(definition: Definition, with_rows: bool = False) -> list[Place]:
-    """The same, without those of sinks whose bookkeeping is not known."""
     shared: dict[Any, tuple[Make, list[Any], list[str]]] = {}
     for sink in definition.everyone:
         of = _PLACES.get(type(sink).__module__)
         if of is None:
-            continue
+            raise ConfigError(
+                "reset-unsupported",
+                f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
+            )
         ledger, target, make = of(sink, definition.name)
         _, sinks, targets = shared.setdefault((of, ledger), (make, [], []))
         sinks.append(sink)

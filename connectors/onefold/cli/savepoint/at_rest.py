@@ -7,7 +7,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from onefold.cli.reset.idle import refuse_running
-from onefold.cli.reset.places import known_places
 from onefold.core.job.move_session import MoveSession
 from onefold.core.job.restores import restoring
 from onefold.core.protocol.store_protocol import Files
@@ -46,12 +45,8 @@ def check_idle(definition: Definition, take_over: bool) -> None:
     """Raises ConfigError where a driver of the pipeline may be running. `take_over` is the user's word that none is."""
     if take_over:
         return
-    with ExitStack() as stack:
-        store = stack.enter_context(closing(CheckpointStore(definition.store_url, lock_timeout_s=10)))
-        places = known_places(definition)
-        for place in places:
-            stack.callback(place.close)
+    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
         facts = store.facts(definition.name) if store.look() is not None else None
         if facts is not None and restoring(store, definition.name) is not None:
             facts = replace(facts, unfinished=())  # what is unfinished then is that restore's
-        refuse_running(definition.name, places, facts, "Nothing was changed")
+        refuse_running(definition.name, store, facts, "Nothing was changed")

@@ -27,8 +27,8 @@ from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 __all__ = ["PARTIAL", "create"]
 
 PARTIAL = ".partial"  # the end of the name of one that is being made
-# Pins of this pipeline's own tables, savepoints and restores.
-_NOT_CARRIED = ("targets", "restore", "beginning", MADE, RESTORED)
+# Pins of this pipeline's own tables, savepoints, restores and process.
+_NOT_CARRIED = ("targets", "restore", "beginning", "driver", MADE, RESTORED)
 
 
 def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:

@@ -175,6 +175,7 @@ class QuerySession(Session):
 
     def sweep_after_run(self) -> None:
         """Sweep once more after a while, when Spark has ended the attempts of a batch run that it does not need."""
+        self.ended()
         self._stop_sweeper()
         self._sweeper = Sweeper(self.sweep_at_the_end, lambda: False, GRACE_S)
 

@@ -50,6 +50,7 @@ class MoveSession(Session):
         super().__init__(name, sinks, store, patience_s, dead_letters)
         everyone = {sink.name: sink for sink in self._everyone}
         self._root = root
+        self._driver.on_acquired = None  # what it does is over before anybody looks for a driver
         self._driver.files = files
         self._driver.set_aside = set_aside
         self._driver.repeats = lambda sink: repeats_in(everyone[sink], name)

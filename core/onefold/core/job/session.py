@@ -46,6 +46,7 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.drivers import DriverNote
 from onefold.core.store.pins import pin
 from onefold.core.topic_identity import check_counted
 
@@ -58,7 +59,9 @@ T = TypeVar("T")
 
 
 class Session:
-    """A pipeline in one driver process. A lock lets its public calls, and the sweep's timer, run one at a time."""
+    """A pipeline in one driver process, which the store knows from a start until the session is closed.
+
+    A lock lets its public calls, and the sweep's timer, run one at a time."""
 
     LIFE: ClassVar[type[Life]] = Life
 
@@ -87,7 +90,8 @@ class Session:
                 opened.callback(committer.close)
                 committers[sink.name] = committer
             opened.pop_all()
-        self._driver = Coordinator(name, store, committers, self.patience)
+        self._note = DriverNote(store)
+        self._driver = Coordinator(name, store, committers, self.patience, on_acquired=self._note.began)
 
     @property
     def _may_come_late(self) -> tuple[str, ...]:
@@ -234,9 +238,14 @@ class Session:
             return None
         return None if self.started is None else taken_over(self.started, facts, because)
 
+    def ended(self) -> None:
+        """Note in the store that no query and no run of this process is at work any more."""
+        self._note.ended()
+
     def close(self) -> None:
         with self.lock:
             self.sweep_at_the_end()
+            self.ended()
             self.life.started = None
             for committer in self._driver.committers.values():
                 committer.close()

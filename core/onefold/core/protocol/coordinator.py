@@ -65,8 +65,8 @@ class Coordinator:
     also told when the last effect was begun, on the monotonic clock.
     `last_resource` names the one sink whose merge is part of the decision, if there is one. `files` is where the
     query's checkpoint is, of a pipeline that has one. `repeats` and `set_aside` answer AskRepeats and SetAside, of a
-    driver that moves the positions. With `goes_on` a start is refused as Fenced where another process
-    took over since the last one here.
+    driver that moves the positions. `on_acquired` is told each new generation. With `goes_on` a start is refused as
+    Fenced where another process took over since the last one here.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Coordinator:
         files: Files | None = None,
         repeats: Callable[[str], Repeats] | None = None,
         set_aside: Callable[[int], None] | None = None,
+        on_acquired: Callable[[Generation], None] | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.store = store
@@ -88,6 +89,7 @@ class Coordinator:
         self.files = files
         self.repeats = repeats
         self.set_aside = set_aside
+        self.on_acquired = on_acquired
         self.goes_on = False
         self.waiting_for: OnefoldError | None = None  # the error after which the protocol asks again
         self._acquired: Generation | None = None
@@ -123,6 +125,8 @@ class Coordinator:
         match effect:
             case AcquireGeneration(above):
                 self._acquired = store.acquire(self.pipeline, above, self._acquired if self.goes_on else None)
+                if self.on_acquired is not None:
+                    self.on_acquired(self._acquired)
                 return self._acquired
             case ReadLedger(sink):
                 return self.committers[sink].ledger()

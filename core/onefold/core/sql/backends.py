@@ -21,6 +21,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
+from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["Backend", "backend_of", "reason", "url_of"]
 
@@ -396,4 +397,6 @@ def backend_of(url: sa.URL) -> tuple[Backend, sa.URL]:
 
 
 def reason(error: SQLAlchemyError) -> str:
-    return str(error.orig if isinstance(error, DBAPIError) and error.orig else error).strip()
+    """What the driver or the server says, on one line."""
+    text = str(error.orig if isinstance(error, DBAPIError) and error.orig else error)
+    return plain(" ".join(text.split()), SAID_MAX)

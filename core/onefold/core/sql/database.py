@@ -20,6 +20,7 @@ from onefold.core.sql import sqlite_trust
 from onefold.core.sql.backends import backend_of, reason, url_of
 from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
+from onefold.core.values.plain import plain
 
 __all__ = ["OWN_FOLDER", "Database", "shown"]
 
@@ -49,7 +50,9 @@ class Database:
                 if reads_only:
                     self.backend.only_read(self.engine, lock_timeout_s)
         except (SQLAlchemyError, ImportError) as error:
-            raise ConfigError("url-unreadable", f"{who}'s URL is not usable: {error}") from error
+            raise ConfigError(
+                "url-unreadable", f"{who}'s URL is not usable: {plain(' '.join(str(error).split()))}"
+            ) from error
 
     def __str__(self) -> str:
         return shown(self.url)

@@ -46,10 +46,6 @@ class HBaseReset:
         """The newest that the ledgers name; None where there is no ledger."""
         return max((state.generation for _, state in self._noted()), default=None)
 
-    def sessions(self) -> int:
-        """Nobody can tell who is connected to the Thrift servers."""
-        return 0
-
     def remove(self) -> None:
         """The rows first: no start begins anew beside them."""
         for name in self.tables:

@@ -46,10 +46,6 @@ class KafkaReset:
         """Transactional ids are fenced by Kafka itself: the ledger's generation is not needed."""
         return 0 if self._ledger_keys() else None
 
-    def sessions(self) -> int:
-        """Nobody can tell who is connected to the brokers."""
-        return 0
-
     def remove(self) -> None:
         """The records first: no start begins anew beside them."""
         self._kafka.when_ready(self._abort)

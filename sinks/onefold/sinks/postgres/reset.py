@@ -64,10 +64,6 @@ class PostgresReset:
         """The newest that the ledgers name; None where there is no ledger."""
         return max((kept.ledger.generation if kept.ledger else 0 for kept in self._kept()), default=None)
 
-    def sessions(self) -> int:
-        """How many sessions of the pipeline's drivers and tasks are connected."""
-        return self.operations.sessions(self.pipeline)
-
     def remove(self) -> None:
         """The rows and the ledger in one transaction: no start finds one without the other."""
         self.operations.roll_back(self._prepared())  # they hold locks on the tables

@@ -53,10 +53,6 @@ class SqlReset:
         with self._looking() as connection:
             return max((kept.generation for kept in bookkeeping.kept(connection, self.pipeline)), default=None)
 
-    def sessions(self) -> int:
-        """Nobody can tell who is connected to these databases."""
-        return 0
-
     def remove(self) -> None:
         """The rows and the ledger in one transaction: no start finds one without the other. MariaDB commits in front of
         a DROP, so the tables of its own go last."""
