@@ -139,6 +139,7 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "in_doubt": 0,
         "oldest_prepared_s": None,
         "dead_letters": 3,
+        "takes_dead_letters": True,
         "started_at": at(3_700),
         "progress_at": at(2),
         "store_error": None,

@@ -116,6 +116,20 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     assert body == {"topic": "orders", "partition": 2, "offset": 150_040}
 
 
+def test_rows_that_a_sink_refused_are_reached_where_no_count_of_dead_letters_is_known(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    daemon.pipelines["orders"]["dead_letters"] = None
+    page = opened("#/pipelines/orders")
+    page.get_by_role("link", name="browse").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters of orders")
+    daemon.pipelines["orders"]["takes_dead_letters"] = False
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("Dead letters")).to_have_count(0)
+
+
 def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Open) -> None:
     told = {"reason": HOSTILE, "key": HOSTILE, "value": HOSTILE, "headers": [{"key": HOSTILE, "value": HOSTILE}]}
     place = {"topic": HOSTILE, "partition": 0, "offset": 1}

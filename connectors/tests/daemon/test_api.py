@@ -23,6 +23,7 @@ from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.connections import Connection
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
+from onefold.sinks import PostgresSink
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -59,6 +60,17 @@ def test_a_pipeline_is_told_with_its_state_its_positions_and_what_is_allowed(dae
     )
     assert found["latest"]["completed"]["rows"] == 10
     assert found["started_at"].endswith("Z")
+
+
+def test_a_pipeline_says_whether_it_has_sinks_of_dead_letters(tmp_path: Path) -> None:
+    url = "postgresql://127.0.0.1:1/nowhere"
+    plain, aside = PostgresSink(url, "rows"), PostgresSink(url, "rows", on_error="dead_letter")
+    told = []
+    for more in ({}, {"sinks": (plain,)}, {"sinks": (plain, aside)}, {"dead_letters": plain}):
+        with daemon_of(whole(tmp_path, **more), begins=False) as ask:
+            found = ask.get("/pipelines/orders")
+            told.append((found["takes_dead_letters"], found["dead_letters"]))
+    assert told == [(False, None), (False, None), (True, None), (True, 0)], "rows that are refused are not counted"
 
 
 def test_epochs_are_told_the_newest_first_page_by_page_and_one_with_its_manifest(daemon: Asking) -> None:

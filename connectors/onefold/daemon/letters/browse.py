@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from psycopg import sql
 
@@ -20,7 +20,7 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import Table
 
-__all__ = ["CUT", "Found", "Letter", "Place", "newest"]
+__all__ = ["CUT", "Found", "Letter", "Place", "newest", "takes_letters"]
 
 SHOWN_BYTES_MAX = 4096  # of each value
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
@@ -69,6 +69,11 @@ class Found:
     elsewhere: Sequence[str]
 
 
+def takes_letters(definition: Definition) -> bool:
+    """Whether `newest` has something to look into, or names where else to look."""
+    return definition.dead_letters is not None or any(_puts_rows_aside(sink) for sink in definition.sinks)
+
+
 def newest(definition: Definition, limit: int) -> Found:
     """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
     letters: list[Letter] = []
@@ -79,9 +84,13 @@ def newest(definition: Definition, limit: int) -> Found:
     elif sink is not None:
         elsewhere.append(sink.name)
     for one in definition.sinks:
-        if isinstance(one, PostgresSink) and one.settings.on_error == "dead_letter":
+        if _puts_rows_aside(one):
             letters += _rows(one.settings, definition.name, limit)
     return Found(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
+
+
+def _puts_rows_aside(sink: Sink) -> TypeGuard[PostgresSink]:
+    return isinstance(sink, PostgresSink) and sink.settings.on_error == "dead_letter"
 
 
 def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
