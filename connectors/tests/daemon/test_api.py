@@ -73,6 +73,14 @@ def test_a_pipeline_says_whether_it_has_sinks_of_dead_letters(tmp_path: Path) ->
     assert told == [(False, None), (False, None), (True, None), (True, 0)], "rows that are refused are not counted"
 
 
+def test_restored_counts_starts_and_not_what_else_takes_a_generation(tmp_path: Path) -> None:
+    with closing(with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3)) as store:
+        store.acquire("orders", above=0)  # as a savepoint does
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "epoch", 3)
+        assert ask.get("/pipelines/orders")["counts"]["restored"] == 0
+
+
 def test_epochs_are_told_the_newest_first_page_by_page_and_one_with_its_manifest(daemon: Asking) -> None:
     first = daemon.get("/pipelines/orders/epochs?limit=2")["epochs"]
     assert [(epoch["epoch"], epoch["state"]) for epoch in first] == [(4, "open"), (3, "complete")]

@@ -142,7 +142,7 @@ class Counts(_Model):
     in_progress: int
     completed: int
     failed: int
-    restored: int = Field(description="how often the pipeline was started again where it stood")
+    restored: int = Field(description="starts that went on where an earlier one stood")
 
 
 class EpochsFailed(_Model):

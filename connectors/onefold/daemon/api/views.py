@@ -145,7 +145,7 @@ def _counts(standing: Standing) -> Counts:
         in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
         completed=counts.get(EpochState.COMPLETE, 0),
         failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
-        restored=max(0, standing.generation - 1),
+        restored=max(0, standing.starts - 1),
     )
 
 
