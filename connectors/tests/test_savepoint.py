@@ -23,7 +23,16 @@ from onefold.cli.savepoint import restore as restoring
 from onefold.cli.savepoint.checkpoint import belonging, with_query_id
 from onefold.cli.savepoint.files import LocalFiles
 from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
-from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    ConfigError,
+    EpochRecord,
+    OutOfResources,
+    Positions,
+    Range,
+    Retriable,
+)
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.session import task_of
 from onefold.core.positions import WATERMARK
@@ -434,7 +443,7 @@ def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) 
     damaged = {name: each["damage"] for name, each in found.items()}
     assert damaged.pop("whole") is None
     assert "state/0/0/3.zip is not what was copied" in damaged["state"]
-    assert "commits/2 cannot be read: No such file or directory" in damaged["gone"]
+    assert damaged["gone"] == "checkpoint/commits/2 is missing"
     assert "its content is not what was written" in damaged["positions"]
     assert "it is no savepoint's" in damaged["text"] and len(damaged) == 4
     assert (found["whole"]["epoch"], found["whole"]["positions"]["t/0"]) == (3, 30)
@@ -450,6 +459,38 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: De
         restore(pipeline)
     run(pipeline, 3)
     assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("gone", ["checkpoint/commits/2", "savepoint.json"])
+def test_a_savepoint_that_lacks_a_file_is_damaged_to_the_list_as_to_a_restore(pipeline: Definition, gone: str) -> None:
+    (create(pipeline) / gone).unlink()
+    result = savepoint("list", named(pipeline), "--json")
+    (told,) = json.loads(result.output)
+    assert (result.exit_code, told["damage"]) == (1, f"{gone} is missing")
+    with pytest.raises(ConfigError, match=rf"savepoint 's'.* is damaged: {gone} is missing.*\[savepoint-damaged\]"):
+        restore(pipeline)
+    run(pipeline, 3)
+    assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("unread", ["checkpoint/commits/2", "savepoint.json"])
+def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
+    pipeline: Definition, unread: str
+) -> None:
+    file = create(pipeline) / unread
+    content = file.read_bytes()
+    file.unlink()
+    file.mkdir()
+    result = savepoint("list", named(pipeline), "--json")
+    (told,) = json.loads(result.output)
+    assert (result.exit_code, told["damage"]) == (1, None)
+    assert told["unreadable"].endswith(f"{unread} cannot be read: Is a directory")
+    with pytest.raises(Retriable, match=r"Is a directory.*\[savepoint-unreadable\]"):
+        restore(pipeline)
+    file.rmdir()
+    file.write_bytes(content)
+    assert savepoint("list", named(pipeline)).exit_code == 0
+    restore(pipeline)
 
 
 @pytest.mark.parametrize("path", ["../../../../../elsewhere", "{tmp_path}/elsewhere"])
