@@ -8,17 +8,20 @@ import os
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from harness.definitions import named
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.cli.savepoint import create as creating
 from onefold.cli.savepoint import files as savepoint_files
+from onefold.cli.savepoint import listing
 from onefold.cli.savepoint import restore as restoring
 from onefold.cli.savepoint.checkpoint import belonging, with_query_id
 from onefold.cli.savepoint.files import LocalFiles
@@ -459,6 +462,20 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: De
         restore(pipeline)
     run(pipeline, 3)
     assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_list_cuts_no_time_and_no_verdict_however_narrow_the_terminal_is(pipeline: Definition, width: int) -> None:
+    (create(pipeline, "before-the-upgrade") / "checkpoint/commits/2").unlink()
+    files = LocalFiles()
+    (found,) = listing.listed(files, str(saved(pipeline).parent))
+    shown = StringIO()
+    listing.print_savepoints(Console(file=shown, width=width), [found])
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
+    name, made_at, *_, verdict = map("".join, zip(*cells, strict=True))
+    assert found.savepoint is not None
+    assert (name, made_at) == ("before-the-upgrade", found.savepoint.made_at)
+    assert verdict.replace(" ", "") == found.verdict.replace(" ", "")
 
 
 @pytest.mark.parametrize("gone", ["checkpoint/commits/2", "savepoint.json"])

@@ -205,6 +205,25 @@ def test_the_daemons_own_page_may_ask_by_each_name_of_this_machine(daemon: Askin
         assert answer.json()["code"] == "action-not-allowed", "it came through"
 
 
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_health_answers_probes_whatever_their_headers_and_lets_no_page_read_it(
+    tmp_path: Path, token: str | None
+) -> None:
+    with daemon_of(whole(tmp_path), token=token, begins=False) as ask:
+        for headers in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Host": "etl-3.example"},
+            {"Host": "["},
+        ):
+            answer = ask("GET", "/health", **headers)
+            assert (answer.status, answer.json()) == (200, {"status": "ok"})
+            assert "Access-Control-Allow-Origin" not in answer.headers
+            assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert ask("POST", "/health", X_Onefold="1", **headers).status in (401, 403)
+            assert ask("GET", "/ready", **headers).status in (401, 403)
+
+
 @pytest.mark.parametrize("given", ["", "Bearer", f"Bearer {TOKEN}x", "Basic !!", f"Basic {TOKEN}", "Bearer \xe9"])
 def test_with_a_token_nothing_but_health_answers_without_it(tmp_path: Path, given: str) -> None:
     with daemon_of(whole(tmp_path), token=TOKEN) as ask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -91,7 +91,8 @@ def as_json(found: Iterable[Listed]) -> str:
 def print_savepoints(console: Console, found: Iterable[Listed]) -> None:
     table = Table()
     for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
-        table.add_column(column, justify="right" if column in ("epoch", "partitions", "size") else "left")
+        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
+        table.add_column(column, justify=justify, overflow="fold")  # a time that is cut is none
     for each in found:
         of = each.savepoint
         if of is None:
