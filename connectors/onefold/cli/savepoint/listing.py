@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,8 +37,8 @@ class Listed:
     @property
     def verdict(self) -> str:
         if self.damage is not None:
-            return f"DAMAGED: {self.damage}"
-        return "whole" if self.unreadable is None else f"UNREADABLE: {self.unreadable}"
+            return "DAMAGED"
+        return "whole" if self.unreadable is None else "UNREADABLE"
 
 
 def listed(files: Files, folder: str) -> list[Listed]:
@@ -88,11 +88,12 @@ def as_json(found: Iterable[Listed]) -> str:
     return json.dumps([values(each) for each in found], indent=2)
 
 
-def print_savepoints(console: Console, found: Iterable[Listed]) -> None:
+def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
+    """A table, and below it what is wrong with each that is not whole."""
     table = Table()
     for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
         justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
-        table.add_column(column, justify=justify, overflow="fold")  # a time that is cut is none
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
     for each in found:
         of = each.savepoint
         if of is None:
@@ -104,3 +105,7 @@ def print_savepoints(console: Console, found: Iterable[Listed]) -> None:
             escape(each.name), of.made_at, str(of.epoch), state, partitions, f"{of.bytes:,} bytes", escape(each.verdict)
         )
     console.print(table)
+    for each in found:
+        if not each.is_whole:
+            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
+            console.print(escape(says), highlight=False, soft_wrap=True)
