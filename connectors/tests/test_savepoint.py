@@ -9,23 +9,34 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from harness.definitions import named
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.cli.savepoint import at_rest
+from onefold.cli.savepoint import at_rest, listing
 from onefold.cli.savepoint import create as creating
 from onefold.cli.savepoint import files as savepoint_files
 from onefold.cli.savepoint import restore as restoring
 from onefold.cli.savepoint.checkpoint import belonging, with_query_id
 from onefold.cli.savepoint.files import LocalFiles
 from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
-from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    ConfigError,
+    EpochRecord,
+    OutOfResources,
+    Positions,
+    Range,
+    Retriable,
+)
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import task_of
@@ -502,7 +513,7 @@ def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) 
     damaged = {name: each["damage"] for name, each in found.items()}
     assert damaged.pop("whole") is None
     assert "state/0/0/3.zip is not what was copied" in damaged["state"]
-    assert "commits/2 cannot be read: No such file or directory" in damaged["gone"]
+    assert damaged["gone"] == "checkpoint/commits/2 is missing"
     assert "its content is not what was written" in damaged["positions"]
     assert "it is no savepoint's" in damaged["text"] and len(damaged) == 4
     assert (found["whole"]["epoch"], found["whole"]["positions"]["t/0"]) == (3, 30)
@@ -519,6 +530,53 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: De
         restore(pipeline)
     run(pipeline, 3)
     assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pipeline: Definition, width: int) -> None:
+    (create(pipeline, "before-the-upgrade") / "checkpoint/commits/2").unlink()
+    files = LocalFiles()
+    (found,) = listing.listed(files, str(saved(pipeline).parent))
+    shown = StringIO()
+    listing.print_savepoints(Console(file=shown, width=width), [found])
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
+    name, _, *_, verdict = map("".join, zip(*cells, strict=True))
+    assert found.savepoint is not None
+    assert (name, verdict) == ("before-the-upgrade", "DAMAGED")
+    assert found.savepoint.made_at in [row[1] for row in cells], "on one line"
+    assert shown.getvalue().endswith("\nbefore-the-upgrade: DAMAGED: checkpoint/commits/2 is missing\n")
+
+
+@pytest.mark.parametrize("gone", ["checkpoint/commits/2", "savepoint.json"])
+def test_a_savepoint_that_lacks_a_file_is_damaged_to_the_list_as_to_a_restore(pipeline: Definition, gone: str) -> None:
+    (create(pipeline) / gone).unlink()
+    result = savepoint("list", named(pipeline), "--json")
+    (told,) = json.loads(result.output)
+    assert (result.exit_code, told["damage"]) == (1, f"{gone} is missing")
+    with pytest.raises(ConfigError, match=rf"savepoint 's'.* is damaged: {gone} is missing.*\[savepoint-damaged\]"):
+        restore(pipeline)
+    run(pipeline, 3)
+    assert rows(pipeline) == 4
+
+
+@pytest.mark.parametrize("unread", ["checkpoint/commits/2", "savepoint.json"])
+def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
+    pipeline: Definition, unread: str
+) -> None:
+    file = create(pipeline) / unread
+    content = file.read_bytes()
+    file.unlink()
+    file.mkdir()
+    result = savepoint("list", named(pipeline), "--json")
+    (told,) = json.loads(result.output)
+    assert (result.exit_code, told["damage"]) == (1, None)
+    assert told["unreadable"].endswith(f"{unread} cannot be read: Is a directory")
+    with pytest.raises(Retriable, match=r"Is a directory.*\[savepoint-unreadable\]"):
+        restore(pipeline)
+    file.rmdir()
+    file.write_bytes(content)
+    assert savepoint("list", named(pipeline)).exit_code == 0
+    restore(pipeline)
 
 
 @pytest.mark.parametrize("path", ["../../../../../elsewhere", "{tmp_path}/elsewhere"])

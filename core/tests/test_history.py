@@ -9,7 +9,9 @@ import pytest
 import sqlalchemy as sa
 from harness.stored_epochs import at, with_epochs
 
-from onefold.core import ConfigError, EpochState, OnefoldError
+from onefold.core import MOVED, ConfigError, EpochState, OnefoldError, Range
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
 from onefold.core.store.tables import epochs
 
@@ -82,3 +84,32 @@ def test_a_store_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database" * 1000)
     with pytest.raises(ConfigError, match="not a database"):
         History(f"sqlite:///{tmp_path / 'store.db'}", 1).standing("orders")
+
+
+def test_starts_are_counted_by_the_epochs_of_queries_and_not_by_what_else_takes_a_generation(url: str) -> None:
+    store = CheckpointStore(url)
+    history = History(url, 1)
+    told = []
+
+    def life(*queries: str) -> None:
+        """A generation, in which these queries have an epoch each."""
+        generation = store.acquire("orders", above=0)
+        store.freeze(generation, at(0))
+        for query in queries:
+            last = len(history.epochs("orders", 99))
+            request = EpochRequest(Range(at(last), at(last + 1)), query, last, "job", ("rows",))
+            record = store.open_epoch(generation, request, last, last + 1)
+            store.complete(generation, store.decide(generation, record, [], last + 1), last + 1)
+        standing = history.standing("orders")
+        assert standing is not None
+        told.append((standing.generation, standing.starts))
+
+    life()
+    life("q", "q")
+    life()  # as for a savepoint
+    life(MOVED)
+    life("q")
+    life("q", "q")
+    assert told == [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3)]
+    store.close()
+    history.close()

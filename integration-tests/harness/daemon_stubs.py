@@ -183,7 +183,5 @@ def whole(directory: Path, name: str = "orders", **more: Any) -> Any:
         store_url=f"sqlite:///{directory / 'store.db'}",
         source=source,
         everyone=(HoldingSink(),),
-        dead_letters=None,
-        sinks=(),
-        **more,
+        **{"dead_letters": None, "sinks": (), **more},
     )

@@ -140,6 +140,7 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "in_doubt": 0,
         "oldest_prepared_s": None,
         "dead_letters": 3,
+        "takes_dead_letters": True,
         "started_at": at(3_700),
         "progress_at": at(2),
         "store_error": None,
@@ -148,7 +149,8 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
 
 
 class RecordedDaemon:
-    """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something."""
+    """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something,
+    `gets` the paths of the others."""
 
     def __init__(self, token: str | None = None) -> None:
         self.token = token
@@ -157,6 +159,7 @@ class RecordedDaemon:
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
         self.posts: list[tuple[str, Json, dict[str, str]]] = []
+        self.gets: list[str] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server: uvicorn.Server | None = None
@@ -188,6 +191,8 @@ class RecordedDaemon:
         if request.method == "POST":
             body = await request.body()
             self.posts.append((path, await request.json() if body else {}, dict(request.headers)))
+        else:
+            self.gets.append(path)
         if path in self.answers:
             status, answer = self.answers[path]
             return JSONResponse(answer, status)

@@ -116,6 +116,50 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     assert body == {"topic": "orders", "partition": 2, "offset": 150_040}
 
 
+def test_dead_letters_are_asked_for_when_they_are_opened_and_on_request_and_at_no_other_time(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    path, slow = "/pipelines/orders/dead-letters", {"code": "letters-slow", "message": "An index finds them at once."}
+    daemon.letters["letters"] = [letter(1)]
+    page = opened("#/pipelines/orders/dead-letters")
+    cards, button = page.get_by_role("main").locator("li.card"), page.get_by_role("button", name="Load again")
+    expect(cards).to_have_count(1)
+    for _ in range(3):
+        seen = page.locator("#contact").inner_text()
+        page.clock.run_for(LOOK_MS)
+        expect(page.locator("#contact")).not_to_have_text(seen)
+    assert daemon.gets.count(path) == 1
+    daemon.letters["letters"] = [letter(2), letter(1)]
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(cards).to_have_count(2)
+    expect(button).to_be_focused()
+    expect(page.get_by_role("status")).to_have_text("2 dead letters.")
+    daemon.answers[path] = (503, slow)
+    button.click()
+    expect(page.get_by_role("alert")).to_have_text("An index finds them at once. (letters-slow)")
+    expect(cards).to_have_count(2)
+    page.clock.run_for(LOOK_MS)
+    del daemon.answers[path]
+    button.click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert daemon.gets.count(path) == 4
+
+
+def test_rows_that_a_sink_refused_are_reached_where_no_count_of_dead_letters_is_known(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    daemon.pipelines["orders"]["dead_letters"] = None
+    page = opened("#/pipelines/orders")
+    page.get_by_role("link", name="browse").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters of orders")
+    daemon.pipelines["orders"]["takes_dead_letters"] = False
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("Dead letters")).to_have_count(0)
+
+
 def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Open) -> None:
     told = {"reason": HOSTILE, "key": HOSTILE, "value": HOSTILE, "headers": [{"key": HOSTILE, "value": HOSTILE}]}
     place = {"topic": HOSTILE, "partition": 0, "offset": 1}

@@ -62,7 +62,7 @@ def test_each_state_has_its_picture_in_the_docs(daemon: RecordedDaemon, opened: 
     daemon.pipelines["orders"].update(changes)
     if not address:
         daemon.pipelines["clicks"] = pipeline("clicks", "waiting", error=DOWN, next_start_at=at(-22), in_doubt=1)
-        daemon.pipelines["profiles"] = pipeline("profiles", "paused", dead_letters=None)
+        daemon.pipelines["profiles"] = pipeline("profiles", "paused", dead_letters=None, takes_dead_letters=False)
     sent = {"state": "sent", "at": at(5), "offset": 150_099}
     daemon.letters["letters"] = [letter(150_020), letter(149_120, epoch=57, sent=sent, can_send=False)]
     if name == "in-doubt":

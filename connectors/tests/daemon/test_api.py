@@ -23,6 +23,7 @@ from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.connections import Connection
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
+from onefold.sinks import PostgresSink
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -60,6 +61,25 @@ def test_a_pipeline_is_told_with_its_state_its_positions_and_what_is_allowed(dae
     assert found["latest"]["completed"]["rows"] == 10
     assert (found["latest"]["savepoint"], found["latest"]["savepoint_restored"]) == (None, None)
     assert found["started_at"].endswith("Z")
+
+
+def test_a_pipeline_says_whether_it_has_sinks_of_dead_letters(tmp_path: Path) -> None:
+    url = "postgresql://127.0.0.1:1/nowhere"
+    plain, aside = PostgresSink(url, "rows"), PostgresSink(url, "rows", on_error="dead_letter")
+    told = []
+    for more in ({}, {"sinks": (plain,)}, {"sinks": (plain, aside)}, {"dead_letters": plain}):
+        with daemon_of(whole(tmp_path, **more), begins=False) as ask:
+            found = ask.get("/pipelines/orders")
+            told.append((found["takes_dead_letters"], found["dead_letters"]))
+    assert told == [(False, None), (False, None), (True, None), (True, 0)], "rows that are refused are not counted"
+
+
+def test_restored_counts_starts_and_not_what_else_takes_a_generation(tmp_path: Path) -> None:
+    with closing(with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3)) as store:
+        store.acquire("orders", above=0)  # as a savepoint does
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "epoch", 3)
+        assert ask.get("/pipelines/orders")["counts"]["restored"] == 0
 
 
 def test_epochs_are_told_the_newest_first_page_by_page_and_one_with_its_manifest(daemon: Asking) -> None:
@@ -196,6 +216,25 @@ def test_the_daemons_own_page_may_ask_by_each_name_of_this_machine(daemon: Askin
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
         answer = daemon("POST", "/pipelines/orders/resume", X_Onefold="1", Host=host, Origin=f"http://{host}")
         assert answer.json()["code"] == "action-not-allowed", "it came through"
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_health_answers_probes_whatever_their_headers_and_lets_no_page_read_it(
+    tmp_path: Path, token: str | None
+) -> None:
+    with daemon_of(whole(tmp_path), token=token, begins=False) as ask:
+        for headers in (
+            {"Origin": "http://evil.example"},
+            {"Origin": "null"},
+            {"Host": "etl-3.example"},
+            {"Host": "["},
+        ):
+            answer = ask("GET", "/health", **headers)
+            assert (answer.status, answer.json()) == (200, {"status": "ok"})
+            assert "Access-Control-Allow-Origin" not in answer.headers
+            assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert ask("POST", "/health", X_Onefold="1", **headers).status in (401, 403)
+            assert ask("GET", "/ready", **headers).status in (401, 403)
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", f"Bearer {TOKEN}x", "Basic !!", f"Basic {TOKEN}", "Bearer \xe9"])

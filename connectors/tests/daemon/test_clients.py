@@ -182,6 +182,26 @@ def test_the_token_of_a_file_is_sent_and_a_wrong_one_is_an_error(tmp_path: Path)
         assert refused("status", "--url", ask.url).code == "token-missing"
 
 
+def test_a_token_leaves_this_machine_by_tls_alone_or_at_its_senders_word(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    with daemon_of(whole(tmp_path), token=TOKEN) as ask:
+        token, elsewhere = ("--token-file", str(tmp_path / "token")), ask.url.replace("127.0.0.1", "0.0.0.0")
+        for command in (["status"], ["epochs", "orders"], ["pause"], ["resume"], ["stop"], ["restart"]):
+            error = refused(*command, "--url", elsewhere, *token)
+            assert (type(error), error.code) == (ConfigError, "token-in-clear")
+        assert refused("status", "--url", elsewhere).code == "token-missing", "there is none to keep"
+        assert "orders" in said("status", "--url", elsewhere, "--insecure", *token)
+        assert "orders" in said("status", "--url", ask.url.replace("127.0.0.1", "localhost"), *token)
+    error = refused("status", "--url", ask.url.replace("http", "https"), *token)
+    assert "begins with" not in error.message, "nobody listens any more"
+
+
+def test_a_daemon_without_tls_that_is_asked_by_https_is_hinted_at(tmp_path: Path) -> None:
+    with daemon_of(whole(tmp_path)) as ask:
+        error = refused("status", "--url", ask.url.replace("http", "https"))
+        assert (error.code, "begins with http://" in error.message) == ("daemon-unreachable", True)
+
+
 def test_over_tls_the_daemons_certificate_has_to_be_one_that_is_trusted(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     certificate = self_signed(tmp_path, "api", "orders")
@@ -193,7 +213,8 @@ def test_over_tls_the_daemons_certificate_has_to_be_one_that_is_trusted(tmp_path
         error = refused("status", *at)
         assert (type(error), error.code) == (ConfigError, "daemon-not-trusted")
         assert refused("status", "--ca", str(tmp_path / "token"), *at).code == "file-unreadable"
-        assert refused("status", "--url", ask.url.replace("https", "http")).code == "daemon-unreachable"
+        error = refused("status", "--url", ask.url.replace("https", "http"))
+        assert (error.code, "begins with https://" in error.message) == ("daemon-unreachable", True)
 
 
 @contextmanager

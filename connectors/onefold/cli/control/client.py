@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from onefold.core import ConfigError, OnefoldError, Retriable
-from onefold.daemon.api.access import HEADER, read_token
+from onefold.daemon.api.access import HEADER, is_loopback, read_token
 
 __all__ = ["Client"]
 
@@ -18,9 +18,14 @@ _WITHIN_S = 30.0
 
 
 class Client:
-    """Raises what the daemon answers with; Retriable where there is none, or it has no answer now."""
+    """Raises what the daemon answers with; Retriable where there is none, or it has no answer now.
 
-    def __init__(self, url: str, token_file: Path | None = None, ca: Path | None = None) -> None:
+    A token goes over the network by TLS alone, or where `insecure` says that something else encrypts.
+    """
+
+    def __init__(
+        self, url: str, token_file: Path | None = None, ca: Path | None = None, insecure: bool = False
+    ) -> None:
         try:
             parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
@@ -33,6 +38,12 @@ class Client:
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
         token = None if token_file is None else read_token(token_file)
+        if token is not None and self._tls is None and not insecure and not is_loopback(self._host):
+            raise ConfigError(
+                "token-in-clear",
+                f"the token would cross the network to {self._host} in clear: ask https://, or, where something else"
+                " encrypts, --insecure",
+            )
         self._headers = {HEADER: "1"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
 
     def get(self, *path: str, **query: object) -> Any:
@@ -61,10 +72,18 @@ class Client:
         except (OSError, HTTPException) as error:
             raise Retriable(
                 "daemon-unreachable",
-                f"no daemon answers at {self._url}: {error or type(error).__name__}. Start it with `onefold run`, or"
-                " say where it is: --url, or ONEFOLD_URL",
+                f"no daemon answers at {self._url}: {str(error) or type(error).__name__}. Start it with `onefold run`,"
+                f" or say where it is: --url, or ONEFOLD_URL{self._hint(error)}",
             ) from error
         return self._read(path, status, body)
+
+    def _hint(self, error: Exception) -> str:
+        """A server of the other scheme takes the connection, and understands nothing."""
+        if self._tls is None and isinstance(error, HTTPException | ConnectionResetError | BrokenPipeError):
+            return ". Something listens there: the URL of a daemon with a certificate (--tls-cert) begins with https://"
+        if isinstance(error, ssl.SSLError):
+            return ". Something listens there: the URL of a daemon without a certificate begins with http://"
+        return ""
 
     def _connection(self) -> HTTPConnection:
         if self._tls is None:

@@ -33,17 +33,23 @@ One = Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE]", help="Its
 Url = Annotated[str, typer.Option(envvar="ONEFOLD_URL", help="Where the daemon's API is.")]
 TokenFile = Annotated[Path | None, typer.Option(envvar="ONEFOLD_TOKEN_FILE", help="The file with its token.")]
 Ca = Annotated[Path | None, typer.Option(help="The certificate that has signed the daemon's: PEM.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Let the token cross the network in clear.")]
 Within = Annotated[float, typer.Option(min=0, help="Seconds to wait until that is done.")]
 _URL = "http://127.0.0.1:8417"
 
 
 def status(
-    pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, as_json: AsJson = False
+    pipelines: Names = None,
+    url: Url = _URL,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    insecure: Insecure = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the pipelines of a running daemon. Exit code 1 where one has failed or was fenced."""
     from onefold.cli.control.tables import print_pipelines
 
-    client = _client(url, token_file, ca)
+    client = _client(url, token_file, ca, insecure)
     found = [client.get("pipelines", name) for name in _names(pipelines)] if pipelines else client.get("pipelines")
     _print_json(found) if as_json else print_pipelines(found)
     if any(one["state"] in _WRONG for one in found):
@@ -57,49 +63,64 @@ def epochs(
     url: Url = _URL,
     token_file: TokenFile = None,
     ca: Ca = None,
+    insecure: Insecure = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest epochs of a pipeline: ranges, rows, times, and which sinks have acknowledged."""
     from onefold.cli.control.tables import print_epochs
 
-    client = _client(url, token_file, ca)
+    client = _client(url, token_file, ca, insecure)
     (name,) = _chosen(client, pipeline, several=False)
     found = client.get("pipelines", name, "epochs", limit=limit, before=before)["epochs"]
     _print_json(found) if as_json else print_epochs(found)
 
 
-def pause(pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None) -> None:
+def pause(
+    pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, insecure: Insecure = False
+) -> None:
     """Begin no further epoch, until `onefold resume`. The one that runs is finished."""
-    _act("pause", pipelines, _client(url, token_file, ca))
+    _act("pause", pipelines, _client(url, token_file, ca, insecure))
 
 
-def resume(pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None) -> None:
+def resume(
+    pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, insecure: Insecure = False
+) -> None:
     """Begin epochs again, after `onefold pause`."""
-    _act("resume", pipelines, _client(url, token_file, ca))
+    _act("resume", pipelines, _client(url, token_file, ca, insecure))
 
 
 def stop(
-    pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
+    pipelines: Names = None,
+    url: Url = _URL,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    insecure: Insecure = False,
+    within: Within = 90,
 ) -> None:
     """End pipelines with their epochs complete, and wait for that. The daemon stays, and can start them again.
     Exit code 1 where one has failed or was fenced instead, or runs again, since a restart took that back."""
-    client = _client(url, token_file, ca)
+    client = _client(url, token_file, ca, insecure)
     _wait(client, _act("stop", pipelines, client), within, _AT_REST, (*_AT_WORK, *_WRONG))
 
 
 def restart(
-    pipelines: Names = None, url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, within: Within = 90
+    pipelines: Names = None,
+    url: Url = _URL,
+    token_file: TokenFile = None,
+    ca: Ca = None,
+    insecure: Insecure = False,
+    within: Within = 90,
 ) -> None:
     """End pipelines with their epochs complete, if they run, start them again, and wait until they run.
     Exit code 1 where one fails or is fenced, or is stopped, since a stop took that back."""
-    client = _client(url, token_file, ca)
+    client = _client(url, token_file, ca, insecure)
     _wait(client, _act("restart", pipelines, client), within, (*_AT_WORK, "finished"), ("stopped", *_WRONG))
 
 
-def _client(url: str, token_file: Path | None, ca: Path | None) -> Client:
+def _client(url: str, token_file: Path | None, ca: Path | None, insecure: bool) -> Client:
     from onefold.cli.control.client import Client
 
-    return Client(url, token_file, ca)
+    return Client(url, token_file, ca, insecure)
 
 
 def _act(action: str, pipelines: Sequence[str] | None, client: Client) -> list[str]:

@@ -86,7 +86,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
         listing.print_savepoints(table_console(), found)
     else:
         typer.echo(f"no savepoint in {into}")
-    if any(each.damage is not None for each in found):
+    if not all(each.is_whole for each in found):
         raise typer.Exit(1)
 
 

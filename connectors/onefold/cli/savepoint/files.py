@@ -45,7 +45,9 @@ class Files(Protocol):
         """A file, or a folder with all that is in it. What is gone already is fine."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises Retriable where that cannot be said."""
+        ...
 
 
 class LocalFiles:
@@ -66,7 +68,7 @@ class LocalFiles:
                 while chunk := file.read(_CHUNK_BYTES):
                     yield chunk
         except OSError as error:
-            raise Retriable("savepoint-unreadable", f"{path} cannot be read: {error.strerror}") from error
+            raise _unreadable(path, error) from error
 
     def write(self, path: str, content: Iterable[bytes]) -> None:
         at = local_path(path)
@@ -102,7 +104,13 @@ class LocalFiles:
             raise _unwritable(path, error) from error
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(local_path(path))
+        try:
+            local_path(path).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        return True
 
 
 def _make_folder(at: Path) -> None:
@@ -118,6 +126,10 @@ def _sync(folder: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def _unreadable(path: str, error: OSError) -> Retriable:
+    return Retriable("savepoint-unreadable", f"{path} cannot be read: {error.strerror}")
 
 
 def _unwritable(path: str, error: OSError) -> ConfigError | OutOfResources:

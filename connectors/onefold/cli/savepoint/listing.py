@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.savepoint.create import PARTIAL, Counted
+from onefold.cli.savepoint.create import PARTIAL
 from onefold.cli.savepoint.files import Files
-from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, Savepoint
+from onefold.cli.savepoint.reading import Damage, read_copy, read_savepoint
+from onefold.cli.savepoint.savepoint import Savepoint
 from onefold.core import ConfigError, OnefoldError
 
-__all__ = ["Listed", "as_json", "find", "listed", "print_savepoints", "read_savepoint"]
+__all__ = ["Listed", "as_json", "find", "listed", "print_savepoints"]
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A folder that should be a savepoint's. `damage` says what is wrong with it; None where it is whole."""
+    """A folder that should be a savepoint's. `damage` says what is wrong with it, `unreadable` why that cannot be said
+    now; both are None where it is whole."""
 
     name: str
     savepoint: Savepoint | None
-    damage: str | None
+    damage: str | None = None
+    unreadable: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.damage is None and self.unreadable is None
+
+    @property
+    def verdict(self) -> str:
+        if self.damage is not None:
+            return "DAMAGED"
+        return "whole" if self.unreadable is None else "UNREADABLE"
 
 
 def listed(files: Files, folder: str) -> list[Listed]:
@@ -38,42 +51,31 @@ def listed(files: Files, folder: str) -> list[Listed]:
 
 def find(files: Files, folder: str, name: str) -> Savepoint:
     """Raises ConfigError for one that is not there, or whose description is damaged; its copy is not read."""
-    if not name or name in (".", "..") or "/" in name or not files.exists(f"{folder}/{name}/{DESCRIPTION}"):
+    is_name = name not in ("", ".", "..") and "/" not in name and not name.endswith(PARTIAL)
+    if not is_name or not files.exists(f"{folder}/{name}"):
         there = [each for each in files.names(folder) if not each.endswith(PARTIAL)]
         known = f"there are {', '.join(there)}" if there else "there is none"
         raise ConfigError("savepoint-missing", f"there is no savepoint {name!r} in {folder}; {known}")
     try:
         return read_savepoint(files, f"{folder}/{name}")
-    except ValueError as error:
+    except Damage as damage:
         raise ConfigError(
-            "savepoint-damaged", f"savepoint {name!r} in {folder} is damaged: {DESCRIPTION}: {error}. Use another one"
-        ) from error
-
-
-def read_savepoint(files: Files, place: str) -> Savepoint:
-    """Raises ValueError where it is damaged."""
-    return Savepoint.from_json(b"".join(files.read(f"{place}/{DESCRIPTION}")).decode())
+            "savepoint-damaged", f"savepoint {name!r} in {folder} is damaged: {damage}. Use another one"
+        ) from damage
 
 
 def _listed(files: Files, place: str, name: str) -> Listed:
+    savepoint = None
     try:
         savepoint = read_savepoint(files, place)
-    except (ValueError, OnefoldError) as error:
-        return Listed(name, None, f"{DESCRIPTION}: {error}")
-    return Listed(name, savepoint, _damage(files, f"{place}/{CHECKPOINT}", savepoint))
-
-
-def _damage(files: Files, root: str, savepoint: Savepoint) -> str | None:
-    for file in savepoint.files:
-        count = Counted()
-        try:
-            for _ in count.of(files.read(f"{root}/{file.path}")):
+        for file in savepoint.files:
+            for _ in read_copy(files, place, file):
                 pass
-        except OnefoldError as error:
-            return error.message
-        if count.sha256 != file.sha256:
-            return f"{file.path} is not what was copied"
-    return None
+    except Damage as damage:
+        return Listed(name, savepoint, damage=str(damage))
+    except OnefoldError as error:
+        return Listed(name, savepoint, unreadable=error.message)
+    return Listed(name, savepoint)
 
 
 def as_json(found: Iterable[Listed]) -> str:
@@ -81,24 +83,29 @@ def as_json(found: Iterable[Listed]) -> str:
         savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
         savepoint.pop("files", None)
         size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
-        return savepoint | size | {"name": each.name, "damage": each.damage}
+        return savepoint | size | {"name": each.name, "damage": each.damage, "unreadable": each.unreadable}
 
     return json.dumps([values(each) for each in found], indent=2)
 
 
-def print_savepoints(console: Console, found: Iterable[Listed]) -> None:
+def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
+    """A table, and below it what is wrong with each that is not whole."""
     table = Table()
     for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
-        table.add_column(column, justify="right" if column in ("epoch", "partitions", "size") else "left")
+        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
     for each in found:
-        says = "whole" if each.damage is None else f"DAMAGED: {each.damage}"
         of = each.savepoint
         if of is None:
-            table.add_row(escape(each.name), "", "", "", "", "", escape(says))
+            table.add_row(escape(each.name), "", "", "", "", "", escape(each.verdict))
             continue
         state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
         partitions = "" if of.provider is None else str(of.partitions)
         table.add_row(
-            escape(each.name), of.made_at, str(of.epoch), state, partitions, f"{of.bytes:,} bytes", escape(says)
+            escape(each.name), of.made_at, str(of.epoch), state, partitions, f"{of.bytes:,} bytes", escape(each.verdict)
         )
     console.print(table)
+    for each in found:
+        if not each.is_whole:
+            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
+            console.print(escape(says), highlight=False, soft_wrap=True)

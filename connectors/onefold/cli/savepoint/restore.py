@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from onefold.cli.positions.stopped import somebody
 from onefold.cli.savepoint.at_rest import opened
 from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
-from onefold.cli.savepoint.create import Counted
 from onefold.cli.savepoint.files import Anywhere, Files
+from onefold.cli.savepoint.reading import Damage, read_copy
 from onefold.cli.savepoint.repartition import check_repartition, repartition
-from onefold.cli.savepoint.savepoint import CHECKPOINT, REPLACED, RESTORING, Savepoint
+from onefold.cli.savepoint.savepoint import REPLACED, RESTORING, Savepoint
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation, Sink
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
@@ -167,15 +167,7 @@ class Restore:
         target.remove(staged)
         try:
             for file in self.savepoint.files:
-                count = Counted()
-                content = count.of(source.read(f"{self.place}/{CHECKPOINT}/{file.path}"))
-                target.write(f"{staged}/{file.path}", content)
-                if count.sha256 != file.sha256:
-                    raise ConfigError(
-                        "savepoint-damaged",
-                        f"savepoint {self.savepoint.name!r} is damaged: {file.path} is not what was copied. Nothing was"
-                        " changed: use another one",
-                    )
+                target.write(f"{staged}/{file.path}", read_copy(source, self.place, file))
             if query_id is not None:
                 text = b"".join(target.read(f"{staged}/metadata")).decode()
                 target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
@@ -185,6 +177,12 @@ class Restore:
                 _name_schemas(target, staged, staged)
                 repartition(self.files.spark(), staged, self.savepoint, wanted)
             _name_schemas(target, staged, root)
+        except Damage as damage:
+            target.remove(staged)
+            raise ConfigError(
+                "savepoint-damaged",
+                f"savepoint {self.savepoint.name!r} is damaged: {damage}. Nothing was changed: use another one",
+            ) from damage
         except BaseException:
             target.remove(staged)
             raise

@@ -1,15 +1,24 @@
-"""What the daemon and its clients agree on: the token, and the header of requests that change something."""
+"""What the daemon and its clients agree on: the token, where it may go in clear, and the header of changes."""
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 from onefold.core import ConfigError
 
-__all__ = ["HEADER", "read_token"]
+__all__ = ["HEADER", "is_loopback", "read_token"]
 
 HEADER = "X-Onefold"
 _TOKEN_CHARACTERS_MIN = 16
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this host, by its name or its address, does not leave this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_token(file: Path) -> str:

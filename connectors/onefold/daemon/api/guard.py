@@ -1,7 +1,8 @@
 """Who may ask what: the token, and requests that a page of another site has a browser send.
 
-token    with one, all but /health needs it: as bearer, or as the password of HTTP's basic authentication, for which
-         browsers ask by themselves
+/health  answers everybody: it says that the process is up, and probes come under any Host
+token    with one, all else needs it: as bearer, or as the password of HTTP's basic authentication, for which browsers
+         ask by themselves
 Host     without a token it must be this machine's: a name of somebody else's that resolves to 127.0.0.1 is refused
          (DNS rebinding)
 Origin   a browser's, if it sends one, must be the page's own
@@ -84,17 +85,18 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> str | None:
         """The code of the reason against the request; None where there is none."""
+        if scope["path"] == _OPEN and scope["method"] in _SAFE:
+            return None
         headers = Headers(scope=scope)
         scheme, _, given = headers.get("authorization", "").partition(" ")
         is_bearer = scheme.lower() == "bearer"
         if self._token is None:
             if _name(headers.get("host", "")) not in self._hosts:
                 return "host-foreign"
-        elif scope["path"] != _OPEN or scope["method"] not in _SAFE:
-            if not given:
-                return "token-missing"
-            if not hmac.compare_digest(given.strip().encode() if is_bearer else _password(scheme, given), self._token):
-                return "token-wrong"
+        elif not given:
+            return "token-missing"
+        elif not hmac.compare_digest(given.strip().encode() if is_bearer else _password(scheme, given), self._token):
+            return "token-wrong"
         origin = headers.get("origin")
         if origin is not None and not _is_own(origin, headers.get("host", "")):
             return "origin-foreign"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import ssl
@@ -14,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from onefold.core import ConfigError
-from onefold.daemon.api.access import read_token
+from onefold.daemon.api.access import is_loopback, read_token
 from onefold.daemon.api.connections import Connection
 
 __all__ = ["DEFAULT", "LOOPBACK", "Listener", "Listening", "Server"]
@@ -55,7 +54,7 @@ class Listening:
         token = None if token_file is None else read_token(token_file)
         if (tls_cert is None) is not (tls_key is None):
             raise ConfigError("options-conflict", "--tls-cert and --tls-key go together: name both, or neither")
-        if not _is_loopback(host):
+        if not is_loopback(host):
             if token is None:
                 raise ConfigError(
                     "api-open",
@@ -156,10 +155,3 @@ def _parsed(address: str) -> tuple[str, int]:
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigError("option-value", f"--listen {address!r}: HOST:PORT is wanted, as {DEFAULT}, or none")
     return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -143,7 +143,7 @@ class Counts(_Model):
     in_progress: int
     completed: int
     failed: int
-    restored: int = Field(description="how often the pipeline was started again where it stood")
+    restored: int = Field(description="starts that went on where an earlier one stood")
 
 
 class EpochsFailed(_Model):
@@ -201,4 +201,5 @@ class PipelineModel(_Model):
     in_doubt: int | None = Field(description="prepared transactions of its sinks; those of a running epoch count")
     oldest_prepared_s: float | None
     dead_letters: int | None = Field(description="of its source, since the process was started")
+    takes_dead_letters: bool = Field(description="whether it has sinks of dead letters: of its source, or of rows")
     store_error: PipelineError | None = Field(description="why the store's figures are missing")

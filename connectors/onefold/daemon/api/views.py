@@ -25,6 +25,7 @@ from onefold.daemon.api.models import (
     SavepointModel,
     SourceModel,
 )
+from onefold.daemon.letters.browse import takes_letters
 from onefold.daemon.run import Run
 from onefold.daemon.watch.watch import Watch
 
@@ -68,6 +69,7 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         in_doubt=None if ages_s is None else len(ages_s),
         oldest_prepared_s=max(ages_s, default=None) if ages_s else None,
         dead_letters=None if definition.dead_letters is None else control.totals.dead_letters,
+        takes_dead_letters=takes_letters(definition),
         store_error=None
         if store_error is None
         else PipelineError(code=store_error.code, message=store_error.message, at=None),
@@ -146,7 +148,7 @@ def _counts(standing: Standing) -> Counts:
         in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
         completed=counts.get(EpochState.COMPLETE, 0),
         failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
-        restored=max(0, standing.generation - 1),
+        restored=max(0, standing.starts - 1),
     )
 
 

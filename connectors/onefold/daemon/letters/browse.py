@@ -8,19 +8,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from psycopg import sql
 
-from onefold.clients.postgres import connection as pool
 from onefold.core import Sink
 from onefold.daemon.letters.marks import Mark, marks_of
+from onefold.daemon.letters.reading import reading
 from onefold.definition import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import Table
 
-__all__ = ["CUT", "Found", "Letter", "Place", "newest"]
+__all__ = ["CUT", "Found", "Letter", "Place", "newest", "takes_letters"]
 
 SHOWN_BYTES_MAX = 4096  # of each value
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
@@ -69,6 +69,11 @@ class Found:
     elsewhere: Sequence[str]
 
 
+def takes_letters(definition: Definition) -> bool:
+    """Whether `newest` has something to look into, or names where else to look."""
+    return definition.dead_letters is not None or any(_puts_rows_aside(sink) for sink in definition.sinks)
+
+
 def newest(definition: Definition, limit: int) -> Found:
     """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
     letters: list[Letter] = []
@@ -79,9 +84,13 @@ def newest(definition: Definition, limit: int) -> Found:
     elif sink is not None:
         elsewhere.append(sink.name)
     for one in definition.sinks:
-        if isinstance(one, PostgresSink) and one.settings.on_error == "dead_letter":
+        if _puts_rows_aside(one):
             letters += _rows(one.settings, definition.name, limit)
     return Found(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
+
+
+def _puts_rows_aside(sink: Sink) -> TypeGuard[PostgresSink]:
+    return isinstance(sink, PostgresSink) and sink.settings.on_error == "dead_letter"
 
 
 def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
@@ -89,11 +98,11 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
         "SELECT source_topic, source_partition, source_offset,"
         " CASE WHEN source_timestamp BETWEEN '0001-01-02' AND '9999-12-30' THEN source_timestamp END,"  # as Python has
         " reason, epoch, substring(key for {shown}), substring(value for {shown}), octet_length(value), headers"
-        " FROM {table} WHERE pipeline = {pipeline}"
-        " ORDER BY epoch DESC, source_partition, source_offset DESC LIMIT {limit}"
+        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} ORDER BY epoch DESC LIMIT {limit}) AS newest"
+        " ORDER BY epoch DESC, source_partition, source_offset DESC"
     )
     marks = marks_of(settings, pipeline)
-    for row in _read(settings, settings.target, query, pipeline, limit):
+    for row in _read(settings, settings.target, query, pipeline, limit, "pipeline, epoch"):
         topic, partition, offset, at, reason, epoch, key, value, size, headers = row
         yield Letter(
             sink=settings.name,
@@ -112,18 +121,21 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
 
 def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
     query = sql.SQL(
-        'SELECT epoch, at, reason, position, left("row"::text, {shown}), octet_length("row"::text) FROM {table}'
-        " WHERE pipeline = {pipeline} AND sink = {sink} ORDER BY epoch DESC LIMIT {limit}"
+        'SELECT epoch, at, reason, position, left("row"::text, {shown}), octet_length("row"::text)'
+        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} AND sink = {sink}"
+        " ORDER BY epoch DESC LIMIT {limit}) AS newest ORDER BY epoch DESC"
     )
-    for epoch, at, reason, position, row, size in _read(settings, settings.rejects, query, pipeline, limit):
+    found = _read(settings, settings.rejects, query, pipeline, limit, "pipeline, sink, epoch")
+    for epoch, at, reason, position, row, size in found:
         yield Letter(settings.name, epoch, at, reason, None, position, None, row.encode(), size, ())
 
 
 def _read(
-    settings: PostgresSinkConfig, table: Table, query: sql.SQL, pipeline: str, limit: int
+    settings: PostgresSinkConfig, table: Table, query: sql.SQL, pipeline: str, limit: int, index: str
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query; none where the table is not there yet."""
-    with pool.borrow(settings.conninfo("dead letters"), "reading dead letters") as connection:
+    """The rows of a query; none where the table is not there yet. It first finds which letters are the newest, by an
+    index where there is one, and then reads the contents of these alone."""
+    with reading(settings, table, index) as connection:
         ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
         if name is None:
             return []

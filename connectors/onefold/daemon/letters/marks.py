@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
 from onefold.core.sql import postgres_trust
+from onefold.daemon.letters.reading import reading
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import SENT_AGAIN, Table
 
@@ -40,14 +40,14 @@ class Mark:
 
 def marks_of(settings: PostgresSinkConfig, pipeline: str) -> Mapping[tuple[str, int, int], Mark]:
     """All marks of a pipeline, by topic, partition and offset. Makes nothing."""
-    table = Table(settings.ledger, SENT_AGAIN).sql
-    with pool.borrow(settings.conninfo("dead letters"), "reading which letters were sent again") as connection:
-        ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table,))
+    table = Table(settings.ledger, SENT_AGAIN)
+    with reading(settings, table, "pipeline") as connection:
+        ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
         if name is None:
             return {}
         _check(connection, settings)
         rows = connection.execute(
-            f'SELECT topic, "partition", "offset", {_MARK} FROM {table} WHERE pipeline = %s'.encode(), (pipeline,)
+            f'SELECT topic, "partition", "offset", {_MARK} FROM {table.sql} WHERE pipeline = %s'.encode(), (pipeline,)
         ).fetchall()
     return {(topic, partition, offset): _mark(*row) for topic, partition, offset, *row in rows}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import EpochRecord, EpochState
+from onefold.core.contract import MOVED, EpochRecord, EpochState
+from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.savepoint_notes import MADE, RESTORED, SavepointNote
@@ -45,11 +46,13 @@ class StoredEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a pipeline stands. `counts` has how many of the epochs that the store keeps are in each state."""
+    """Where a pipeline stands. Of the epochs that the store keeps, `counts` has how many are in each state, and
+    `starts` by how many starts of a query they were opened: each start has a generation of its own."""
 
     generation: int
     frozen: Positions | None
     counts: Mapping[EpochState, int]
+    starts: int
     complete: StoredEpoch | None  # the last one
     failed: StoredEpoch | None  # the last one that was given up or is damaged
     unfinished: tuple[StoredEpoch, ...]  # open or decided
@@ -79,6 +82,8 @@ class History:
         if self._store.look() is None:
             return None
         mine = epochs.c.pipeline == pipeline
+        of_queries = mine & epochs.c.query_id.not_in((MOVED, ADOPTED))
+        started = sa.select(sa.func.count(epochs.c.generation.distinct())).where(of_queries)
         counted = sa.select(epochs.c.state, sa.func.count()).where(mine).group_by(epochs.c.state)
         unfinished = epochs.c.state.in_((EpochState.OPEN.value, EpochState.DECIDED.value))
         with self._store.database.transaction() as connection:
@@ -92,6 +97,7 @@ class History:
                 generation=row.generation,
                 frozen=Positions.from_json(row.frozen) if row.frozen else None,
                 counts={EpochState(state): int(count) for state, count in connection.execute(counted)},
+                starts=int(connection.execute(started).scalar_one()),
                 complete=_one(connection, pipeline, complete.epoch) if complete else None,
                 failed=_one(connection, pipeline, failed.epoch) if failed else None,
                 unfinished=tuple(_found(connection, sa.select(epochs).where(mine, unfinished))),

@@ -1,6 +1,7 @@
 // Calls of the daemon's API. A refusal is an ApiError with the API's code; an Unreachable says that nothing answered.
 
 const PATIENCE_MS = 8000;
+const LETTERS_PATIENCE_MS = 70_000; // the daemon gives up before
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -18,8 +19,8 @@ export const pipelines = () => call("GET", "/pipelines");
 export const epochs = (name, before) => call("GET", `${base(name)}/epochs?limit=50${before ? `&before=${before}` : ""}`);
 export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
 export const act = (name, action) => call("POST", `${base(name)}/${action}`);
-export const letters = (name) => call("GET", `${base(name)}/dead-letters`);
-export const sendAgain = (name, place) => call("POST", `${base(name)}/dead-letters/send`, place, 70_000);
+export const letters = (name) => call("GET", `${base(name)}/dead-letters`, undefined, LETTERS_PATIENCE_MS);
+export const sendAgain = (name, place) => call("POST", `${base(name)}/dead-letters/send`, place, LETTERS_PATIENCE_MS);
 
 async function call(method, path, body, patience_ms = PATIENCE_MS) {
   const headers = { Accept: "application/json", "X-Onefold": "1" };

@@ -1,4 +1,5 @@
-// The page: what the address names is asked for every two seconds, and drawn.
+// The page: what the address names is asked for every two seconds, and drawn. Dead letters are asked for once, and then
+// on request: their table may be large.
 
 import * as api from "./api.js";
 import { h, render } from "./dom.js";
@@ -22,7 +23,7 @@ const state = {
   said: null, // what the API said to the last action, if it refused
   lags: new Map(), // by pipeline: [milliseconds, records]
   route: route(),
-  shown: {}, // what the route asks for: {history, epoch, error}
+  shown: {}, // what the route asks for: {history, epoch, error}, or of letters {found, foundAt, isLoading, error}
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
@@ -45,7 +46,7 @@ async function look() {
     tell(pipelines);
     Object.assign(state, { pipelines, seenAt: new Date(), failing: null });
     note(pipelines);
-    state.shown = shown;
+    state.shown = shown ?? state.shown;
   } catch (error) {
     if (turn !== turns) return;
     if (!state.failing) say("The daemon does not answer.");
@@ -54,12 +55,12 @@ async function look() {
   draw();
 }
 
-/** What the route needs beside the pipelines; an error of the API about it is shown in its place. */
+/** What the route needs beside the pipelines, null where that is not asked for time and again; an error of the API about it is shown in its place. */
 async function detail({ view, name, number }) {
   try {
     if (view === "pipeline") return { history: await history(name) };
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
-    if (view === "letters") return { found: await api.letters(name) };
+    if (view === "letters") return null;
   } catch (error) {
     if (!(error instanceof api.ApiError)) throw error;
     return { ...state.shown, error };
@@ -93,6 +94,23 @@ async function older() {
   draw();
 }
 
+/** The dead letters of the route's pipeline, once. What was found before stays until the answer is there. */
+async function load(isAsked) {
+  const mine = { ...state.shown, isLoading: true };
+  state.shown = mine;
+  draw();
+  let shown;
+  try {
+    shown = { found: await api.letters(state.route.name), foundAt: new Date() };
+  } catch (error) {
+    shown = { ...mine, isLoading: false, error };
+  }
+  if (state.shown !== mine) return;
+  state.shown = shown;
+  if (isAsked && shown.found && !shown.error) say(`${shown.found.letters.length} dead letters.`);
+  draw();
+}
+
 async function act(name, action) {
   if (action === "stop" && !(await confirmed(`Stop ${name}?`, "Its epoch completes first, in every sink.", "Stop"))) return;
   Object.assign(state, { doing: { name, action }, said: null });
@@ -120,7 +138,7 @@ async function send(place) {
     state.said = error;
   }
   state.sending = null;
-  await look();
+  if (state.route.view === "letters") await load();
 }
 
 function confirmed(title, text, yes) {
@@ -185,14 +203,17 @@ function about(name) {
   const pipeline = state.pipelines.find((one) => one.name === name);
   const { shown, route: { view } } = state;
   if (!pipeline) return wrong("Nothing to show", `This daemon has no pipeline ${name}.`);
-  if (shown.error && view !== "pipeline") return wrong("Nothing to show", told(shown.error));
+  if (shown.error && view === "epoch") return wrong("Nothing to show", told(shown.error));
   const context = {
     pipeline, act, older,
     isReachable: state.failing === null,
     doing: state.doing?.name === name ? state.doing.action : null,
     lags: state.lags.get(name) ?? [],
   };
-  if (view === "letters") return lettersView({ ...context, found: shown.found, send, sending: state.sending });
+  if (view === "letters") {
+    const error = shown.error && (shown.error instanceof api.ApiError ? told(shown.error) : "The daemon does not answer.");
+    return lettersView({ ...context, ...shown, error, load: () => load(true), send, sending: state.sending });
+  }
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
   return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });
 }
@@ -242,6 +263,7 @@ function title() {
 }
 
 async function live() {
+  if (state.route.view === "letters") load();
   for (;;) {
     if (!document.hidden) await look();
     await new Promise((resolve) => {
@@ -255,6 +277,7 @@ window.onhashchange = () => {
   Object.assign(state, { route: route(), shown: {}, said: null, isMoving: true });
   window.scrollTo(0, 0);
   look();
+  if (state.route.view === "letters") load();
 };
 place("skip").onclick = (event) => {
   event.preventDefault();

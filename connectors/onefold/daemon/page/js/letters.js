@@ -1,24 +1,32 @@
 // Dead letters: what could not be read or written, why, and a button that sends a record again.
 
 import { h } from "./dom.js";
-import { bytes, count, isKnown, time } from "./format.js";
+import { bytes, clock, count, isKnown, time } from "./format.js";
 import { badge, facts, link } from "./parts.js";
 
-export function lettersView({ pipeline: { name }, found, send, sending, isReachable }) {
-  if (!found) return [];
+export function lettersView({ pipeline: { name }, found, foundAt, error, isLoading, load, send, sending, isReachable }) {
+  const isBusy = isLoading || !isReachable;
   return [
     h("nav", { key: "path", "aria-label": "Path" },
       h("a", { href: link.all() }, "All pipelines"), " / ", h("a", { href: link.pipeline(name) }, name)),
     h("h1", { key: "title", tabindex: "-1" }, `Dead letters of ${name}`),
     h("p", { key: "what", class: "quiet" }, "The newest of each sink: records that could not be read, and rows that a sink refused."),
-    found.elsewhere.map((sink) => h("p", { key: `elsewhere ${sink}` },
-      "Those in ", h("span", { class: "name" }, sink), " are in no Postgres table: read them where they are.")),
-    found.letters.length ? null : h("p", { key: "none" }, "There are none here."),
-    h("ul", { key: "letters", class: "letters" }, found.letters.map((letter, index) =>
-      h("li", { key: letter.place ? placeOf(letter.place) : `${letter.sink} ${index}`, class: "card" },
-        ...card(letter, send, sending, isReachable)))),
-  ];
+    h("div", { key: "load", class: "buttons" },
+      h("button", { type: "button", "aria-disabled": isBusy ? "true" : false, onclick: isBusy ? null : load }, isLoading ? "Loading…" : "Load again"),
+      foundAt ? h("p", { class: "quiet" }, `as of ${clock(foundAt)}`) : null),
+    error ? h("p", { key: "error", class: "problem warn", role: "alert" }, error) : null,
+    ...(found ? letters(found, send, sending, isReachable) : []),
+  ].filter(Boolean);
 }
+
+const letters = (found, send, sending, isReachable) => [
+  ...found.elsewhere.map((sink) => h("p", { key: `elsewhere ${sink}` },
+    "Those in ", h("span", { class: "name" }, sink), " are in no Postgres table: read them where they are.")),
+  found.letters.length ? null : h("p", { key: "none" }, "There are none here."),
+  h("ul", { key: "letters", class: "letters" }, found.letters.map((letter, index) =>
+    h("li", { key: letter.place ? placeOf(letter.place) : `${letter.sink} ${index}`, class: "card" },
+      ...card(letter, send, sending, isReachable)))),
+];
 
 export const placeOf = ({ topic, partition, offset }) => `${topic}/${partition} offset ${offset}`;
 

@@ -48,8 +48,8 @@ const now = (pipeline) => facts([
   ["Epoch", count(pipeline.epoch)],
   ["Lag, records", count(pipeline.lag_records)],
   ["In doubt", inDoubt(pipeline), pipeline.in_doubt > 0],
-  isKnown(pipeline.dead_letters)
-    ? ["Dead letters", h("a", { href: link.letters(pipeline.name) }, count(pipeline.dead_letters)), pipeline.dead_letters > 0] : null,
+  pipeline.takes_dead_letters
+    ? ["Dead letters", h("a", { href: link.letters(pipeline.name) }, isKnown(pipeline.dead_letters) ? count(pipeline.dead_letters) : "browse"), pipeline.dead_letters > 0] : null,
   ["Generation", count(pipeline.generation)],
   ["Restarts", count(pipeline.restarts)],
   ["Last progress", ago(pipeline.progress_at)],

@@ -1,0 +1,45 @@
+"""Reads a savepoint, and judges whether it is what was written.
+
+What is missing or is another content is damage, for good; what cannot be read now, though it is there, is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onefold.cli.savepoint.create import Counted
+from onefold.cli.savepoint.files import Files
+from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint
+from onefold.core import Retriable
+
+__all__ = ["Damage", "read_copy", "read_savepoint"]
+
+
+class Damage(ValueError):
+    """A savepoint is damaged: which file, and how."""
+
+
+def read_savepoint(files: Files, place: str) -> Savepoint:
+    """By its description; its copy is not read. Raises Damage, and Retriable where it cannot be read now."""
+    content = b"".join(_read(files, place, DESCRIPTION))
+    try:
+        return Savepoint.from_json(content.decode())
+    except ValueError as error:
+        raise Damage(f"{DESCRIPTION}: {error}") from error
+
+
+def read_copy(files: Files, place: str, file: CopiedFile) -> Iterator[bytes]:
+    """A file of the checkpoint. Raises Damage, at the end where the content is another one; Retriable where it cannot
+    be read now."""
+    count = Counted()
+    yield from count.of(_read(files, place, f"{CHECKPOINT}/{file.path}"))
+    if count.sha256 != file.sha256:
+        raise Damage(f"{file.path} is not what was copied")
+
+
+def _read(files: Files, place: str, path: str) -> Iterator[bytes]:
+    try:
+        yield from files.read(f"{place}/{path}")
+    except Retriable as error:
+        if files.exists(f"{place}/{path}"):
+            raise
+        raise Damage(f"{path} is missing") from error
