@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 import schemathesis
 from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.passwords import plain_url
 from harness.stored_epochs import with_epochs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,21 +24,51 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from onefold.core.waiting import Wait
+from onefold.local import PostgresServer
+from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.rejects import dead_letters
+from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 
+pytestmark = pytest.mark.servers
 TOKEN = "only-for-the-tests-of-this-page"
 DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 SITES = ("http://evil.example", "https://127.0.0.1", "null", "http://127.0.0.1.evil.example", "file://", "")
 HOSTS = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8417", "[::2]", "0.0.0.0", "127.1", "")
 TEXT = st.text(string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;=%", max_size=30)
+LETTERS = (
+    "source_topic text, source_partition int, source_offset bigint, source_timestamp timestamptz, key bytea,"
+    " value bytea, headers text, reason text, pipeline text, epoch bigint"
+)
 SHORT = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """One with dead letters of bytes that are no text, of times that Python has not, of half a character."""
+    name = "test_daemon_api"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        url = plain_url(postgres_server, name)
+        with psycopg.connect(url) as there:
+            there.execute(f"CREATE TABLE dead ({LETTERS}); CREATE SCHEMA onefold_sinks")
+            for offset, at in enumerate(("now", "infinity", "-infinity", None)):
+                values = (offset, at, b"\xff\x00", r'[{"key": "", "value": "/wA="}, {"key": "\ud83d", "value": null}]')
+                there.execute("INSERT INTO dead VALUES ('orders', 0, %s, %s, NULL, %s, %s, 'odd', 'orders', 1)", values)
+            table = dead_letters.create(there, Table("onefold_sinks", "onefold_dead_letters"))
+            odd = [DeadLetter("refused", None, None, '"\\u0000"'), DeadLetter("<\u2028>", "22003", "{}", "[]")]
+            dead_letters.insert(there, table, Origin("orders", "rows", 1, 1, 0), odd)
+        yield url
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Asking]:
     folder = tmp_path_factory.mktemp("daemon")
     with_epochs(f"sqlite:///{folder / 'store.db'}", 5).close()
-    with daemon_of(whole(folder)) as ask:
+    letters, rows = PostgresSink(database, "dead"), PostgresSink(database, "rows", on_error="dead_letter")
+    with daemon_of(whole(folder, dead_letters=letters, sinks=(rows,))) as ask:
         runs(ask)
         yield ask
 
@@ -70,10 +102,14 @@ def test_no_request_is_answered_with_a_defect(daemon: Asking, mode: GenerationMo
         operation = found.ok()
 
         @SHORT
-        @given(case=operation.as_strategy(generation_mode=mode), is_known=st.booleans())
-        def ask(case: Case, is_known: bool) -> None:
+        @given(
+            case=operation.as_strategy(generation_mode=mode), is_known=st.booleans(), end=st.sampled_from(["", "\0"])
+        )
+        def ask(case: Case, is_known: bool, end: str) -> None:
             if is_known and "name" in case.path_parameters:
                 case.path_parameters["name"] = "orders"
+            if isinstance(case.body, dict) and isinstance(case.body.get("topic"), str):
+                case.body["topic"] += end  # which no database takes
             answer = case.call(base_url=daemon.url)
             assert answer.status_code < 500 or case.path == "/ready", answer.content
             case.validate_response(answer, checks=DESCRIBED)
@@ -82,6 +118,13 @@ def test_no_request_is_answered_with_a_defect(daemon: Asking, mode: GenerationMo
         ask()
     assert len(tried) >= (11 if mode is GenerationMode.POSITIVE else 6), tried
     runs(daemon)
+
+
+def test_the_daemon_that_is_asked_has_dead_letters(daemon: Asking) -> None:
+    letters = daemon.get("/pipelines/orders/dead-letters")["letters"]
+    assert [letter["place"] and letter["place"]["offset"] for letter in letters] == [3, 2, 1, 0, None, None]
+    assert letters[0]["value"] == "\\xff\x00" and letters[0]["sent"] is None
+    assert letters[0]["headers"] == [{"key": "", "value": "\\xff\x00"}, {"key": r"\ud83d", "value": None}]
 
 
 @pytest.mark.attack(

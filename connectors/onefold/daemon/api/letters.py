@@ -114,7 +114,7 @@ def _letter(letter: Letter) -> LetterModel:
         key=_text(letter.key),
         value=_text(letter.value),
         value_bytes=letter.value_bytes,
-        headers=[LetterHeader(key=key, value=_text(value)) for key, value in letter.headers],
+        headers=[LetterHeader(key=_whole(key), value=_text(value)) for key, value in letter.headers],
         sent=None if letter.mark is None else _sent(letter.mark),
         can_send=place is not None and not letter.is_cut and (letter.mark is None or letter.mark.sent_offset is None),
     )
@@ -126,3 +126,8 @@ def _sent(mark: Mark) -> SentModel:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="backslashreplace")
+
+
+def _whole(text: str) -> str:
+    """Half a character (a lone surrogate), which JSON may escape and UTF-8 has not, becomes its escape."""
+    return text.encode(errors="backslashreplace").decode()
