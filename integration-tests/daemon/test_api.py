@@ -68,7 +68,7 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
     detail = ask.get(f"/pipelines/orders/epochs/{newest['epoch']}")
     assert sum(part["rows"] for part in detail["manifest"]) == newest["rows"] > 0
     assert metric(ask, "onefold_epoch_duration_seconds_count") == ask.get("/pipelines/orders")["counts"]["completed"]
-    assert metric(ask, "onefold_in_doubt", sink="rows") == 0
+    wait_until(lambda: metric(ask, "onefold_in_doubt", sink="rows") == 0, 30, "a look after the last epoch")
 
     shown = command(daemon, "status", path)
     assert (shown.returncode, "running" in shown.stdout) == (0, True), shown.stdout + shown.stderr
