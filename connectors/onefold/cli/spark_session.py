@@ -126,7 +126,7 @@ def _jvm(settings: Mapping[str, str], file: Path) -> JavaGateway:
     own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
     os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
     try:
-        return launch_gateway()  # type: ignore[no-untyped-call]
+        return launch_gateway()  # type: ignore[no-untyped-call]  # PySpark has no types here
     finally:
         file.unlink()
         os.environ.pop(_ARGUMENTS)

@@ -80,7 +80,7 @@ def _from_file(path: Path) -> ModuleType:
     with suppress(ModuleNotFoundError):  # where there is no Spark, nothing travels
         from pyspark import cloudpickle
 
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it has no types
     return module
 
 

@@ -77,7 +77,7 @@ def definition_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[st
     from onefold.definition.definition import Definition
 
     source, sink = _one_of(SOURCES, sources), _one_of(SINKS, sinks)
-    instead = {"source": source, "sinks": list[sink], "dead_letters": sink | None}  # type: ignore[valid-type]
+    instead = {"source": source, "sinks": list[sink], "dead_letters": sink | None}  # type: ignore[valid-type]  # made at run time
     return _table_of(Definition, Definition, instead, without=("directory",))
 
 
@@ -90,7 +90,7 @@ def meanings() -> Mapping[str, Mapping[str, str]]:
 
 def _one_of(known: Mapping[str, tuple[str, str]], kinds: Sequence[str]) -> Any:
     tables = tuple(_kind(*known[kind], kind) for kind in dict.fromkeys(kinds))
-    return Annotated[typing.Union[tables], Field(discriminator="kind")] if len(tables) > 1 else tables[0]  # noqa: UP007
+    return Annotated[typing.Union[tables], Field(discriminator="kind")] if len(tables) > 1 else tables[0]  # noqa: UP007 - a tuple
 
 
 @functools.cache
@@ -139,7 +139,7 @@ def _hint(hint: Any) -> Any:
             kept = [_hint(part) for part in parts if _is_of_toml(part)]
             if _takes_function(hint) and str not in kept:
                 kept.append(str)
-            return typing.Union[tuple(kept)]  # noqa: UP007
+            return typing.Union[tuple(kept)]  # noqa: UP007 - a tuple
         case (origin, (key, _)) if origin is Mapping and key is str and hint == Mapping[str, str]:
             return dict[str, Setting]
         case _:

@@ -33,7 +33,7 @@ def origins(df: DataFrame, names: Sequence[str]) -> Origins:
     plans = _plans(df) if hasattr(df, "_jdf") else []
     if not plans:
         return Origins(unknown=tuple(names))
-    patterns = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    patterns = df.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]  # may be None
     changing = (patterns.AGGREGATE_EXPRESSION(), patterns.CURRENT_LIKE())
     found = {name: _origin(plans, name, changing) for name in names}
 

@@ -29,7 +29,7 @@ def examine_runtime(definition: Definition) -> tuple[list[Finding], pa.Schema | 
             temporary_folder("onefold-doctor-") as scratch,
             session_of_ones_own("onefold doctor", scratch, definition.spark) as spark,
         ):
-            java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
+            java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]  # PySpark: "JVMView | None"
             runs = f"Spark {spark.version} on {definition.spark.master}, Java {java}"
             says = f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}"
             found.append(Finding(Level.FINE, says))

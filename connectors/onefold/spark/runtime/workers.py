@@ -40,7 +40,7 @@ def prepare_workers(spark: SparkSession, *parts: object) -> None:
     needed = {(application, type(part).__module__) for part in parts} | {(application, "onefold")}
     if needed <= _importable:
         return
-    pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
+    pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]  # it has no types
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _unpickle(pickled)
