@@ -14,6 +14,7 @@
 #              is to change, remove the hashes that are there)
 # make docs    renew the pages that tests write
 # make docs-site   README and docs as a site in .onefold/site; a link that leads nowhere fails
+# make dist    source distribution and wheels into dist/, checked, and tried in a clean environment: about ten minutes
 # make clean   stop what runs here and remove what was made
 #
 # ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain" (in one process)
@@ -32,7 +33,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
+.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -89,6 +90,9 @@ docs-site: $(SITE_TOOLS)
 	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md
 	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build $(ARGS)
 	@echo ".onefold/site/index.html"
+
+dist: $(INSTALLED) $(TOOLS)
+	@$(BIN)/python .ci/dist $(ARGS) .onefold/tools/bin
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \
