@@ -92,7 +92,7 @@ docs-site: $(SITE_TOOLS)
 	@echo ".onefold/site/index.html"
 
 dist: $(INSTALLED) $(TOOLS)
-	@$(BIN)/python .ci/dist $(ARGS) .onefold/tools/bin
+	@$(BIN)/python .ci/release $(ARGS) .onefold/tools/bin
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \
