@@ -23,7 +23,7 @@ def tell(line: str) -> None:
     print(line, flush=True)
 
 
-def main(tools: Path, *, trial: bool) -> int:
+def main(tools: Path, python: Path, *, trial: bool) -> int:
     commit = run(["git", "log", "-1", "--format=%h of %cs"], ROOT)
     changed = run(["git", "status", "--porcelain"], ROOT)
     tell(f"onefold {VERSION}, commit {commit}{', with changes that are not committed: no release' if changed else ''}")
@@ -45,12 +45,13 @@ def main(tools: Path, *, trial: bool) -> int:
     tell("checked  contents, metadata, RECORD, licence, types; built twice, the same bytes")
     if not trial:
         return 0
-    with tempfile.TemporaryDirectory(prefix="onefold-dist-") as folder:
-        try:
-            try_out(artifacts, Path(folder), tell)
-        except Refuted as why:
-            print(why, file=sys.stderr)
-            return 1
+    folder = Path(tempfile.mkdtemp(prefix="onefold-dist-"))
+    try:
+        try_out(artifacts, folder, python, tell)
+    except Refuted as why:
+        print(f"{why}\nThe environment is left as it is in {folder}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
     tell(f"dist/ has what onefold {VERSION} is released as; SHA256SUMS is beside it")
     return 0
 
@@ -58,6 +59,7 @@ def main(tools: Path, *, trial: bool) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make dist")
     parser.add_argument("tools", type=Path, help="the folder of auditwheel and wheel")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="whose environment they are tried in")
     parser.add_argument("--no-trial", action="store_true", help="build and check, and install nothing")
     given = parser.parse_args()
-    sys.exit(main(given.tools.absolute(), trial=not given.no_trial))
+    sys.exit(main(given.tools.absolute(), given.python, trial=not given.no_trial))

@@ -53,7 +53,11 @@ def _hatch(source: Path, target: str, folder: Path, compiled_fetch: str = "off")
         "HATCH_METADATA_CLASSIFIERS_NO_VERIFY": "1",  # or it downloads PyPI's list
     }
     before = set(folder.iterdir())
-    run([sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)], source, environment)
+    run(
+        [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)],
+        source,
+        environment,
+    )
     (made,) = set(folder.iterdir()) - before
     return made
 

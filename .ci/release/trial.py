@@ -8,11 +8,10 @@ import runpy
 import shutil
 import subprocess
 import time
-import venv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from building import ROOT, Artifacts
+from building import ROOT, Artifacts, run
 from contents import VERSION
 
 _INSTALL_S_MAX = 1800
@@ -37,14 +36,16 @@ class CleanEnvironment:
     Whatever is installed from the index has the version that requirements.lock names.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: Path) -> None:
         self._folder = folder
         folder.chmod(0o755)  # as root, Postgres runs as another user
-        venv.create(folder / "venv", with_pip=True)
+        run([str(python), "-m", "venv", str(folder / "venv")], folder)
         pins = re.findall(r"^([A-Za-z0-9._-]+==[^\\\n]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
         constraints = folder / "constraints.txt"
         constraints.write_text("".join(f"{pin.strip()}\n" for pin in pins))
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ONEFOLD_", "VIRTUAL_ENV", "SPARK_"))}
+        kept = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ONEFOLD_", "VIRTUAL_ENV", "SPARK_"))
+        }
         # PIP_CONSTRAINT also holds for what builds a source distribution.
         self._environment = {**kept, "PIP_CONSTRAINT": str(constraints), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
@@ -94,10 +95,10 @@ class CleanEnvironment:
         shutil.rmtree(self._folder / "demo")
 
 
-def try_out(artifacts: Artifacts, folder: Path, tell: Callable[[str], None]) -> None:
+def try_out(artifacts: Artifacts, folder: Path, python: Path, tell: Callable[[str], None]) -> None:
     """Raises `Refuted` at the first that does not do what it should. Tells each step with its seconds."""
     compiler = runpy.run_path(f"{ROOT}/sources/onefold/sources/kafka/native/building.py")["compiler"]()
-    clean = CleanEnvironment(folder)
+    clean = CleanEnvironment(folder, python)
 
     def step(artifact: Path, what: str, *, compiled: bool, demo: Sequence[str] | None = None, **variables: str) -> None:
         began = time.monotonic()
