@@ -33,19 +33,19 @@ def committed_s() -> int:
 def build(folder: Path, tools: Path) -> Artifacts:
     """Into `folder`, which is made. `tools` has the programs auditwheel and wheel."""
     folder.mkdir(parents=True, exist_ok=True)
-    sdist = _hatch(ROOT, "sdist", folder)
+    sdist = hatch(ROOT, "sdist", folder)
     with tempfile.TemporaryDirectory(prefix="onefold-build-") as parts:
         wheels = []
         for choice in ("off", "required"):
             with tarfile.open(sdist) as archive:
                 archive.extractall(Path(parts, choice), filter="data")
             (unpacked,) = Path(parts, choice).iterdir()
-            wheels.append(_hatch(unpacked, "wheel", folder, choice))
+            wheels.append(hatch(unpacked, "wheel", folder, choice))
     pure, platform = wheels
     return Artifacts(sdist, _tagged(platform, tools), pure)
 
 
-def _hatch(source: Path, target: str, folder: Path, compiled_fetch: str = "off") -> Path:
+def hatch(source: Path, target: str, folder: Path, compiled_fetch: str = "off") -> Path:
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": str(committed_s()),

@@ -27,12 +27,12 @@ _INFO_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICE
 
 def faults(artifacts: Artifacts) -> list[str]:
     """A line for each; none is as it should be."""
-    sdist, platform, pure = _unpacked(artifacts.sdist), _unpacked(artifacts.platform), _unpacked(artifacts.pure)
+    sdist, platform, pure = unpacked(artifacts.sdist), unpacked(artifacts.platform), unpacked(artifacts.pure)
     found = [
         *_against_git(artifacts.sdist.name, sdist, {path: path for path in (*_tracked(), *_BESIDE)}, {"PKG-INFO"}),
-        *_of_a_wheel(artifacts.pure.name, pure, compiled=False),
-        *_of_a_wheel(artifacts.platform.name, platform, compiled=True),
-        *_of_the_metadata(sdist.get("PKG-INFO", b"")),
+        *of_a_wheel(artifacts.pure.name, pure, compiled=False),
+        *of_a_wheel(artifacts.platform.name, platform, compiled=True),
+        *of_the_metadata(sdist.get("PKG-INFO", b"")),
     ]
     if not sdist.get("PKG-INFO") == platform.get(f"{_INFO}/METADATA") == pure.get(f"{_INFO}/METADATA"):
         found.append("the metadata of source distribution and wheels differ")
@@ -43,7 +43,7 @@ def faults(artifacts: Artifacts) -> list[str]:
     return found
 
 
-def _unpacked(path: Path) -> dict[str, bytes]:
+def unpacked(path: Path) -> dict[str, bytes]:
     """Each file by its path; without the folder that everything in a source distribution lies in."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as archive:
@@ -69,7 +69,7 @@ def _against_git(name: str, files: dict[str, bytes], sources: dict[str, str], ma
             yield f"{name} has another {path} than the checkout"
 
 
-def _of_a_wheel(name: str, files: dict[str, bytes], *, compiled: bool) -> Iterator[str]:
+def of_a_wheel(name: str, files: dict[str, bytes], *, compiled: bool) -> Iterator[str]:
     sources = {path.partition("/")[2]: path for path in _tracked()}
     made = {f"{_INFO}/{path}" for path in _INFO_FILES} | ({_COMPILED} if compiled else set())
     yield from _against_git(name, files, sources, made)
@@ -95,7 +95,7 @@ def _of_a_wheel(name: str, files: dict[str, bytes], *, compiled: bool) -> Iterat
         yield f"{name} says inside that it is for {', '.join(sorted(said))}"
 
 
-def _of_the_metadata(text: bytes) -> Iterator[str]:
+def of_the_metadata(text: bytes) -> Iterator[str]:
     try:
         metadata = Metadata.from_email(text, validate=True)
     except ExceptionGroup as group:
