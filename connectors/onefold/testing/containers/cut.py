@@ -1,7 +1,7 @@
 """Cuts of the network between a container and others: their packets are dropped, and nobody is told.
 
-A short-lived container that shares the network of the one that is cut sets the rules, so the engine's API is all that is
-needed; the cut container needs no privilege.
+A short-lived container that shares the network of the one that is cut sets the rules, so the engine's API is all that
+is needed; the cut container needs no privilege.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The container engine: Docker's, or one that speaks as it does, at DOCKER_HOST, Docker's context or the usual socket."""
+"""The container engine, Docker's or one that speaks as it does: of DOCKER_HOST, Docker's context, or this machine."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class ContainerGroup:
 
     def stop(self) -> bool:
         """Ends all of it in order, the last started first; False if nothing ran. `start` brings it back."""
-        return any([member.stop() for member in reversed(self.members)])
+        stopped = [member.stop() for member in reversed(self.members)]
+        return any(stopped)
 
     def kill(self) -> None:
         """SIGKILL for all of it, as a crash of the machine would: for crash tests. `start` brings it back."""

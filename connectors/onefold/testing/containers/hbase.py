@@ -71,8 +71,8 @@ class _Thrift(ServerContainer):
 class HBaseContainer(ContainerGroup):
     """An HBase and its Thrift servers, each in a container of its own.
 
-    `hbase`, `thrift` (the first of `thrifts`) and `thrift1` can be killed, paused and cut alone, and `start` brings back
-    whichever has died.
+    `hbase`, `thrift` (the first of `thrifts`) and `thrift1` can be killed, paused and cut alone, and `start` brings
+    back whichever has died.
     """
 
     name = "hbase"
