@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class Artifacts:
     platform: Path  # the wheel with the compiled fetch
     pure: Path  # the one without
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Path]:
         return iter((self.sdist, self.platform, self.pure))
 
 
