@@ -101,6 +101,7 @@ def try_out(artifacts: Artifacts, folder: Path, python: Path, tell: Callable[[st
     clean = CleanEnvironment(folder, python)
 
     def step(artifact: Path, what: str, *, compiled: bool, demo: Sequence[str] | None = None, **variables: str) -> None:
+        tell(f"trying   {artifact.name}: {what}")
         began = time.monotonic()
         try:
             clean.install(artifact, variables)
@@ -109,11 +110,11 @@ def try_out(artifacts: Artifacts, folder: Path, python: Path, tell: Callable[[st
                 clean.demo(demo)
         except Refuted as why:
             raise Refuted(f"{artifact.name}, {what}: {why}") from None
-        tell(f"tried    {artifact.name}: {what} ({time.monotonic() - began:.0f} s)")
+        tell(f"         it does, after {time.monotonic() - began:.0f} s")
 
-    step(artifacts.platform, "compiled fetch found; onefold demo", compiled=True, demo=())
+    step(artifacts.platform, "finds the compiled fetch; onefold demo", compiled=True, demo=())
     short = ("--rows", "100000", "--kills", "8")
-    step(artifacts.pure, f"no compiled fetch; onefold demo {' '.join(short)}", compiled=False, demo=short)
+    step(artifacts.pure, f"finds no compiled fetch; onefold demo {' '.join(short)}", compiled=False, demo=short)
     if compiler is not None:
-        step(artifacts.sdist, "compiled with the machine's compiler", compiled=True)
-    step(artifacts.sdist, "without a compiler, no compiled fetch", compiled=False, **_NO_COMPILER)
+        step(artifacts.sdist, "compiles the fetch with the machine's compiler", compiled=True)
+    step(artifacts.sdist, "installs without a compiler, and without the fetch", compiled=False, **_NO_COMPILER)
