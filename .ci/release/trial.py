@@ -39,7 +39,7 @@ class CleanEnvironment:
     def __init__(self, folder: Path, python: Path) -> None:
         self._folder = folder
         folder.chmod(0o755)  # as root, Postgres runs as another user
-        run([str(python), "-m", "venv", str(folder / "venv")], folder)
+        run([str(python), "-m", "venv", str(folder / "venv")], ROOT)
         pins = re.findall(r"^([A-Za-z0-9._-]+==[^\\\n]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
         constraints = folder / "constraints.txt"
         constraints.write_text("".join(f"{pin.strip()}\n" for pin in pins))
