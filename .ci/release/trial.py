@@ -73,8 +73,10 @@ class CleanEnvironment:
     def install(self, artifact: Path, variables: Mapping[str, str] | None = None) -> None:
         """In the place of the one before, with whatever it depends on."""
         self.run(["python", "-m", "pip", "uninstall", "--quiet", "--yes", "onefold"])
-        asked = f"onefold[all] @ {artifact.as_uri()}"
-        self.run(["python", "-m", "pip", "install", "--quiet", asked], _INSTALL_S_MAX, variables)
+        asked = ["--quiet", f"onefold[all] @ {artifact.as_uri()}"]
+        if artifact.suffix != ".whl":
+            asked.insert(0, "--no-cache-dir")  # it has the wheel of an earlier file of this name
+        self.run(["python", "-m", "pip", "install", *asked], _INSTALL_S_MAX, variables)
         self.run(["python", "-m", "pip", "check"])
 
     def must_work(self, *, compiled: bool) -> None:
