@@ -3,6 +3,7 @@
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    what a change needs, in under ten minutes, on real servers that it starts and stops
 # make test-all  every test: about an hour on two processors
+# make test-containers  the tests on servers, in containers of our images (make images)
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests: one to two minutes
 # make bench   throughput, side by side with other ways: the whole main job
@@ -34,7 +35,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: images demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site dist clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -49,6 +50,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
+
+test-containers: $(INSTALLED)
+	@ONEFOLD_SERVERS=containers $(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL) integration-tests)
 
 sanitize: $(INSTALLED)
 	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/kafka_source/test_compiled_fetch.py -k sanitizers $(ARGS)
