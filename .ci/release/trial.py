@@ -54,7 +54,7 @@ class CleanEnvironment:
     ) -> str:
         """What it printed. `command[0]` is a program of the virtual environment."""
         program = str(self._folder / "venv/bin" / command[0])
-        ended = subprocess.run(
+        started = subprocess.Popen(
             [program, *command[1:]],
             cwd=self._folder,
             env={**self._environment, **(variables or {})},
@@ -62,13 +62,16 @@ class CleanEnvironment:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout_s,
-            check=False,
         )
-        if ended.returncode != 0:
-            said = ended.stdout.strip()[-4000:]
-            raise Refuted(f"{' '.join(command)} ended with exit code {ended.returncode}:\n{said}")
-        return ended.stdout.strip()
+        try:
+            said = started.communicate(timeout=timeout_s)[0].strip()
+        except subprocess.TimeoutExpired:
+            started.terminate()  # the demo then stops its servers
+            said = started.communicate()[0].strip()
+            raise Refuted(f"{' '.join(command)} did not end in {timeout_s:.0f} s:\n{said[-4000:]}") from None
+        if started.returncode != 0:
+            raise Refuted(f"{' '.join(command)} ended with exit code {started.returncode}:\n{said[-4000:]}")
+        return said
 
     def install(self, artifact: Path, variables: Mapping[str, str] | None = None) -> None:
         """In the place of the one before, with whatever it depends on."""

@@ -35,7 +35,9 @@ def faults(name: str, files: Files) -> set[str]:
 @pytest.fixture(scope="module")
 def as_it_is(wheel: Path) -> set[str]:
     """None, unless this checkout has files that git does not have."""
-    return faults(wheel.name, contents.unpacked(wheel))
+    found = faults(wheel.name, contents.unpacked(wheel))
+    assert not [fault for fault in found if "not in git" not in fault]
+    return found
 
 
 def without(path: str) -> Callable[[Files], Files]:
