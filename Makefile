@@ -12,6 +12,7 @@
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
 # make lock    requirements.lock anew: the versions that it names, with the hashes of all their files (of a version that
 #              is to change, remove the hashes that are there)
+# make images  the container images of compose/, on an engine that runs here
 # make docs    renew the pages that tests write
 # make docs-site   README and docs as a site in .onefold/site; a link that leads nowhere fails
 # make clean   stop what runs here and remove what was made
@@ -32,7 +33,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
+.PHONY: images demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -77,6 +78,9 @@ lock: $(TOOLS)
 	@.onefold/tools/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-annotate --no-header \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock \
 	  $(ARGS) .onefold/tools/pins.in
+
+images:
+	@compose/build $(ARGS)
 
 docs: $(INSTALLED)
 	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)
