@@ -1,6 +1,6 @@
 """Sends sample records to the topic of one of the pipelines: python samples.py orders|events|payments COUNT
 
-Each run goes on with the numbers after those of the one before. Kafka is that of the environment variable KAFKA.
+Each run goes on with the numbers after those of the one before. KAFKA in the environment is its address.
 """
 
 import datetime as dt

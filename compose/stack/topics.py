@@ -1,4 +1,4 @@
-"""Makes the topics that are missing: python topics.py orders enriched. Kafka is that of the environment variable KAFKA."""
+"""Makes the topics that are missing: python topics.py orders enriched. KAFKA in the environment is its address."""
 
 import os
 import sys
