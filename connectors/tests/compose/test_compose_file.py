@@ -140,7 +140,7 @@ def test_the_pipelines_share_the_cluster_and_keep_their_state_in_volumes(pipelin
 
 def test_their_topics_are_made_before_they_start(pipelines: list[Definition]) -> None:
     made = set(SERVICES["topics"]["command"].split()[2:])
-    assert {topic for pipeline in pipelines for topic in (pipeline.source.topics,)} | {"enriched"} == made
+    assert {topic for pipeline in pipelines for topic in pipeline.source.topics} | {"enriched"} == made
     assert SERVICES["onefold"]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
 
 
