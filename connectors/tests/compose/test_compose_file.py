@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,30 @@ def test_what_is_mounted_from_the_checkout_is_there_and_cannot_be_written(name: 
         if mount.startswith("."):
             assert (FOLDER / mount.split(":")[0]).exists()
             assert mount.endswith(":ro")
+
+
+@pytest.mark.parametrize("command", ["docker compose", "docker-compose"])
+def test_both_generations_of_compose_read_the_file(command: str) -> None:
+    compose = command.split()
+    if (
+        shutil.which(compose[0]) is None
+        or subprocess.run([*compose, "version"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip(f"{command} is not here")
+    asked = [
+        *compose,
+        "--file",
+        "docker-compose.yml",
+        "--profile",
+        "monitoring",
+        "--profile",
+        "samples",
+        "config",
+        "--services",
+    ]
+    found = subprocess.run(asked, cwd=FOLDER, capture_output=True, text=True, timeout=60, check=True)
+    assert set(found.stdout.split()) == SERVICES.keys()
+    assert found.stderr == ""
 
 
 @pytest.fixture
