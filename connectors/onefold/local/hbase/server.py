@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onefold.local.hbase.parts import HBaseProcess, ThriftProcess
 from onefold.local.owned import Owned
-from onefold.local.server import ServerStatus, local_address
+from onefold.local.server import LocalServer, ServerStatus, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -96,6 +96,20 @@ class HBaseServer(Owned):
         for server in (self.hbase, *self._any_thrifts()):
             server.kill()
 
+    def restart(self) -> ServerStatus:
+        """`stop` and `start`."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Holds all its processes that run still, until `resume`."""
+        for server in self._running():
+            server.pause()
+
+    def resume(self) -> None:
+        for server in self._running():
+            server.resume()
+
     def flush(self, table: str) -> None:
         """Writes what HBase has of the table in memory into files. Back when it is done."""
         self.hbase.flush(table)
@@ -116,6 +130,9 @@ class HBaseServer(Owned):
     def _thrift1_beside(self) -> str:
         address = self.thrift1.status().address
         return f"; Thrift1 at {address}" if address else ""
+
+    def _running(self) -> list[LocalServer]:
+        return [server for server in (self.hbase, *self._any_thrifts()) if server.status().running]
 
     def _any_thrifts(self) -> list[ThriftProcess]:
         """All that were ever started here, also by an object that was told of more of them."""
