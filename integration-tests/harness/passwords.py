@@ -19,13 +19,19 @@ def plain_url(server: Any, database: str = "onefold") -> str:
     """Without its password, which `PGPASSFILE` has for as long as the tests run."""
     if isinstance(server, ExternalServer):
         return server.url_of(database)
-    address = server.status().address.rpartition("@")[2].partition("/")[0]
+    address = ":".join(at(server))
     known, line = Path(os.environ["PGPASSFILE"]), f"{address}:*:onefold:{password_of(server)}\n"
     before = known.read_text() if known.exists() else ""
     if line not in before:
         known.touch(mode=0o600)
         known.write_text(before + line)
     return f"postgresql://onefold@{address}/{database}"
+
+
+def at(server: Any) -> tuple[str, str]:
+    """Host and port, as this process reaches it."""
+    parts = psycopg.conninfo.conninfo_to_dict(server.url)
+    return str(parts["host"]), str(parts["port"])
 
 
 def password_of(server: Any) -> str:

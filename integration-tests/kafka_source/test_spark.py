@@ -383,7 +383,9 @@ def test_parsed_records_tell_their_positions_in_batches_and_streams(
     assert df.schema.simpleString() == "struct<id:bigint,kafka_topic:string,kafka_partition:int,kafka_offset:bigint>"
     wanted = [(i, topic, i % 2, i // 2) for i in range(40)]
     assert sorted(map(tuple, df.collect())) == wanted
-    chosen = broker.spark.read.format("onefold_kafka").options(**broker.options(topic, format="json", columns="position"))
+    chosen = broker.spark.read.format("onefold_kafka").options(
+        **broker.options(topic, format="json", columns="position")
+    )
     some = chosen.schema("kafka_offset long, id long").load()
     assert sorted(map(tuple, some.collect())) == [(i // 2, i) for i in range(40)]
     streamed = broker.stream(topic, **POSITIONED).select("kafka_offset")

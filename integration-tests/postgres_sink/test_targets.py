@@ -16,7 +16,6 @@ from harness.renewing import assert_renewed
 from harness.tables.postgres_targets import KINDS, TYPES, TYPES_SETUP, Kind, tables
 
 from onefold.core.errors import ConfigError, SchemaMismatch, WorkLost
-from onefold.local import PostgresServer
 from onefold.sinks import PostgresSink
 
 Sql = Callable[[str], list[Any]]
@@ -25,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "postgres-targets.md"
 
 
 @pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> Iterator[str]:
+def database(postgres_server: Any) -> Iterator[str]:
     """One database for all kinds: each has a schema of its own there."""
     name = f"targets_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:

@@ -86,6 +86,10 @@ class HBaseServer(Owned):
         detail = found.detail + self._thrift1_beside()
         return ServerStatus(self.name, True, found.pid, self.port, found.log, detail, self.servers)
 
+    def another_thrift(self, name: str, settings: Mapping[str, str]) -> ThriftProcess:
+        """One more Thrift2 server of this HBase, not started, with settings of its own."""
+        return ThriftProcess(self.directory, name=name, settings=settings)
+
     def stop(self) -> bool:
         """Ends all of it; False if nothing ran. Ends no process but those that were started here."""
         stopped = [server.stop() for server in (*self._any_thrifts(), self.hbase)]
