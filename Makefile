@@ -33,7 +33,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: images demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
