@@ -3,6 +3,7 @@
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    what a change needs, in under ten minutes, on real servers that it starts and stops
 # make test-all  every test: about an hour on two processors
+# make test-containers  the tests on servers, in containers of our images (make images)
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests: one to two minutes
 # make bench   throughput, side by side with other ways: the whole main job
@@ -15,6 +16,7 @@
 # make images  the container images of compose/, on an engine that runs here
 # make docs    renew the pages that tests write
 # make docs-site   README and docs as a site in .onefold/site; a link that leads nowhere fails
+# make dist    source distribution and wheels into dist/, checked, and tried in a clean environment: about ten minutes
 # make clean   stop what runs here and remove what was made
 #
 # ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain" (in one process)
@@ -33,7 +35,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -48,6 +50,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
+
+test-containers: $(INSTALLED)
+	@ONEFOLD_SERVERS=containers $(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL) integration-tests)
 
 sanitize: $(INSTALLED)
 	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/kafka_source/test_compiled_fetch.py -k sanitizers $(ARGS)
@@ -93,6 +98,9 @@ docs-site: $(SITE_TOOLS)
 	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md
 	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build $(ARGS)
 	@echo ".onefold/site/index.html"
+
+dist: $(INSTALLED) $(TOOLS)
+	@$(BIN)/python .ci/release $(ARGS) .onefold/tools/bin
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \

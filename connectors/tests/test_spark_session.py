@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,15 @@ while [ "$1" != --properties-file ]; do shift; done
 cp -p "$2" properties
 echo "Unrecognized option: --odd" >&2
 exit 1
+"""
+
+# Another process that starts in the same folder meanwhile.
+OTHER = """\
+import sys
+from pathlib import Path
+from onefold.cli import spark_session
+spark_session.launch_gateway = lambda: None
+spark_session._jvm({"spark.master": "local"}, Path(sys.argv[1]))
 """
 
 
@@ -154,3 +164,19 @@ def test_the_reason_is_the_line_of_spark_that_says_it(said: str, written: str, r
     log = tmp_path / "spark.log"
     log.write_text(written)
     assert spark_session._reason(said, log) == reason
+
+
+def test_processes_that_start_in_one_folder_at_the_same_moment_leave_each_others_settings_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = [sys.executable, "-c", OTHER, str(tmp_path)]
+    found: list[Path] = []
+
+    def launch() -> None:
+        subprocess.run(other, check=True, timeout=60)
+        found.extend(tmp_path.iterdir())
+
+    monkeypatch.setattr(spark_session, "launch_gateway", launch)
+    spark_session._jvm({"spark.master": "local"}, tmp_path)
+    assert len(found) == 1, "this process's settings are there until its JVM has answered, and no others"
+    assert list(tmp_path.iterdir()) == []

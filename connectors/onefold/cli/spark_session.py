@@ -83,7 +83,7 @@ def spark_session(
         log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
         if SparkContext._gateway is None:
             conf = SparkConf().setAll(list(wanted.items()))
-            SparkContext(conf=conf, gateway=_jvm(wanted, directory / "spark.properties"))
+            SparkContext(conf=conf, gateway=_jvm(wanted, directory))
         return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
@@ -117,8 +117,12 @@ def _environment(is_local: bool, settings: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _jvm(settings: Mapping[str, str], file: Path) -> JavaGateway:
-    """A JVM that was started with these settings. They are in a file meanwhile, as `ps` shows what arguments say."""
+def _jvm(settings: Mapping[str, str], directory: Path) -> JavaGateway:
+    """A JVM that was started with these settings. They are in a file meanwhile, as `ps` shows what arguments say.
+
+    The file is this process's own: others may start in the same folder at the same moment.
+    """
+    file = directory / f"spark-{os.getpid()}.properties"
     text = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
     before = os.environ.get(_ARGUMENTS)
     write_secret(file, text)
