@@ -32,7 +32,7 @@ def pytest_configure() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """A process for each processor. Servers that somebody named serve one test at a time: then there is only one."""
-    if os.environ.get("ONEFOLD_TEST_POSTGRES") or os.environ.get("ONEFOLD_TEST_KAFKA"):
+    if os.environ.get("ONEFOLD_SERVERS") == "external":
         return 0
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, PROCESSES_MAX) if processors > 1 else 0

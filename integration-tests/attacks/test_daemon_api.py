@@ -24,7 +24,6 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from onefold.core.waiting import Wait
-from onefold.local import PostgresServer
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects import dead_letters
@@ -45,7 +44,7 @@ SHORT = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
-def database(postgres_server: PostgresServer) -> Iterator[str]:
+def database(postgres_server: Any) -> Iterator[str]:
     """One with dead letters of bytes that are no text, of times that Python has not, of half a character."""
     name = "test_daemon_api"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:

@@ -9,13 +9,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
 from onefold.core import ConfigError, Retriable, TaskId
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 
 pytestmark = pytest.mark.xdist_group("hbase")
@@ -103,7 +103,7 @@ NAMES = ["", " ", "a:b", "f:", "\0", "a\nb", "ä😀", "x" * 40_000, "_deleted",
     does="names fields of theirs as HBase or the sink names cells",
     gets="cells of exactly these names, or an error that says which",
 )
-def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server: HBaseServer) -> None:
+def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server: Any) -> None:
     settings, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
     sink = HBaseSink(settings, table, row_key="k string", family="f", delete_when_true="gone", delete_mode="real")
     batch = pa.record_batch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,6 @@ from harness.tables.hbase_rows import Line, rows
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.cells import Cells
 from onefold.core import CheckpointMismatch
-from onefold.local import HBaseServer
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 @pytest.mark.parametrize("cell", [b"state", b"sink"])
 @pytest.mark.parametrize("junk", [b"not json", b"[1]", b'{"entry": 1}'])
 def test_junk_in_a_ledger_row_is_named_and_with_what_it_said_before_the_pipeline_goes_on(
-    hbase_server: HBaseServer, tmp_path: Path, cell: bytes, junk: bytes
+    hbase_server: Any, tmp_path: Path, cell: bytes, junk: bytes
 ) -> None:
     line = Line(hbase_server.servers, tmp_path)
     with line.life() as life:

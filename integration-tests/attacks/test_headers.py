@@ -10,7 +10,6 @@ import pytest
 from kafka import KafkaProducer
 
 from onefold.core.errors import BadRecord
-from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.formats.columns import added_columns
@@ -25,7 +24,7 @@ class Name(str):
 
 @pytest.fixture
 def read(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., tuple[list[Any], list[Any]]]]:
     """Five records, of which 1 and 3 have such a header, and 2 and 3 such a value."""
     topic = kafka_topic(partitions=1)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,7 +38,6 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.contract import Binding
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.naming import Handle
 
@@ -116,7 +116,7 @@ class Victim:
 
 
 @pytest.fixture
-def victim(kafka_server: KafkaServer, kafka_topic: Callable[..., str]) -> Victim:
+def victim(kafka_server: Any, kafka_topic: Callable[..., str]) -> Victim:
     topic = kafka_topic(partitions=1)
     progress = f"{topic}-progress"
     servers = kafka_server.bootstrap_servers
@@ -240,7 +240,7 @@ def test_with_the_rights_of_one_pipeline_nobody_writes_to_anothers_ledger(
     gets="a stop with the key, and the way out: a tombstone",
 )
 def test_junk_in_place_of_a_keyed_sinks_note_is_named_and_a_tombstone_is_the_way_out(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
+    kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic, servers = kafka_topic(partitions=2), kafka_server.bootstrap_servers
     sink = KafkaSink(topic, bootstrap_servers=servers, delivery="keyed", id="name", ledger=f"{topic}-progress")

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,6 @@ from harness.support import Rig
 
 from onefold.core import BadRecord, TaskId
 from onefold.core.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts
@@ -56,9 +56,7 @@ def parts(source: KafkaSource, end: int) -> tuple[list[int], list[dict[str, obje
     does="writes 12 KB of zstd that unpack to 400 MB, which librdkafka refuses to, again and again",
     gets="one bad record, by its offset: a dead letter that says it is cut, or BadRecord",
 )
-def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(
-    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str
-) -> None:
+def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(kafka_server: Any, kafka_topic: Topic, compiled: str) -> None:
     topic, servers = kafka_topic(partitions=1), kafka_server.bootstrap_servers
     put(servers, topic, [b'{"id":0}', b"\0" * 400_000_000, b'{"id":2}'], "zstd")
     settings = {"bootstrap_servers": servers, "format": "json", "schema": "id long", "compiled_fetch": compiled}
@@ -81,7 +79,7 @@ def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(
     gets="nothing in that range: it ends before the batch",
 )
 def test_a_range_ends_before_a_batch_that_cannot_be_unpacked(
-    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str
+    kafka_server: Any, kafka_topic: Topic, compiled: str
 ) -> None:
     topic, servers = kafka_topic(partitions=1), kafka_server.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
@@ -125,7 +123,7 @@ print(most() - before)
     gets="a bad record that is cut; of memory, what librdkafka unpacks (and without the helper one copy)",
 )
 def test_a_record_beyond_the_bound_is_not_copied_into_the_batch(
-    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str
+    kafka_server: Any, kafka_topic: Topic, compiled: str
 ) -> None:
     topic, servers = kafka_topic(partitions=1), kafka_server.bootstrap_servers
     put(servers, topic, [b'{"id":0}', b'{"id":' + b"\0" * 200_000_000, b'{"id":2}'], "gzip")
@@ -143,7 +141,7 @@ def test_a_record_beyond_the_bound_is_not_copied_into_the_batch(
 )
 @pytest.mark.parametrize("where", ["value", "key", "headers"])
 def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
-    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str, where: str
+    kafka_server: Any, kafka_topic: Topic, compiled: str, where: str
 ) -> None:
     topic, into, servers = kafka_topic(partitions=1), kafka_topic(partitions=1), kafka_server.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "message.max.bytes": 1_048_000, "log_level": 0})
@@ -226,7 +224,7 @@ def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic
 
 @pytest.mark.parametrize("format", ["raw", "string", "json"])
 def test_what_a_record_may_have_is_a_setting_and_is_held_by_every_format(
-    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str, format: str
+    kafka_server: Any, kafka_topic: Topic, compiled: str, format: str
 ) -> None:
     topic, servers = kafka_topic(partitions=1), kafka_server.bootstrap_servers
     put(servers, topic, [b'{"id":%d}' % n + b" " * (93 + n) for n in range(3)])  # 101, 102, 103 bytes

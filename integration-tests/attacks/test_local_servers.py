@@ -21,7 +21,7 @@ from onefold.local import LocalServerError, MariaDbServer, PostgresServer, Spark
 from onefold.local.cli import app
 from onefold.local.process import ProcessRef, as_user, kill_tree
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.only_with_servers("local", reason="it is a test of onefold.local")]
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts servers as another user")
 OPEN_TO_ALL = 0o077
 

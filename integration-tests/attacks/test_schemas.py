@@ -14,7 +14,6 @@ from harness.kafka.topics import in_order
 from harness.schema_registry import SchemaRegistry
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
-from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.formats.avro.registry import Registry
@@ -37,9 +36,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 @pytest.fixture
-def read(
-    kafka_server: KafkaServer, kafka_topic: Topic, registry: SchemaRegistry
-) -> Iterator[Callable[..., list[Part]]]:
+def read(kafka_server: Any, kafka_topic: Topic, registry: SchemaRegistry) -> Iterator[Callable[..., list[Part]]]:
     """Values between two good records, read as a pipeline with dead letters reads them."""
 
     def read(values: list[bytes], **more: Any) -> list[Part]:

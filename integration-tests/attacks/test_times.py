@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harness.kafka.topics import in_order
 from harness.support import AVAILABLE_NOW, Rig
 
-from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
@@ -44,7 +44,7 @@ def test_a_time_beyond_all_calendars_stops_no_pipeline(rig: Rig) -> None:
 )
 @pytest.mark.parametrize("compiled", ["off", "auto"])
 def test_a_records_own_time_stops_no_reader(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compiled: str
+    kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
     monkeypatch.setenv("ONEFOLD_COMPILED_FETCH", compiled)
     topic = kafka_topic(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})

@@ -14,7 +14,6 @@ from harness.daemons import SQL, Daemon, Start, write
 from harness.support import Rig
 
 from bench.soak import memory_of
-from onefold.local import PostgresServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 RECORD_BYTES = 5_000
@@ -110,7 +109,7 @@ def says_that_an_epoch_runs(said: Status) -> bool:
 
 
 def test_a_sink_that_is_away_holds_the_intake_and_grows_no_memory_and_all_arrives_once_when_it_is_back(
-    rig: Rig, start: Start, postgres_server: PostgresServer
+    rig: Rig, start: Start, postgres_server: Any
 ) -> None:
     put_long(rig, BEFORE)
     daemon = start(*definitions(rig))

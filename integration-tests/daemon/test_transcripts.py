@@ -26,7 +26,12 @@ from onefold.local import HBaseServer, KafkaServer, PostgresServer
 from onefold.sources import HBaseSource
 from onefold.sources.hbase.reading import plan, read
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("transcripts")]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("transcripts"),
+    pytest.mark.only_with_servers("local", reason="the page starts local servers"),
+]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path("connectors/examples")
 RUN_S = 300.0

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from onefold.local.debian import unpack
 from onefold.local.postgres.binaries import SYSTEM_CACHE, postgres_binaries, run, service_user
 from onefold.local.process import ProcessRef, kill_tree, spawn
 from onefold.local.resources import HOST, exclusive
+from onefold.testing import PostgresContainer
 
 # For servers whose processes are killed, but never their machine: what they wrote is in the kernel's hands already.
 QUICK = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
@@ -101,8 +103,13 @@ def _pgbouncer_program() -> tuple[Path, dict[str, str]]:
 
 
 @contextmanager
-def standby(directory: Path, primary: PostgresServer) -> Iterator[PostgresServer]:
+def standby(directory: Path, primary: Any) -> Iterator[Any]:
     """A second server that follows `primary` by streaming replication; stopped when the block ends."""
+    if isinstance(primary, PostgresContainer):
+        with PostgresContainer(primary=primary, settings=primary.settings) as follower:
+            plain_url(follower)
+            yield follower
+        return
     server = PostgresServer(directory)
     data = server.home / "data"
     data.mkdir(parents=True, mode=0o700)
@@ -121,15 +128,32 @@ def standby(directory: Path, primary: PostgresServer) -> Iterator[PostgresServer
 
 
 @contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """A process that is there and does nothing, as under a hypervisor that paused it or on storage that hangs."""
-    process = ProcessRef.of(pid)
-    assert process is not None, pid
-    process.signal(signal.SIGSTOP)
+def held(server: Any) -> Iterator[None]:
+    """A server that is there and does nothing, as under a hypervisor that paused it or on storage that hangs."""
+    server.pause()
     try:
         yield
     finally:
-        process.signal(signal.SIGCONT)
+        server.resume()
+
+
+@contextmanager
+def frozen(server: Any, pid: int) -> Iterator[None]:
+    """The same of one of its processes, by the number that the server knows it by."""
+
+    def send(number: signal.Signals) -> None:
+        if isinstance(server, PostgresContainer):
+            server.execute("bash", "-c", f"kill -{number.value} {pid}")
+        else:
+            process = ProcessRef.of(pid)
+            assert process is not None, pid
+            process.signal(number)
+
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
 
 
 def _give(path: Path, user: str | None) -> None:

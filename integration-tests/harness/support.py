@@ -165,6 +165,12 @@ def offsets_of(checkpoint: str, batch: int) -> Mapping[str, Mapping[str, int]]:
     return {topic: {p: offset for p, offset in by.items() if p.isdigit()} for topic, by in offsets.items()}
 
 
+def host_and_port(server: Any) -> tuple[str, int]:
+    """Where a server is reached, of those whose address is only that."""
+    host, _, port = server.status().address.rpartition(":")
+    return host, int(port)
+
+
 def fresh(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex[:8]}"
 

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import CheckpointMismatch
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.spark import BatchOutcome, Pipeline
 
@@ -34,7 +33,7 @@ MODES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
 def test_a_run_counts_once_whatever_dies_and_the_next_waits_until_it_is_written(
     spark: SparkSession,
-    hbase_server: HBaseServer,
+    hbase_server: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: dict[str, Any],

@@ -25,7 +25,6 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
 from onefold.core.protocol.effects import Anchor, AskRepeats, Effect, ListFolder, ReadFile, ReadMoves, SetAside
 from onefold.core.store.tables import metadata
-from onefold.local import HBaseServer, KafkaServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -274,10 +273,10 @@ def strike_adopting(crashes: Crashes) -> None:
 
 @pytest.fixture
 def make(
-    kafka_server: KafkaServer,
+    kafka_server: Any,
     kafka_topic: Callable[..., str],
     postgres_url: str,
-    hbase_server: HBaseServer,
+    hbase_server: Any,
     tmp_path: Path,
 ) -> Callable[[str, str], Crashes]:
     """Of a mode and a delivery, with all records in the topic."""

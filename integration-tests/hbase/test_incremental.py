@@ -16,7 +16,6 @@ from harness.tables.merging_bench import Bench, dies, held
 
 from onefold.clients.hbase import Cells, HBaseTable
 from onefold.core import InDoubt, Retriable
-from onefold.local import HBaseServer
 from onefold.sinks.hbase.merge.merge import own_cell
 from onefold.sinks.hbase.modes import appliers
 
@@ -30,7 +29,7 @@ Expected = Callable[[Sequence[Row]], dict[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def make(hbase_server: HBaseServer) -> Make:
+def make(hbase_server: Any) -> Make:
     def of(schema: pa.Schema = MESSAGES, **settings: Any) -> Bench:
         return Bench(hbase_server, schema, **settings)
 
@@ -168,7 +167,7 @@ def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_wh
 
 
 @pytest.mark.slow
-def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
+def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: Any) -> None:
     bench, messages = make(timeout_s=2, mode="incremental", sequence="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)
     hbase_server.hbase.pause()

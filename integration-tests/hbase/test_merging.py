@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.testing import check_sink
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import appliers, rolling
 
@@ -34,9 +34,7 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
     [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "sequence": "sequence"}],
     ids=["rolling", "incremental"],
 )
-def test_the_sink_keeps_its_promises(
-    hbase_server: HBaseServer, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sink_keeps_its_promises(hbase_server: Any, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rolling, appliers):  # so that a task of a few keys reads and writes several times
         monkeypatch.setattr(module, "KEYS_MAX", 3)
     name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)

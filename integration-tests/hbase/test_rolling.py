@@ -29,7 +29,6 @@ from onefold.core import (
     Range,
     WriteThrough,
 )
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import rolling
 
@@ -99,7 +98,7 @@ def sums(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture
-def make(hbase_server: HBaseServer) -> Make:
+def make(hbase_server: Any) -> Make:
     def of(schema: pa.Schema = ROWS, **settings: Any) -> Bench:
         return Bench(hbase_server, schema, **settings)
 
@@ -258,7 +257,7 @@ def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden
 
 
 def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
-    hbase_server: HBaseServer,
+    hbase_server: Any,
 ) -> None:
     """Ids and times that are looked for in another family are not found, and everything is applied again."""
     servers, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"

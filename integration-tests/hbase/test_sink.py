@@ -17,7 +17,7 @@ import happybase
 import pyarrow as pa
 import pytest
 from harness.lives import Epochs
-from harness.support import CrashError, crash, failing_at
+from harness.support import CrashError, crash, failing_at, host_and_port
 from harness.tables.hbase_rows import SCHEMA, Line, Row, rows
 from Hbase_thrift import Mutation
 
@@ -28,7 +28,6 @@ from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, Writ
 from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.protocol import coordinator
 from onefold.core.testing import check_sink
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.deduplicate import newest
 from onefold.sinks.hbase.modes import row_key
@@ -42,7 +41,7 @@ CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.h
 
 
 @pytest.mark.slow
-def test_the_sink_keeps_its_promises(hbase_server: HBaseServer) -> None:
+def test_the_sink_keeps_its_promises(hbase_server: Any) -> None:
     name, servers = f"test_{uuid.uuid4().hex[:12]}", hbase_server.servers
     sink = partial(HBaseSink, servers, name, row_key="id", family="f")
     mapping = TableMapping.of(name, "id integer", {"name": "f:name string"}).reading()
@@ -58,12 +57,12 @@ def test_the_sink_keeps_its_promises(hbase_server: HBaseServer) -> None:
 
 
 @pytest.fixture
-def line(hbase_server: HBaseServer, tmp_path: Path) -> Line:
+def line(hbase_server: Any, tmp_path: Path) -> Line:
     return Line(hbase_server.servers, tmp_path)
 
 
 @pytest.fixture
-def real(hbase_server: HBaseServer, tmp_path: Path) -> Line:
+def real(hbase_server: Any, tmp_path: Path) -> Line:
     """A sink that deletes as HBase does."""
     return Line(hbase_server.servers, tmp_path, delete_mode="real")
 
@@ -72,7 +71,7 @@ def real(hbase_server: HBaseServer, tmp_path: Path) -> Line:
     ("place", "delete_mode"), [("after:Announce", "tombstone"), ("after:Verify", "real"), ("after:Decide", "tombstone")]
 )
 def test_an_epoch_that_a_crash_cut_short_is_as_if_written_once(
-    hbase_server: HBaseServer, tmp_path: Path, place: str, delete_mode: str, monkeypatch: pytest.MonkeyPatch
+    hbase_server: Any, tmp_path: Path, place: str, delete_mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = Line(hbase_server.servers, tmp_path, delete_mode=delete_mode)
     tasks = [
@@ -109,7 +108,7 @@ def wakes_late(line: Line, meanwhile: Callable[[], object] = lambda: None) -> di
 
 @pytest.mark.parametrize("delete_mode", ["tombstone", "real"])
 def test_a_task_of_an_older_epoch_that_wakes_late_changes_nothing(
-    hbase_server: HBaseServer, tmp_path: Path, delete_mode: str
+    hbase_server: Any, tmp_path: Path, delete_mode: str
 ) -> None:
     line = Line(hbase_server.servers, tmp_path, delete_mode=delete_mode)
     assert wakes_late(line) == {"a": (2, None), "c": (1, 1)}
@@ -125,9 +124,7 @@ def test_a_task_that_finds_its_rows_below_a_later_epochs_is_fenced(line: Line) -
             late.prepare()
 
 
-def test_a_major_compaction_forgets_real_deletes_and_no_tombstones(
-    hbase_server: HBaseServer, line: Line, real: Line
-) -> None:
+def test_a_major_compaction_forgets_real_deletes_and_no_tombstones(hbase_server: Any, line: Line, real: Line) -> None:
     def compact(table: str) -> None:
         hbase_server.flush(table)
         hbase_server.major_compact(table)
@@ -150,7 +147,7 @@ def ahead(line: Line, by_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("settings", [{}, {"delete_mode": "real"}, {"order": ()}])
 @pytest.mark.parametrize("key", ["a", "b"])
 def test_an_epoch_below_what_a_clock_that_was_ahead_has_put_is_refused_and_a_later_one_covers_it(
-    hbase_server: HBaseServer, tmp_path: Path, settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+    hbase_server: Any, tmp_path: Path, settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = Line(hbase_server.servers, tmp_path, **settings)
     ahead(line, 4, monkeypatch)
@@ -310,10 +307,10 @@ def test_a_reader_never_sees_half_a_row_though_cells_become_null(line: Line) -> 
 
 @pytest.mark.slow
 def test_puts_and_deletes_in_one_mutation_would_show_half_rows(
-    line: Line, hbase_server: HBaseServer, monkeypatch: pytest.MonkeyPatch
+    line: Line, hbase_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hbase_server.thrift1.start()
-    with closing(happybase.Connection("127.0.0.1", hbase_server.thrift1.port)) as thrift1:
+    with closing(happybase.Connection(*host_and_port(hbase_server.thrift1))) as thrift1:
         monkeypatch.setattr(DeletesNulls, "thrift1", thrift1, raising=False)
         monkeypatch.setattr(row_key, "RowKeyWriter", DeletesNulls)
         assert torn(line, epochs=60) > 0
@@ -332,7 +329,7 @@ def test_of_rows_of_a_key_the_highest_stays_wherever_it_comes_in_the_task(
 
 
 def test_without_an_order_a_key_comes_with_the_same_cells_each_time(
-    hbase_server: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hbase_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_key, "ROWS_MAX", 2)
     line = Line(hbase_server.servers, tmp_path, order=())

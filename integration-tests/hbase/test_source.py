@@ -15,7 +15,6 @@ from onefold.clients.hbase import Family, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.clients.hbase.tables import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.local import HBaseServer
 from onefold.sources import HBaseSource
 from onefold.sources.hbase import plan, read
 
@@ -26,7 +25,7 @@ KEY = RowKey.of("who, id", salt=16)
 
 
 @pytest.fixture(scope="module")
-def settings(hbase_server: HBaseServer) -> HBaseSettings:
+def settings(hbase_server: Any) -> HBaseSettings:
     return HBaseSettings(hbase_server.servers)
 
 

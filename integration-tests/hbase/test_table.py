@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.support import host_and_port
 from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
@@ -28,8 +29,6 @@ from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.tables import create, describe, drop, ensure
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
-from onefold.local.hbase.parts import ThriftProcess
-from onefold.local.hbase.server import HBaseServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -45,7 +44,7 @@ def cells(*values: bytes | None, qualifier: bytes = Q) -> Cells:
 
 
 @pytest.fixture
-def settings(hbase_server: HBaseServer) -> HBaseSettings:
+def settings(hbase_server: Any) -> HBaseSettings:
     return HBaseSettings(hbase_server.servers, timeout_s=20.0)
 
 
@@ -58,17 +57,15 @@ def table(settings: HBaseSettings) -> Iterator[HBaseTable]:
 
 
 @pytest.fixture(scope="module")
-def framed(hbase_server: HBaseServer) -> Iterator[HBaseSettings]:
+def framed(hbase_server: Any) -> Iterator[HBaseSettings]:
     """A Thrift server of the other kind: framed and compact."""
     options = {"hbase.regionserver.thrift.framed": "true", "hbase.regionserver.thrift.compact": "true"}
-    server = ThriftProcess(hbase_server.directory, name="hbase-framed", settings=options)
-    server.start()
-    yield HBaseSettings(f"127.0.0.1:{server.port}", "framed", "compact", timeout_s=20.0)
-    server.stop()
+    with hbase_server.another_thrift("hbase-framed", options) as server:
+        yield HBaseSettings(":".join(map(str, host_and_port(server))), "framed", "compact", timeout_s=20.0)
 
 
 @contextmanager
-def paused(server: HBaseServer) -> Iterator[None]:
+def paused(server: Any) -> Iterator[None]:
     server.thrift.pause()
     try:
         yield
@@ -83,9 +80,9 @@ def _own(key: bytes) -> bytes:
     return b"the value of " + key
 
 
-def _asked_naively(table: HBaseTable, server: HBaseServer) -> list[bytes]:
+def _asked_naively(table: HBaseTable, server: Any) -> list[bytes]:
     """As a pool of one connection does that takes back what it gave out: the wrong answers."""
-    naive = TSocket("127.0.0.1", server.port, socket_timeout=300)
+    naive = TSocket(*host_and_port(server), socket_timeout=300)
     transport = TCyBufferedTransport(naive)
     transport.open()
     rested: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -108,7 +105,7 @@ def _asked_naively(table: HBaseTable, server: HBaseServer) -> list[bytes]:
 
 @pytest.mark.slow
 def test_a_naive_pool_gives_other_rows_data_after_a_timeout_and_ours_never_does(
-    table: HBaseTable, hbase_server: HBaseServer
+    table: HBaseTable, hbase_server: Any
 ) -> None:
     table.put(binary(*KEYS), [cells(*map(_own, KEYS))], 1)
     assert _asked_naively(table, hbase_server), "the danger is gone: what is this pool for?"
@@ -264,7 +261,7 @@ def test_of_a_request_with_a_bad_row_the_others_are_written_and_it_raises(table:
 
 
 def test_a_conditional_write_without_an_answer_is_in_doubt_until_it_is_read(
-    table: HBaseTable, hbase_server: HBaseServer
+    table: HBaseTable, hbase_server: Any
 ) -> None:
     hasty = HBaseTable(replace(table.settings, timeout_s=1.5), table.name)
     keys = binary(b"a", b"b", b"c")
@@ -279,7 +276,7 @@ def test_a_conditional_write_without_an_answer_is_in_doubt_until_it_is_read(
     assert table.get(keys, [(F, Q)])[0] == landed, "the server went on with what its client had given up"
 
 
-def test_what_may_be_repeated_outlives_the_thrift_server(table: HBaseTable, hbase_server: HBaseServer) -> None:
+def test_what_may_be_repeated_outlives_the_thrift_server(table: HBaseTable, hbase_server: Any) -> None:
     keys = binary(*(b"r%d" % number for number in range(10)))
     table.put(keys, [cells(*[b"1"] * 10)], 1)
     hbase_server.thrift.kill()

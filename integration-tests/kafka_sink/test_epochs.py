@@ -33,11 +33,11 @@ from onefold.core import (
     WorkLost,
 )
 from onefold.core.testing import check_sink
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import ledger, txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
+from onefold.testing import Servers
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_epochs")]
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "write_ledger", "open", "recover"}
@@ -47,7 +47,7 @@ PARTITIONS = 2
 class World:
     """A topic of its own on a server, and what a reader and an operator see there."""
 
-    def __init__(self, server: KafkaServer, topic: str, directory: Path) -> None:
+    def __init__(self, server: Any, topic: str, directory: Path) -> None:
         self.servers, self.topic = server.bootstrap_servers, topic
         self.store = f"sqlite:///{directory / 'store.db'}"
         self.reader = Reader(self.servers, topic, PARTITIONS)
@@ -70,22 +70,22 @@ class World:
 
 
 @pytest.fixture
-def world(kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path) -> Iterator[World]:
+def world(kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path) -> Iterator[World]:
     world = World(kafka_server, kafka_topic(partitions=PARTITIONS), tmp_path)
     yield world
     world.reader.close()
 
 
 @pytest.fixture(scope="module")
-def impatient_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+def impatient_server(onefold_servers: Servers) -> Iterator[Any]:
     """It looks for transactions past their timeout three times a second, where the default is every ten seconds."""
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
-    with KafkaServer(tmp_path_factory.mktemp("impatient"), settings=settings) as server:
+    with onefold_servers.kafka(settings=settings) as server:
         yield server
 
 
 @pytest.fixture
-def impatient(impatient_server: KafkaServer, tmp_path: Path) -> Iterator[World]:
+def impatient(impatient_server: Any, tmp_path: Path) -> Iterator[World]:
     topic = f"test-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": impatient_server.bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
@@ -187,7 +187,7 @@ def test_a_pipeline_killed_at_every_step_writes_each_row_once(world: World, tmp_
 
 
 @pytest.mark.slow
-def test_a_broker_killed_in_mid_epoch_keeps_what_was_prepared(impatient: World, impatient_server: KafkaServer) -> None:
+def test_a_broker_killed_in_mid_epoch_keeps_what_was_prepared(impatient: World, impatient_server: Any) -> None:
     starts = []
 
     def restart() -> None:

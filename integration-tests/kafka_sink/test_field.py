@@ -35,7 +35,6 @@ from onefold.core import (
     Retriable,
     TaskId,
 )
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_field")]
@@ -144,7 +143,7 @@ def _set_transaction_version(admin: KafkaAdminClient, how: int, level: int) -> N
 
 
 @pytest.mark.slow
-def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:
+def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: Any) -> None:
     sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers, timeout_s=5)
     with pytest.raises(ConfigError, match=r"no topic 'nowhere'.*kafka-topics\.sh .* --create --topic nowhere"):
         sink.open("p", SCHEMA)
@@ -154,7 +153,7 @@ def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server
     "config", [{"cleanup.policy": "delete"}, {"cleanup.policy": "compact", "compression.type": "zstd"}]
 )
 def test_a_ledger_topic_that_forgets_or_cannot_be_read_is_refused(
-    kafka_server: KafkaServer, kafka_topic: Topic, config: dict[str, str]
+    kafka_server: Any, kafka_topic: Topic, config: dict[str, str]
 ) -> None:
     progress = kafka_topic(partitions=1, config=config)
     sink = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, ledger=progress)
@@ -163,9 +162,7 @@ def test_a_ledger_topic_that_forgets_or_cannot_be_read_is_refused(
         sink.recover("p")
 
 
-def test_a_timeout_above_the_brokers_is_refused_when_the_sink_is_opened(
-    kafka_server: KafkaServer, kafka_topic: Topic
-) -> None:
+def test_a_timeout_above_the_brokers_is_refused_when_the_sink_is_opened(kafka_server: Any, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
     sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, transaction_timeout_s=901)
     with pytest.raises(ConfigError, match=r"above the brokers' transaction\.max\.timeout\.ms"):
@@ -179,7 +176,7 @@ def test_a_server_that_is_not_there_is_waited_for() -> None:
             ask()
 
 
-def test_raw_rows_arrive_with_every_part(kafka_server: KafkaServer, kafka_topic: Topic) -> None:
+def test_raw_rows_arrive_with_every_part(kafka_server: Any, kafka_topic: Topic) -> None:
     headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     rows = pa.record_batch(
         {
@@ -205,7 +202,7 @@ def test_raw_rows_arrive_with_every_part(kafka_server: KafkaServer, kafka_topic:
 
 @pytest.mark.parametrize("mode", ["transactional", "keyed"])
 def test_raw_timestamps_of_all_times_arrive_as_they_are(
-    kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path, mode: str
+    kafka_server: Any, kafka_topic: Topic, tmp_path: Path, mode: str
 ) -> None:
     times_ms = [1, 2, 999, -2, -1000, -(2**40), 1_577_836_800_000]
     rows = pa.record_batch(
@@ -225,9 +222,7 @@ def test_raw_timestamps_of_all_times_arrive_as_they_are(
     assert found == [(str(at).encode(), at) for at in times_ms]
 
 
-def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
-    kafka_server: KafkaServer, kafka_topic: Topic
-) -> None:
+def test_more_rows_than_the_producers_queue_holds_arrive_in_order(kafka_server: Any, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
     small = {"queue.buffering.max.messages": "500", "linger.ms": "1"}
     write(
@@ -241,7 +236,7 @@ def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
 
 @pytest.mark.parametrize("rows", [{"value": ["x" * 2_000_000]}, {"value": ["x"], "partition": [7]}])
 def test_a_record_that_kafka_does_not_take_is_a_bad_record_and_leaves_nothing_open(
-    kafka_server: KafkaServer, kafka_topic: Topic, rows: dict[str, Any]
+    kafka_server: Any, kafka_topic: Topic, rows: dict[str, Any]
 ) -> None:
     topic = kafka_topic(partitions=1)
     sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw", timeout_s=10)

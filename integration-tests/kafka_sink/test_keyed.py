@@ -33,7 +33,6 @@ from onefold.core import (
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.testing import BrokenPromise, Promise, check_sink
 from onefold.core.testing.conformance.workbench import answer_of
-from onefold.local import KafkaServer
 from onefold.local.artifacts import kafka_jars
 from onefold.local.java import find_java
 from onefold.sinks.kafka import KafkaSink
@@ -65,7 +64,7 @@ class Readers:
 
 
 @pytest.mark.slow
-def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topic: Topic) -> None:
+def test_the_keyed_sink_keeps_its_promises(kafka_server: Any, kafka_topic: Topic) -> None:
     topic, servers = kafka_topic(PARTITIONS), kafka_server.bootstrap_servers
     readers = Readers(servers, topic)
     sink = partial(KafkaSink, topic, bootstrap_servers=servers, delivery="keyed", id="id")
@@ -79,7 +78,7 @@ def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topi
 
 @pytest.mark.slow
 def test_a_keyed_sink_of_ordered_ids_keeps_its_promises_to_a_reader_of_the_highest(
-    kafka_server: KafkaServer, kafka_topic: Topic
+    kafka_server: Any, kafka_topic: Topic
 ) -> None:
     topic, servers = kafka_topic(1), kafka_server.bootstrap_servers
     reader = Reader(servers, topic, 1, "read_uncommitted")
@@ -135,7 +134,7 @@ def rows(source: str, first: int, end: int) -> pa.RecordBatch:
 class Line:
     """A keyed sink whose ids are in a header beside the rows' own keys, and what its readers see."""
 
-    def __init__(self, server: KafkaServer, topic: str, directory: Path) -> None:
+    def __init__(self, server: Any, topic: str, directory: Path) -> None:
         self.store = f"sqlite:///{directory / 'store.db'}"
         self.sink = KafkaSink(
             topic,
@@ -189,7 +188,7 @@ def parts(message: Message) -> tuple[str, int]:
 
 
 @pytest.fixture
-def line(kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path) -> Line:
+def line(kafka_server: Any, kafka_topic: Topic, tmp_path: Path) -> Line:
     return Line(kafka_server, kafka_topic(PARTITIONS), tmp_path)
 
 
@@ -258,7 +257,7 @@ def test_a_keys_order_is_kept_within_an_epoch_and_across_epochs(line: Line) -> N
 
 
 def test_nothing_is_written_behind_a_record_that_kafka_refuses(
-    kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path
+    kafka_server: Any, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     """It would look seen when it comes again."""
     topic = kafka_topic(1, config={"max.message.bytes": "2000"})
@@ -282,7 +281,7 @@ def test_nothing_is_written_behind_a_record_that_kafka_refuses(
     assert len(found) <= 30
 
 
-def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: KafkaServer) -> None:
+def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: Any) -> None:
     first, second, third = (answer_of(partial(line.sink.recover, "p"), within_s=20) for _ in range(3))
     assert isinstance(first, WriteThrough) and isinstance(second, WriteThrough)
     name, span = line.sink.name, Range(Positions(), Positions.of({"t/0": 1}))
@@ -313,7 +312,7 @@ def test_a_row_without_an_id_is_refused(line: Line) -> None:
             life.run([bad])
 
 
-def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_server: KafkaServer) -> None:
+def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_server: Any) -> None:
     given = line.sink.settings
     other = KafkaSink(given.topic, bootstrap_servers=kafka_server.bootstrap_servers, name="moved")
     with Epochs(other, SCHEMA, pipeline=given.topic, store=line.store) as life:
@@ -329,7 +328,7 @@ def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_serv
         Epochs(moved, SCHEMA, pipeline=given.topic, store=line.store)
 
 
-def test_a_sink_that_wrote_ids_does_not_go_on_with_transactions(line: Line, kafka_server: KafkaServer) -> None:
+def test_a_sink_that_wrote_ids_does_not_go_on_with_transactions(line: Line, kafka_server: Any) -> None:
     with line.life() as life:
         life.run([rows("a", 0, 3)])
     changed = KafkaSink(line.sink.name, bootstrap_servers=kafka_server.bootstrap_servers)
@@ -365,7 +364,7 @@ def java() -> Iterator[JavaGateway]:
 
 @pytest.mark.slow
 def test_keys_go_to_the_partitions_where_javas_producer_sends_them(
-    java: JavaGateway, kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path
+    java: JavaGateway, kafka_server: Any, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     theirs, ours = kafka_topic(7), kafka_topic(7)
     properties = java.jvm.java.util.Properties()

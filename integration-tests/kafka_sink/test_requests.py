@@ -23,7 +23,6 @@ from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster
 from onefold.clients.kafka.wire import Connection, Unanswered
 from onefold.core import ConfigError, DataLoss, Retriable
-from onefold.local import KafkaServer
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
 
@@ -107,7 +106,7 @@ class Lab:
 
 
 @pytest.fixture
-def lab(kafka_server: KafkaServer, kafka_topic: Callable[..., str]) -> Iterator[Lab]:
+def lab(kafka_server: Any, kafka_topic: Callable[..., str]) -> Iterator[Lab]:
     lab = Lab(kafka_server.bootstrap_servers, kafka_topic(partitions=1))
     yield lab
     lab.reader.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.kafka.life import SCHEMA, batches
@@ -12,7 +13,6 @@ from harness.kafka.reading import Reader
 from harness.lives import Epochs
 
 from onefold.core import ConfigError
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.naming import ledger_topic
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.servers
 
 
 def test_a_pipeline_with_a_ledger_in_the_shared_topic_says_so_and_goes_on_there(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
+    kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic, servers, pipeline = kafka_topic(partitions=2), kafka_server.bootstrap_servers, f"p{uuid.uuid4().hex[:8]}"
     store = f"sqlite:///{tmp_path / 'store.db'}"
@@ -39,7 +39,7 @@ def test_a_pipeline_with_a_ledger_in_the_shared_topic_says_so_and_goes_on_there(
 
 
 def test_a_sink_with_a_ledger_in_its_pipelines_topic_is_not_led_astray_by_records_in_the_shared_one(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
+    kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic, servers, pipeline = kafka_topic(partitions=2), kafka_server.bootstrap_servers, f"p{uuid.uuid4().hex[:8]}"
     sink = KafkaSink(topic, bootstrap_servers=servers)

@@ -304,7 +304,8 @@ def test_the_same_tests_pass_under_the_address_and_undefined_behaviour_sanitizer
         "LSAN_OPTIONS": "exitcode=0",
         "ARROW_DEFAULT_MEMORY_POOL": "system",  # the others get memory that the sanitizer doesn't watch
         LIBRARY_VARIABLE: str(library),
-        "ONEFOLD_TEST_KAFKA": kafka_server.bootstrap_servers,
+        "ONEFOLD_SERVERS": "external",
+        "ONEFOLD_KAFKA": kafka_server.bootstrap_servers,
     }
     tests = ["test_fetch.py", "test_compiled_fetch.py"]
     chosen = "required and not broker" if is_whole else "required and (markers or deleted or bytes or interrupted)"

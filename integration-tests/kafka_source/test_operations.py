@@ -20,7 +20,6 @@ from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.epoch import Outcome
-from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.planning.group_positions import GroupPositions
@@ -34,7 +33,7 @@ Topic = Callable[..., str]
 class Secure:
     """A broker that alice logs in to, over TLS; and its address for everybody."""
 
-    server: KafkaServer
+    server: Any
     settings: dict[str, str]
 
     @property

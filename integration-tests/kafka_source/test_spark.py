@@ -75,7 +75,7 @@ class Kafka:
 
 
 @pytest.fixture
-def kafka(spark: SparkSession, kafka_server: Any) -> Kafka:
+def broker(spark: SparkSession, kafka_server: Any) -> Kafka:
     return Kafka(spark, str(kafka_server.bootstrap_servers))
 
 
@@ -83,11 +83,11 @@ JSON = {"format": "json", "schema": "id long"}
 
 
 @pytest.mark.slow
-def test_a_batch_reads_raw_columns_and_parsed_ones(kafka: Kafka, kafka_topic: Topic) -> None:
+def test_a_batch_reads_raw_columns_and_parsed_ones(broker: Kafka, kafka_topic: Topic) -> None:
     topic, begun_ms = kafka_topic(partitions=2), time.time() * 1000
-    kafka.put(topic, [b'{"id":1}', None], 0)
-    kafka.put(topic, [b'{"id":2}'], 1)
-    raw = kafka.read(topic)
+    broker.put(topic, [b'{"id":1}', None], 0)
+    broker.put(topic, [b'{"id":2}'], 1)
+    raw = broker.read(topic)
     assert raw.columns == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
     rows = sorted(raw.select("topic", "partition", "offset", "value", "headers").collect())
     assert [(r[0], r[1], r[2], r[3] and bytes(r[3]), r[4]) for r in rows] == [
@@ -101,13 +101,13 @@ def test_a_batch_reads_raw_columns_and_parsed_ones(kafka: Kafka, kafka_topic: To
         "startingOffsets": json.dumps({topic: {"0": 0, "1": -2}}),
         "endingOffsets": json.dumps({topic: {"0": 1, "1": -1}}),
     }
-    assert sorted(r.id for r in kafka.read(topic, **JSON, **some).collect()) == [1, 2]
+    assert sorted(r.id for r in broker.read(topic, **JSON, **some).collect()) == [1, 2]
 
 
 @pytest.mark.slow
-def test_numbers_and_times_arrive_exactly(kafka: Kafka, kafka_topic: Topic) -> None:
+def test_numbers_and_times_arrive_exactly(broker: Kafka, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.put(
+    broker.put(
         topic,
         [
             b'{"n":9007199254740993,"d":12345678901234567890.123456789,"t":"2026-11-21T02:33:00.123456+02:00",'
@@ -115,7 +115,7 @@ def test_numbers_and_times_arrive_exactly(kafka: Kafka, kafka_topic: Topic) -> N
         ],
     )
     ddl = "n long, d decimal(38,9), t timestamp, l timestamp_ntz, day date, x struct<a: array<decimal(4,2)>>"
-    row = kafka.read(topic, format="json", schema=ddl).selectExpr("*", "unix_micros(t) as us").first()
+    row = broker.read(topic, format="json", schema=ddl).selectExpr("*", "unix_micros(t) as us").first()
     assert row is not None
     assert row.n == 9007199254740993
     assert row.d == Decimal("12345678901234567890.123456789")
@@ -128,11 +128,11 @@ def test_numbers_and_times_arrive_exactly(kafka: Kafka, kafka_topic: Topic) -> N
 
 @pytest.mark.slow
 def test_available_now_in_bounded_batches_reads_each_record_once(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=4)
-    kafka.numbers(topic, 0, 1000)
-    batches = kafka.run(kafka.stream(topic, maxOffsetsPerTrigger="300", **JSON), tmp_path)
+    broker.numbers(topic, 0, 1000)
+    batches = broker.run(broker.stream(topic, maxOffsetsPerTrigger="300", **JSON), tmp_path)
     assert [len(b) for b in batches] == [300, 300, 300, 100]
     assert sorted([*chain(*batches)]) == list(range(1000))
     offsets = json.loads((tmp_path / "offsets" / "3").read_text().splitlines()[-1])
@@ -141,39 +141,39 @@ def test_available_now_in_bounded_batches_reads_each_record_once(
 
 @pytest.mark.slow
 def test_a_restart_goes_on_from_the_checkpoint_and_replays_the_failed_batch_exactly(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=4)
-    kafka.numbers(topic, 0, 400)
-    df = kafka.stream(topic, maxOffsetsPerTrigger="100", **JSON)
+    broker.numbers(topic, 0, 400)
+    df = broker.stream(topic, maxOffsetsPerTrigger="100", **JSON)
     before: list[list[Any]] = []
     with pytest.raises(Exception, match="crashed on purpose"):
-        kafka.run(df, tmp_path, fail_at=1, batches=before)
-    kafka.numbers(topic, 400, 600)
-    after = kafka.run(df, tmp_path)
+        broker.run(df, tmp_path, fail_at=1, batches=before)
+    broker.numbers(topic, 400, 600)
+    after = broker.run(df, tmp_path)
     assert after[0] == before[1]  # the failed batch comes again, with the same records and no others
     assert sorted(chain(before[0], *after)) == list(range(600))
 
 
 @pytest.mark.slow
 def test_partitions_added_while_a_query_runs_are_read_from_their_first_record(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 10, 1)
+    broker.numbers(topic, 0, 10, 1)
     seen: list[int] = []
     query = (
-        kafka.stream(topic, **JSON)
+        broker.stream(topic, **JSON)
         .writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
         .option("checkpointLocation", str(tmp_path))
         .start()
     )
     try:
         wait(lambda: len(seen) == 10)
-        for done in kafka.admin.create_partitions([NewPartitions(topic, 3)]).values():
+        for done in broker.admin.create_partitions([NewPartitions(topic, 3)]).values():
             done.result(10)
-        wait(lambda: len(kafka.admin.list_topics(topic, timeout=5).topics[topic].partitions) == 3)
-        kafka.put(topic, [b'{"id":%d}' % i for i in range(10, 20)], 2)
+        wait(lambda: len(broker.admin.list_topics(topic, timeout=5).topics[topic].partitions) == 3)
+        broker.put(topic, [b'{"id":%d}' % i for i in range(10, 20)], 2)
         wait(lambda: len(seen) == 20)
     finally:
         query.stop()
@@ -182,14 +182,14 @@ def test_partitions_added_while_a_query_runs_are_read_from_their_first_record(
 
 @pytest.mark.slow
 def test_a_transaction_becomes_visible_when_it_ends_and_not_before(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 5, 1)
+    broker.numbers(topic, 0, 5, 1)
     producers = []
     for ids in (range(5, 10), range(100, 105)):
         producer = Producer(
-            {"bootstrap.servers": kafka.servers, "log_level": 0, "transactional.id": f"{topic}-{ids[0]}"}
+            {"bootstrap.servers": broker.servers, "log_level": 0, "transactional.id": f"{topic}-{ids[0]}"}
         )
         producer.init_transactions(10)
         producer.begin_transaction()
@@ -197,34 +197,34 @@ def test_a_transaction_becomes_visible_when_it_ends_and_not_before(
             producer.produce(topic, b'{"id":%d}' % i, partition=0)
         producer.flush(10)
         producers.append(producer)
-    df = kafka.stream(topic, **JSON)
-    assert kafka.run(df, tmp_path) == [list(range(5))]
+    df = broker.stream(topic, **JSON)
+    assert broker.run(df, tmp_path) == [list(range(5))]
     producers[1].abort_transaction(10)
     producers[0].commit_transaction(10)
     deadline = time.monotonic() + 20
     seen: list[int] = []
     while not seen and time.monotonic() < deadline:
-        seen = [*chain(*kafka.run(df, tmp_path))]
+        seen = [*chain(*broker.run(df, tmp_path))]
     assert seen == list(range(5, 10))
-    assert [*chain(*kafka.run(df, tmp_path))] == []
+    assert [*chain(*broker.run(df, tmp_path))] == []
 
 
 @pytest.mark.slow
 def test_starting_at_the_latest_skips_what_was_there_and_nothing_that_comes(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 5, 1)
+    broker.numbers(topic, 0, 5, 1)
     seen: list[int] = []
     query = (
-        kafka.stream(topic, startingOffsets="latest", **JSON)
+        broker.stream(topic, startingOffsets="latest", **JSON)
         .writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
         .option("checkpointLocation", str(tmp_path))
         .start()
     )
     try:
         wait(lambda: bool(query.lastProgress))  # Spark asks for the initial offset again and again until data comes
-        kafka.numbers(topic, 5, 10, 1)
+        broker.numbers(topic, 5, 10, 1)
         wait(lambda: len(seen) == 5)
     finally:
         query.stop()
@@ -232,10 +232,10 @@ def test_starting_at_the_latest_skips_what_was_there_and_nothing_that_comes(
 
 
 @pytest.mark.slow
-def test_the_same_connections_serve_all_micro_batches(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
+def test_the_same_connections_serve_all_micro_batches(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 1000, 1)
-    broker_port = int(kafka.servers.rpartition(":")[2])
+    broker.numbers(topic, 0, 1000, 1)
+    broker_port = int(broker.servers.rpartition(":")[2])
     ports_after: list[set[int]] = []
 
     def take(batch: DataFrame, _: int) -> None:
@@ -244,7 +244,7 @@ def test_the_same_connections_serve_all_micro_batches(kafka: Kafka, kafka_topic:
         ports_after.append({c.laddr.port for c in connections if c.raddr and c.raddr.port == broker_port})
 
     query = (
-        kafka.stream(topic, maxOffsetsPerTrigger="50", **JSON)
+        broker.stream(topic, maxOffsetsPerTrigger="50", **JSON)
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
@@ -257,45 +257,45 @@ def test_the_same_connections_serve_all_micro_batches(kafka: Kafka, kafka_topic:
 
 
 @pytest.mark.slow
-def test_deleted_records_stop_a_query_with_data_loss(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
+def test_deleted_records_stop_a_query_with_data_loss(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 10, 1)
-    df = kafka.stream(topic, **JSON)
-    kafka.run(df, tmp_path)
-    kafka.numbers(topic, 10, 30, 1)
-    for done in kafka.admin.delete_records([TopicPartition(topic, 0, 20)]).values():
+    broker.numbers(topic, 0, 10, 1)
+    df = broker.stream(topic, **JSON)
+    broker.run(df, tmp_path)
+    broker.numbers(topic, 10, 30, 1)
+    for done in broker.admin.delete_records([TopicPartition(topic, 0, 20)]).values():
         done.result(10)
     with pytest.raises(Exception, match=rf"DataLoss: {topic}/0: .*still wanted is 10.*before 20"):
-        kafka.run(df, tmp_path)
+        broker.run(df, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_topic_made_anew_stops_a_query_with_data_loss(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
+def test_a_topic_made_anew_stops_a_query_with_data_loss(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.numbers(topic, 0, 10, 1)
-    df = kafka.stream(topic, **JSON)
-    kafka.run(df, tmp_path)
-    for done in kafka.admin.delete_topics([topic]).values():
+    broker.numbers(topic, 0, 10, 1)
+    df = broker.stream(topic, **JSON)
+    broker.run(df, tmp_path)
+    for done in broker.admin.delete_topics([topic]).values():
         done.result(10)
-    wait(lambda: topic not in kafka.admin.list_topics(timeout=5).topics)
-    for done in kafka.admin.create_topics([NewTopic(topic, 1)]).values():
+    wait(lambda: topic not in broker.admin.list_topics(timeout=5).topics)
+    for done in broker.admin.create_topics([NewTopic(topic, 1)]).values():
         done.result(10)
-    kafka.numbers(topic, 0, 30, 1)
+    broker.numbers(topic, 0, 30, 1)
     with pytest.raises(Exception, match=rf"DataLoss: {topic}: the topic was deleted and made anew"):
-        kafka.run(df, tmp_path)
+        broker.run(df, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=1)
-    kafka.put(topic, [b'{"id":1}', b'{"id":"two"}'])
+    broker.put(topic, [b'{"id":1}', b'{"id":"two"}'])
     bad = rf"BadRecord: {topic}/0 offset 1: field 'id' \(int64\): id is a JSON string, not a number"
     with pytest.raises(Exception, match=bad):
-        kafka.run(kafka.stream(topic, **JSON), tmp_path)
+        broker.run(broker.stream(topic, **JSON), tmp_path)
     with pytest.raises(Exception, match=bad):
-        kafka.read(topic, **JSON).collect()
+        broker.read(topic, **JSON).collect()
 
 
 @pytest.mark.slow
@@ -315,23 +315,23 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
     ],
 )
 def test_what_is_wrong_with_the_options_is_readable_in_sparks_error(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path, options: dict[str, str], message: str
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     topic = kafka_topic(partitions=1)
     began = time.monotonic()
     with pytest.raises(Exception, match=message):
-        kafka.run(
-            kafka.spark.readStream.format("onefold_kafka").options(**kafka.options(topic) | options).load(), tmp_path
+        broker.run(
+            broker.spark.readStream.format("onefold_kafka").options(**broker.options(topic) | options).load(), tmp_path
         )
     assert time.monotonic() - began < 30
 
 
 @pytest.mark.slow
-def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
+def test_the_direct_form_carries_ranges_and_fetches_nothing(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=2)
-    kafka.put(topic, [b"not json"] * 3, 0)
-    kafka.put(topic, [b"not json"] * 5, 1)
-    df = kafka.stream(topic, direct="ranges", maxOffsetsPerTrigger="6", **JSON)
+    broker.put(topic, [b"not json"] * 3, 0)
+    broker.put(topic, [b"not json"] * 5, 1)
+    df = broker.stream(topic, direct="ranges", maxOffsetsPerTrigger="6", **JSON)
     assert df.columns == ["topic", "partition", "start", "end", "topic_id"]
     found: list[tuple[Any, ...]] = []
     query = (
@@ -347,20 +347,20 @@ def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_
 
 
 @pytest.mark.slow
-def test_a_sources_own_options_start_at_frozen_positions(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
+def test_a_sources_own_options_start_at_frozen_positions(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=2)
-    kafka.numbers(topic, 0, 10, 2)
+    broker.numbers(topic, 0, 10, 2)
     source = KafkaSource(
         topic,
-        bootstrap_servers=kafka.servers,
+        bootstrap_servers=broker.servers,
         format="json",
         schema="id long",
         starting_offsets={topic: {"0": 2, "1": -1}},
     )
     frozen = source.initial_positions()
-    kafka.numbers(topic, 10, 14, 2)
-    df = kafka.spark.readStream.format("onefold_kafka").options(**source.options(frozen)).load()
-    assert sorted([*chain(*kafka.run(df, tmp_path))]) == [4, 6, 8, 10, 11, 12, 13]
+    broker.numbers(topic, 10, 14, 2)
+    df = broker.spark.readStream.format("onefold_kafka").options(**source.options(frozen)).load()
+    assert sorted([*chain(*broker.run(df, tmp_path))]) == [4, 6, 8, 10, 11, 12, 13]
 
 
 def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -375,16 +375,18 @@ POSITIONED = {**JSON, "columns": "position"}
 
 @pytest.mark.slow
 def test_parsed_records_tell_their_positions_in_batches_and_streams(
-    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+    broker: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=2)
-    kafka.numbers(topic, 0, 40, partitions=2)
-    df = kafka.read(topic, **POSITIONED)
+    broker.numbers(topic, 0, 40, partitions=2)
+    df = broker.read(topic, **POSITIONED)
     assert df.schema.simpleString() == "struct<id:bigint,kafka_topic:string,kafka_partition:int,kafka_offset:bigint>"
     wanted = [(i, topic, i % 2, i // 2) for i in range(40)]
     assert sorted(map(tuple, df.collect())) == wanted
-    chosen = kafka.spark.read.format("onefold_kafka").options(**kafka.options(topic, format="json", columns="position"))
+    chosen = broker.spark.read.format("onefold_kafka").options(
+        **broker.options(topic, format="json", columns="position")
+    )
     some = chosen.schema("kafka_offset long, id long").load()
     assert sorted(map(tuple, some.collect())) == [(i // 2, i) for i in range(40)]
-    streamed = kafka.stream(topic, **POSITIONED).select("kafka_offset")
-    assert kafka.run(streamed, tmp_path / "checkpoint") == [sorted(i // 2 for i in range(40))]
+    streamed = broker.stream(topic, **POSITIONED).select("kafka_offset")
+    assert broker.run(streamed, tmp_path / "checkpoint") == [sorted(i // 2 for i in range(40))]

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, DataLoss, Sink
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink, KafkaSink, SqlSink
 from onefold.sources import KafkaSource, OrderedIds
 from onefold.spark.formats.registration import register
@@ -119,7 +118,7 @@ def test_versions_that_are_offsets_are_refused_and_numbers_that_go_on_are_taken(
 
 @pytest.mark.slow
 def test_messages_that_are_counted_by_offsets_are_refused_and_numbers_that_go_on_are_taken(
-    anew: Anew, hbase_server: HBaseServer
+    anew: Anew, hbase_server: Any
 ) -> None:
     rig, table = anew.rig, f"test_{uuid.uuid4().hex[:12]}"
 

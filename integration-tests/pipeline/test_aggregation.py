@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Retriable, Sink, Terminal
 from onefold.core.positions import CLOCKS, WATERMARK
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
@@ -270,7 +269,7 @@ def test_windows_of_an_earlier_onefold_go_on_under_another_name_behind_those_of_
 
 @pytest.mark.xdist_group("hbase")
 def test_hbase_rows_and_a_topics_last_records_are_the_newest_epochs_of_their_groups(
-    rig: Rig, hbase_server: HBaseServer, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    rig: Rig, hbase_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row_key = "start integer, account integer"
     table, topic = fresh("totals"), kafka_topic(partitions=2)

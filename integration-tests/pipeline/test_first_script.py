@@ -19,7 +19,11 @@ from harness.support import wait_until
 
 from onefold.local import KafkaServer, PostgresServer
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.slow,
+    pytest.mark.only_with_servers("local", reason="the page starts local servers"),
+]
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 

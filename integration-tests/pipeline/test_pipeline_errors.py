@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -13,7 +14,6 @@ from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
 from onefold.core.errors import exit_code
 from onefold.core.protocol.epoch import Outcome
-from onefold.local import PostgresServer
 from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers
@@ -118,7 +118,7 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
 
 @pytest.mark.slow
 def test_postgres_down_at_the_start_is_waited_for_and_then_named(
-    rig: Rig, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+    rig: Rig, postgres_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = rig.url.rpartition(":")[2].partition("/")[0]
     pipeline = Pipeline("test", sinks=[rig.sink()], patience_s=1)
@@ -137,7 +137,7 @@ def test_postgres_down_at_the_start_is_waited_for_and_then_named(
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["before:RunWriters", "before:Decide", "before:Commit"])
 def test_postgres_killed_within_an_epoch_is_waited_for_and_the_query_goes_on(
-    rig: Rig, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, place: str
+    rig: Rig, postgres_server: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     def restart() -> None:
         postgres_server.kill()

@@ -13,7 +13,7 @@ import pytest
 from onefold.local import SparkCluster
 from onefold.local.process import session_members
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.only_with_servers("local", reason="it is a test of onefold.local")]
 
 PROGRAM = """
 import sys

@@ -14,16 +14,16 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from harness.field import QUICK, frozen, with_parameters
+from harness.field import QUICK, frozen, held, with_parameters
 from harness.lives import Epochs, Line, assert_exact, at_failpoint, later
-from harness.passwords import password_of
+from harness.passwords import at, password_of
 from harness.support import wait_until
 
 from onefold.clients.postgres import connection as pool
 from onefold.core import ConfigError, Retriable, TaskId
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.local import PostgresServer
 from onefold.sinks import PostgresSink
+from onefold.testing import Servers
 
 pytestmark = pytest.mark.servers
 SECRET, NEW_SECRET = "s3cret#1", "n3w#2"
@@ -31,19 +31,19 @@ DELIVERIES = ["two_phase", "staged"]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def server(onefold_servers: Servers) -> Iterator[Any]:
     """Lets in whoever has a password."""
     settings = {"max_prepared_transactions": "16", **QUICK}
-    with PostgresServer(tmp_path_factory.mktemp("connections"), settings=settings) as server:
+    with onefold_servers.postgres(settings=settings) as server:
         yield server
 
 
 @pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
+def url(server: Any) -> Iterator[str]:
     """A database of the test's own, as its superuser."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     sql(server.url, f"CREATE DATABASE {name}")
-    here = f"postgresql://onefold:{password_of(server)}@127.0.0.1:{server.port}/{name}"
+    here = f"postgresql://onefold:{password_of(server)}@{':'.join(at(server))}/{name}"
     yield here
     for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         sql(here, f"ROLLBACK PREPARED '{gid}'")
@@ -117,7 +117,7 @@ def _in_a_service_file(folder: Path, patch: pytest.MonkeyPatch, parameters: dict
 
 
 def _passfile(path: Path, password: str) -> str:
-    path.write_text(f"127.0.0.1:*:*:*:{password}\n")
+    path.write_text(f"*:*:*:*:{password}\n")
     path.chmod(0o600)
     return str(path)
 
@@ -317,8 +317,8 @@ def test_a_statement_timeout_in_the_url_is_the_users_wish(url: str) -> None:
         sleep()
 
 
-def test_a_server_that_is_stopped_does_not_keep_a_connect_waiting(server: PostgresServer, url: str) -> None:
-    with frozen(server.status().pid or 0):
+def test_a_server_that_is_stopped_does_not_keep_a_connect_waiting(server: Any, url: str) -> None:
+    with held(server):
         began_s = time.monotonic()
         with pytest.raises(Retriable, match="timeout expired"):
             PostgresSink(url, "t", connect_timeout_s=2).recover("p")
@@ -326,7 +326,7 @@ def test_a_server_that_is_stopped_does_not_keep_a_connect_waiting(server: Postgr
 
 
 def test_a_backend_that_hangs_in_the_middle_of_an_epoch_is_waited_for(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    server: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing ends that wait but the backend's own going on or end: its locks would keep out whoever came instead."""
     line = Line(url).start()
@@ -335,7 +335,7 @@ def test_a_backend_that_hangs_in_the_middle_of_an_epoch_is_waited_for(
     going_on = threading.Event()
 
     def hang() -> None:
-        held = frozen(pid)
+        held = frozen(server, pid)
         held.__enter__()
 
         def release() -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,14 +15,14 @@ import sqlalchemy as sa
 from harness.disks import SmallDisk, small_disk
 from harness.field import QUICK, standby, with_parameters
 from harness.lives import Line, assert_exact, at_failpoint, later
-from harness.passwords import let_roles_in, plain_url
+from harness.passwords import at, let_roles_in, plain_url
 from harness.support import wait_until
 
 from onefold.core import ConfigError, DataLoss, OutOfResources, Retriable
-from onefold.local import PostgresServer
 from onefold.local.process import ProcessRef, wait_gone
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import describe
+from onefold.testing import Servers
 
 pytestmark = pytest.mark.servers
 DELIVERIES = ["two_phase", "staged"]
@@ -29,16 +30,16 @@ SLOTS = 4
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def server(onefold_servers: Servers) -> Iterator[Any]:
     """A server of this module's own: it is killed a lot."""
     settings = {"max_prepared_transactions": str(SLOTS), "max_connections": "30", **QUICK}
-    with PostgresServer(tmp_path_factory.mktemp("outages"), settings=settings) as server:
+    with onefold_servers.postgres(settings=settings) as server:
         let_roles_in(server)
         yield server
 
 
 @pytest.fixture
-def url(server: PostgresServer) -> Iterator[str]:
+def url(server: Any) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     sql(server.url, f"CREATE DATABASE {name}")
     yield plain_url(server, name)
@@ -55,7 +56,7 @@ def sql(url: str, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def end(server: PostgresServer, how: str) -> None:
+def end(server: Any, how: str) -> None:
     """Every way in which a Postgres ends (manual, 18.5): fast says 57P01, immediate 57P02, a crash nothing."""
     match how:
         case "fast":
@@ -84,7 +85,7 @@ def end(server: PostgresServer, how: str) -> None:
     ],
 )
 def test_a_server_that_goes_away_and_comes_back_changes_nothing(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, delivery: str, place: str, how: str
+    server: Any, url: str, monkeypatch: pytest.MonkeyPatch, delivery: str, place: str, how: str
 ) -> None:
     line = Line(url, delivery=delivery).start()
     line.to(10)
@@ -110,27 +111,29 @@ def test_a_server_that_goes_away_and_comes_back_changes_nothing(
 
 
 @pytest.fixture
-def follower(server: PostgresServer, url: str, tmp_path: Path) -> Iterator[PostgresServer]:
+def follower(server: Any, url: str, tmp_path: Path) -> Iterator[Any]:
     assert url  # the test's database comes first, since it comes along
     with standby(tmp_path / "follower", server) as follower:
         yield follower
 
 
-def both(url: str, server: PostgresServer, follower: PostgresServer) -> str:
+def both(url: str, server: Any, follower: Any) -> str:
     """One URL for the cluster, the one that will be promoted first."""
-    return with_parameters(url, host="127.0.0.1,127.0.0.1", port=f"{follower.port},{server.port}")
+    hosts, ports = zip(at(follower), at(server), strict=True)
+    return with_parameters(url, host=",".join(hosts), port=",".join(ports))
 
 
-def of(url: str, server: PostgresServer) -> str:
-    return with_parameters(url, port=str(server.port))
+def of(url: str, server: Any) -> str:
+    host, port = at(server)
+    return with_parameters(url, host=host, port=port)
 
 
-def catch_up(server: PostgresServer, follower: PostgresServer) -> None:
+def catch_up(server: Any, follower: Any) -> None:
     ((lsn,),) = sql(server.url, "SELECT pg_current_wal_lsn()")
     wait_until(lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], 20, "catching up")
 
 
-def promote(follower: PostgresServer) -> None:
+def promote(follower: Any) -> None:
     assert sql(follower.url, "SELECT pg_promote()") == [(True,)]
 
 
@@ -166,7 +169,7 @@ class Pair:
 
 
 def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
-    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: Any, follower: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(both(url, server, follower))
     pair.to(10)
@@ -190,7 +193,7 @@ def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
 
 @pytest.mark.slow
 def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_way_out_works(
-    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    server: Any, follower: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, promoted = both(url, server, follower), of(url, follower)
     pair = Pair(cluster)
@@ -271,7 +274,7 @@ def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch:
 
 
 @pytest.fixture
-def tables_disk(server: PostgresServer, url: str) -> Iterator[SmallDisk]:
+def tables_disk(server: Any, url: str) -> Iterator[SmallDisk]:
     """A tablespace of 8 MB for the database's tables."""
     with small_disk(8, (server.home / "data").stat().st_uid) as disk:
         sql(server.url, f"CREATE TABLESPACE small LOCATION '{disk.folder}'")
@@ -282,6 +285,7 @@ def tables_disk(server: PostgresServer, url: str) -> Iterator[SmallDisk]:
         sql(server.url, "DROP TABLESPACE small")
 
 
+@pytest.mark.only_with_servers("local", reason="the server's disk is a folder of this machine")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
     url: str, tables_disk: SmallDisk, delivery: str

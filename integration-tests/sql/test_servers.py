@@ -23,7 +23,6 @@ from onefold.core import (
     WorkLost,
 )
 from onefold.core.sql.database import Database
-from onefold.local import MariaDbServer, PostgresServer
 from onefold.sinks import SqlSink
 from onefold.sinks.staged import committer as committers
 
@@ -134,7 +133,7 @@ def test_a_task_may_wait_for_its_rows_and_the_driver_may_not_be_idle_with_locks(
 
 
 def test_a_role_that_may_not_write_the_table_is_told_when_the_sink_opens(
-    mariadb_url: str, mariadb_server: MariaDbServer, bench: Make
+    mariadb_url: str, mariadb_server: Any, bench: Make
 ) -> None:
     admin, name = bench(mariadb_url), f"u{uuid.uuid4().hex[:8]}"
     database = sa.make_url(mariadb_url).database
@@ -172,16 +171,14 @@ def test_a_view_is_refused(sql_url: str, bench: Make) -> None:
         b.open(pa.schema({"id": pa.int64()}))
 
 
-def test_no_other_mariadb_removes_the_temporary_tables_of_this_one(
-    mariadb_url: str, mariadb_server: MariaDbServer
-) -> None:
+def test_no_other_mariadb_removes_the_temporary_tables_of_this_one(mariadb_url: str, mariadb_server: Any) -> None:
     with sa.create_engine(mariadb_url, poolclass=sa.NullPool).connect() as connection:
         assert connection.scalar(sa.text("SELECT @@tmpdir")) == str(mariadb_server.data)
 
 
 @pytest.mark.parametrize("moment", ["load", "staged", "merge", "decided"])
 def test_a_mariadb_that_dies_in_mid_epoch_loses_and_doubles_nothing(
-    mariadb_url: str, mariadb_server: MariaDbServer, bench: Make, monkeypatch: pytest.MonkeyPatch, moment: str
+    mariadb_url: str, mariadb_server: Any, bench: Make, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     b = bench(mariadb_url, **DELETES)
     b.epoch(rows((1, 1, "a", False), (2, 1, "b", False)))
@@ -209,13 +206,13 @@ def test_a_mariadb_that_dies_in_mid_epoch_loses_and_doubles_nothing(
     assert b.staged() == 0
 
 
-def again(server: MariaDbServer | PostgresServer) -> None:
+def again(server: Any) -> None:
     server.kill()
     server.start()
 
 
 def test_a_postgres_that_emptied_the_stage_is_noticed_before_the_decision(
-    postgres_url: str, postgres_server: PostgresServer, bench: Make
+    postgres_url: str, postgres_server: Any, bench: Make
 ) -> None:
     b = bench(postgres_url)
     b.open(rows((1, 1, "a")).schema)

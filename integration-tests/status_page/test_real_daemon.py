@@ -9,14 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from harness.kafka.topics import in_order
 from harness.support import wait_until
 from playwright.sync_api import Browser, Page, expect
-
-from onefold.local import KafkaServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 START_MS = 180_000
@@ -47,7 +46,7 @@ master = "local[2]"
 
 
 @pytest.fixture
-def topic(kafka_server: KafkaServer, kafka_topic: Callable[..., str]) -> str:
+def topic(kafka_server: Any, kafka_topic: Callable[..., str]) -> str:
     """300 orders, and three records that are none."""
     topic = kafka_topic(partitions=2)
     producer = in_order(kafka_server.bootstrap_servers)
@@ -60,7 +59,7 @@ def topic(kafka_server: KafkaServer, kafka_topic: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def address(kafka_server: KafkaServer, topic: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+def address(kafka_server: Any, topic: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
     """Where a daemon of that pipeline listens."""
     file = tmp_path / "orders.toml"
     file.write_text(FILE.format(topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,6 @@ from onefold.daemon.letters.again import HEADER, NotSendable, send_again
 from onefold.daemon.letters.browse import Place, newest
 from onefold.daemon.letters.marks import MarkState
 from onefold.definition import Definition
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
@@ -25,9 +25,7 @@ HEADERS = '[{"key": "trace", "value": "/wA="}, {"key": "empty", "value": null}]'
 
 
 @pytest.fixture
-def definition(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
-) -> Definition:
+def definition(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Definition:
     """A pipeline with two dead letters in its table, of offsets 7 and 8 of partition 1; of the second only a part."""
     topic = kafka_topic(partitions=2)
     with psycopg.connect(postgres_url) as connection:

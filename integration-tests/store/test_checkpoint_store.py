@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +17,6 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.tables import making_store, pipelines
 from onefold.core.testing.conformance.store_suite import StoreSuite
-from onefold.local import MariaDbServer
 
 pytestmark = pytest.mark.servers
 Connect = Callable[[], CheckpointStore]
@@ -162,9 +162,7 @@ def test_mariadbs_transactions_are_strict_and_bounded_in_waiting(mariadb_url: st
         assert "STRICT_ALL_TABLES" in connection.execute(sa.text("SELECT @@sql_mode")).scalar_one()
 
 
-def test_a_mariadb_that_does_not_flush_its_commits_is_warned_of(
-    mariadb_server: MariaDbServer, mariadb_url: str
-) -> None:
+def test_a_mariadb_that_does_not_flush_its_commits_is_warned_of(mariadb_server: Any, mariadb_url: str) -> None:
     engine = sa.create_engine(mariadb_server.url)
     setting = "SET GLOBAL innodb_flush_log_at_trx_commit = {}"
     with opener(mariadb_url) as connect, engine.connect() as connection:

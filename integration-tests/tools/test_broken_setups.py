@@ -26,9 +26,9 @@ from onefold.core.findings import Level
 from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.doctor import Diagnosis, diagnose
-from onefold.local import HBaseServer, KafkaServer, PostgresServer
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
+from onefold.testing import Servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 NO_PATIENCE_S = -1.0
@@ -131,8 +131,8 @@ def test_postgres(broken: Broken, postgres_url: str, sql: Callable[[str], Any], 
 
 
 @pytest.fixture
-def without_prepared(tmp_path: Path) -> Iterator[str]:
-    with PostgresServer(tmp_path, settings={"max_prepared_transactions": "0", **QUICK}) as server:
+def without_prepared(onefold_servers: Servers) -> Iterator[str]:
+    with onefold_servers.postgres(settings={"max_prepared_transactions": "0", **QUICK}) as server:
         let_roles_in(server)
         yield plain_url(server)
 
@@ -207,7 +207,7 @@ def test_mariadb(broken: Broken, mariadb_url: str, role: str) -> None:
 
 @pytest.mark.servers
 def test_of_a_store_in_mariadb_the_right_to_make_it_shows_only_at_the_start_and_the_right_to_write_to_it_before(
-    mariadb_url: str, role: str, kafka_server: KafkaServer, kafka_topic: Callable[..., str]
+    mariadb_url: str, role: str, kafka_server: Any, kafka_topic: Callable[..., str]
 ) -> None:
     run(mariadb_url, f"CREATE DATABASE {role}; CREATE USER {role} IDENTIFIED BY 'hunter2'")
     try:
@@ -234,7 +234,7 @@ def test_of_a_store_in_mariadb_the_right_to_make_it_shows_only_at_the_start_and_
 
 @pytest.mark.servers
 @each(KAFKA)
-def test_kafka(broken: Broken, kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
+def test_kafka(broken: Broken, kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
     options = {"timeout_s": 2.0, **broken.sink}
     topic = kafka_topic(partitions=1, config=options.pop("config", None))
     ledger = f"ledger-{uuid.uuid4().hex[:12]}"
@@ -255,9 +255,7 @@ def test_kafka(broken: Broken, kafka_server: KafkaServer, kafka_topic: Callable[
 @pytest.mark.servers
 @pytest.mark.xdist_group("hbase")
 @each(HBASE)
-def test_hbase(
-    broken: Broken, hbase_server: HBaseServer, hbase_table: Callable[..., HBaseTable], tmp_path: Path
-) -> None:
+def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBaseTable], tmp_path: Path) -> None:
     there = hbase_table()
     options = {"table": there.name, **broken.sink}
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
@@ -297,9 +295,7 @@ def test_hbase(
 
 @pytest.mark.servers
 @each(SOURCE)
-def test_kafka_source(
-    broken: Broken, kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
-) -> None:
+def test_kafka_source(broken: Broken, kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
     options = {"topics": kafka_topic(partitions=2), "timeout_s": 2.0, **broken.sink}
     if "starting_offsets" in options:
         options["starting_offsets"] = {options["topics"]: options["starting_offsets"]}
@@ -310,7 +306,7 @@ def test_kafka_source(
 
 @pytest.mark.servers
 def test_set_ups_that_are_whole_are_said_to_be_so_and_start(
-    postgres_url: str, kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
+    postgres_url: str, kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     own = SqlSink(f"sqlite:///{tmp_path / 'rows.db'}", "t")
     kafka = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"l-{uuid.uuid4()}")

@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 from onefold import definition, sinks, sources, spark
 from onefold.clients.hbase import Family, HBaseSettings, tables
 from onefold.core.dead_letters import LETTER_HEADERS
-from onefold.local import HBaseServer
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
@@ -104,7 +103,7 @@ def topics(rig: Rig) -> Iterator[None]:
 
 
 @pytest.fixture
-def addresses(rig: Rig, hbase_server: HBaseServer, topics: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
+def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
     """Of each address in the docs, the real one; there are tables and rows."""
     table, settings = f"docs_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
     tables.create(settings, table, [Family(b"f"), Family(b"d")])

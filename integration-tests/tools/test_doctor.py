@@ -30,7 +30,6 @@ from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.definition import Definition, Transform
 from onefold.doctor import Diagnosis, diagnose
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 
@@ -57,7 +56,7 @@ def examined(source: KafkaSource, sink: Sink, *options: str, **more: Any) -> Res
 
 
 @pytest.fixture
-def orders(kafka_server: KafkaServer, kafka_topic: Topic) -> MakeSource:
+def orders(kafka_server: Any, kafka_topic: Topic) -> MakeSource:
     """`orders("id long")`: a source of a topic that is there."""
 
     def make(schema: str, **more: Any) -> KafkaSource:
@@ -75,7 +74,7 @@ def progress() -> str:
 
 @pytest.mark.usefixtures("spark")
 def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_and_whom_it_holds_back(
-    kafka_server: KafkaServer, kafka_topic: Topic, progress: str, tmp_path: Path, orders: MakeSource
+    kafka_server: Any, kafka_topic: Topic, progress: str, tmp_path: Path, orders: MakeSource
 ) -> None:
     def read_as(schema: str) -> KafkaSource:
         return orders(schema, forget_topics=["t"])  # of which the life has positions
@@ -131,7 +130,7 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
 
 
 def test_settings_that_lose_what_was_acknowledged_break_no_loss(
-    kafka_server: KafkaServer, kafka_topic: Topic, progress: str
+    kafka_server: Any, kafka_topic: Topic, progress: str
 ) -> None:
     def found(topic: str, progress: str = progress, **more: Any) -> Diagnosis:
         servers = kafka_server.bootstrap_servers
@@ -217,7 +216,7 @@ def test_a_server_that_is_not_there_is_a_problem_and_the_others_are_examined(pos
 
 
 def test_a_source_is_held_against_the_position_of_the_pipeline(
-    kafka_server: KafkaServer, kafka_topic: Topic, postgres_url: str, tmp_path: Path
+    kafka_server: Any, kafka_topic: Topic, postgres_url: str, tmp_path: Path
 ) -> None:
     servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=1, config={"retention.ms": "7200000"})
     producer = in_order(servers)

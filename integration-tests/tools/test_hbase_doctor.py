@@ -18,7 +18,6 @@ from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
 from onefold.definition import Definition
 from onefold.doctor import diagnose
-from onefold.local import HBaseServer, KafkaServer
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 
@@ -27,7 +26,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 MakeTable = Callable[..., HBaseTable]
 
 
-def found(server: HBaseServer, table: str, mode: str = "row_key", **options: Any) -> list[Finding]:
+def found(server: Any, table: str, mode: str = "row_key", **options: Any) -> list[Finding]:
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
     sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger=ledger, **options)
     (one,) = diagnose("p", [sink], store="sqlite://").sinks
@@ -39,7 +38,7 @@ def said(findings: list[Finding], level: Level) -> str:
 
 
 def test_a_table_that_is_not_there_yet_is_fine_and_a_server_without_a_page_is_said_to_show_nothing(
-    hbase_server: HBaseServer,
+    hbase_server: Any,
 ) -> None:
     findings = found(hbase_server, f"no_{uuid.uuid4().hex[:8]}")
     assert said(findings, Level.FINE).count("is made by the first start") == 2
@@ -55,16 +54,14 @@ def test_a_table_that_is_not_there_yet_is_fine_and_a_server_without_a_page_is_sa
     ],
 )
 def test_what_a_ttl_does_to_replays_is_said_for_each_mode(
-    mode: str, options: dict[str, str], what: str, hbase_server: HBaseServer, hbase_table: MakeTable
+    mode: str, options: dict[str, str], what: str, hbase_server: Any, hbase_table: MakeTable
 ) -> None:
     findings = found(hbase_server, hbase_table(ttl_s=3600).name, mode, **options)
     assert f"forgets cells after 3600 s (TTL): {what}" in said(findings, Level.CAUTION)
     assert "has what the sink needs" in said(findings, Level.FINE)
 
 
-def test_a_table_that_cannot_be_written_for_good_is_a_problem(
-    hbase_server: HBaseServer, hbase_table: MakeTable
-) -> None:
+def test_a_table_that_cannot_be_written_for_good_is_a_problem(hbase_server: Any, hbase_table: MakeTable) -> None:
     settings, name = hbase_table().settings, f"t{uuid.uuid4().hex[:8]}"
     described = thrift.TTableDescriptor(
         thrift.TTableName(ns=b"default", qualifier=name.encode()),
@@ -81,9 +78,9 @@ def test_a_table_that_cannot_be_written_for_good_is_a_problem(
 
 @pytest.mark.usefixtures("spark")
 def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
-    hbase_server: HBaseServer,
+    hbase_server: Any,
     hbase_table: MakeTable,
-    kafka_server: KafkaServer,
+    kafka_server: Any,
     kafka_topic: Callable[..., str],
     postgres_url: str,
 ) -> None:

@@ -28,7 +28,6 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
 from onefold.definition import Definition, Transform
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sources import HBaseSource
@@ -104,7 +103,7 @@ def _few_tasks(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_few_tasks")
 def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_named(
-    rig: Rig, hbase_server: HBaseServer
+    rig: Rig, hbase_server: Any
 ) -> None:
     names = [column.split()[0] for column in SCHEMA.split(", ")]
     rig.put_values([json.dumps(dict(zip(names, row, strict=True))).encode() for row in ROWS])
@@ -161,7 +160,7 @@ def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_few_tasks")
-def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: HBaseServer) -> None:
+def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: Any) -> None:
     sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete_when_true="gone")
     write_versions(
         rig,
@@ -204,7 +203,7 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
 
 @pytest.mark.slow
 def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they_get_it(
-    spark: SparkSession, hbase_server: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, hbase_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / f"{fresh('merges')}.py"
     module.write_text("def merge(base, new):\n    return new\n")

@@ -12,7 +12,11 @@ from onefold.clients.hbase import Cells, HBaseTable
 from onefold.local import HBaseServer, LocalServerError
 from onefold.local.hbase.parts import ThriftProcess
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.xdist_group("hbase"),
+    pytest.mark.only_with_servers("local", reason="it is a test of onefold.local"),
+]
 
 KEYS = pa.array([b"a", b"n", b"z"], pa.binary())
 VALUE = (b"f", b"q")

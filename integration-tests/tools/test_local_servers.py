@@ -24,7 +24,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from onefold.local import KafkaServer, LocalServerError, PostgresServer
 from onefold.local.process import ProcessRef, kill_tree, spawn, wait_gone
 
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("local_servers")]
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.xdist_group("local_servers"),
+    pytest.mark.only_with_servers("local", reason="it is a test of onefold.local"),
+]
 PARTITIONS = 50  # enough for a kill right after a commit to find the markers not yet written
 ONEFOLD_LOCAL = (sys.executable, "-c", "from onefold.local.cli import app; app()")
 

@@ -29,7 +29,6 @@ from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.definition import read
 from onefold.doctor import diagnose
-from onefold.local import HBaseServer, KafkaServer, PostgresServer
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 
 pytestmark = pytest.mark.servers
@@ -114,7 +113,7 @@ def postgres_catalogue(url: str) -> set[Any]:
 
 
 @pytest.fixture
-def twins(postgres_server: PostgresServer) -> Iterator[tuple[str, str]]:
+def twins(postgres_server: Any) -> Iterator[tuple[str, str]]:
     """Two empty databases."""
     names = [f"twin_{uuid.uuid4().hex[:12]}" for _ in range(2)]
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
@@ -265,9 +264,7 @@ def topics(servers: str) -> set[str]:
     return {name for name in found if not name.startswith("__")}
 
 
-def test_the_ledger_topic_is_made_as_its_command_says(
-    kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path
-) -> None:
+def test_the_ledger_topic_is_made_as_its_command_says(kafka_server: Any, kafka_topic: Topic, tmp_path: Path) -> None:
     servers, store = kafka_server.bootstrap_servers, f"sqlite:///{tmp_path / 'store.db'}"
     sinks = [
         KafkaSink(kafka_topic(), bootstrap_servers=servers, name=name, ledger=f"ledger-{tmp_path.name}")
@@ -291,7 +288,7 @@ def test_the_ledger_topic_is_made_as_its_command_says(
     assert [one for one in planned(sinks, store) if one.where.startswith("Kafka")] == []
 
 
-def test_hbases_tables_are_made_as_their_commands_say(hbase_server: HBaseServer, tmp_path: Path) -> None:
+def test_hbases_tables_are_made_as_their_commands_say(hbase_server: Any, tmp_path: Path) -> None:
     settings, name = HBaseSettings(hbase_server.servers), f"t_{uuid.uuid4().hex[:12]}"
     sink = HBaseSink(hbase_server.servers, name, row_key="id", family="f", salt=2, regions=2, ledger=f"{name}_l")
     rows, store = pa.schema([ROWS.field("id"), ROWS.field("name")]), f"sqlite:///{tmp_path / 'store.db'}"
@@ -315,7 +312,7 @@ def test_hbases_tables_are_made_as_their_commands_say(hbase_server: HBaseServer,
 
 @pytest.mark.slow
 def test_what_a_whole_pipeline_makes_was_in_its_plan_and_nothing_else(
-    spark: SparkSession, kafka_server: KafkaServer, kafka_topic: Topic, twins: tuple[str, str], tmp_path: Path
+    spark: SparkSession, kafka_server: Any, kafka_topic: Topic, twins: tuple[str, str], tmp_path: Path
 ) -> None:
     here, by_hand = twins
     servers, topic, letters = kafka_server.bootstrap_servers, kafka_topic(partitions=1), kafka_topic(partitions=1)
@@ -366,7 +363,7 @@ def test_what_a_whole_pipeline_makes_was_in_its_plan_and_nothing_else(
 @pytest.mark.usefixtures("spark")
 @pytest.mark.slow
 def test_what_keeps_a_pipeline_from_starting_is_in_its_plan(
-    kafka_server: KafkaServer, kafka_topic: Topic, postgres_url: str, tmp_path: Path
+    kafka_server: Any, kafka_topic: Topic, postgres_url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "orders.toml"
     values = {"servers": kafka_server.bootstrap_servers, "topic": kafka_topic(), "letters": "nowhere"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +22,6 @@ from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable
 from onefold.daemon.letters import marks
-from onefold.local import KafkaServer
 from onefold.sinks import PostgresSink
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
@@ -160,7 +160,7 @@ def test_a_name_that_no_table_or_topic_has_and_another_store_are_refused(place: 
 
 @each("transactional")
 def test_a_topic_whose_records_kafka_does_not_delete_is_refused_before_anything_is_removed(
-    place: Place, kafka_server: KafkaServer
+    place: Place, kafka_server: Any
 ) -> None:
     place.run(1)
     servers = kafka_server.bootstrap_servers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -15,7 +16,6 @@ from rich.console import Console
 
 from onefold.core import Committable, SinkKind
 from onefold.core.invariants import Evidence, ResolveOnce
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 from onefold.trials.torture import TortureSettings, run_torture
 from onefold.trials.torture.audit import Auditor
@@ -104,7 +104,7 @@ def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postg
 
 
 def test_the_audit_of_a_topic_sees_what_is_committed_what_is_open_and_what_that_holds_back(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str]
+    kafka_server: Any, kafka_topic: Callable[..., str]
 ) -> None:
     servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=2)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}/1", "log_level": 0})
@@ -132,7 +132,7 @@ def test_the_audit_of_a_topic_sees_what_is_committed_what_is_open_and_what_that_
 
 
 def test_the_audit_of_a_topic_finds_each_committed_transaction_under_the_handle_of_its_manifest(
-    kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
+    kafka_server: Any, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=2)
     sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"{topic}-progress")

@@ -26,6 +26,7 @@ __all__ = [
     "ProcessRef",
     "ServerState",
     "as_user",
+    "children",
     "kill_tree",
     "log_tail",
     "session_members",
@@ -168,16 +169,21 @@ def session_members(session: int) -> list[ProcessRef]:
     return found
 
 
+def children(process: ProcessRef) -> list[ProcessRef]:
+    """All that a process started, and what these started."""
+    try:
+        below = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return [member for child in below if (member := ProcessRef.of(child.pid)) is not None]
+
+
 def kill_tree(process: ProcessRef) -> None:
     """SIGKILL for a process and its children, and back when they are gone. Nothing if it isn't alive."""
     if not process.alive():
         return
     process.signal(signal.SIGSTOP)  # or a postmaster would answer the loss of its children with new ones
-    try:
-        children = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        children = []
-    members = [process, *filter(None, (ProcessRef.of(child.pid) for child in children))]
+    members = [process, *children(process)]
     for member in members:
         member.signal(signal.SIGKILL)
     if not wait_gone(members, _KILL_WAIT_S):

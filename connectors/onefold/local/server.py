@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.owned import Owned
-from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail
+from onefold.local.process import ProcessRef, ServerState, children, kill_tree, log_tail
 from onefold.local.resources import HOST, choose_port, exclusive, is_free, require_space
 
 if TYPE_CHECKING:
@@ -116,6 +117,29 @@ class LocalServer(Owned):
             deadline = time.monotonic() + _PORT_S_MAX
             while not is_free(state.port) and time.monotonic() < deadline:
                 time.sleep(0.02)
+
+    def restart(self) -> ServerStatus:
+        """`stop` and `start`."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP for the server and its children: it looks alive and answers nothing, until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        state = ServerState.load(self._state_path)
+        running = state.running() if state else None
+        if running is None:
+            raise LocalServerError(
+                "server-not-running", f"{self.name} does not run in {self.directory}: start it first"
+            )
+        running.signal(number)  # first, so that it starts no more of them
+        for child in children(running):
+            child.signal(number)
 
     def status(self) -> ServerStatus:
         state = ServerState.load(self._state_path)

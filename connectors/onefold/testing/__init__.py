@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onefold.core.extras import on_demand
-
 if TYPE_CHECKING:
     from onefold.core.invariants import INVARIANTS, Evidence, violations
     from onefold.core.testing import BrokenPromise, ConformanceReport, check_sink, check_store
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from onefold.testing.containers.postgres import PostgresContainer
     from onefold.testing.containers.spark import SparkContainers
     from onefold.testing.errors import ContainerError
+    from onefold.testing.servers import ExternalServer, ServerKind, Servers, server_kind
 
 __all__ = [
     "INVARIANTS",
@@ -28,35 +27,47 @@ __all__ = [
     "ContainerError",
     "Cut",
     "Evidence",
+    "ExternalServer",
     "HBaseContainer",
     "KafkaContainer",
     "Network",
     "PostgresContainer",
+    "ServerKind",
+    "Servers",
     "SparkContainers",
     "check_sink",
     "check_store",
+    "server_kind",
     "violations",
 ]
 
-__getattr__ = on_demand(
-    __name__,
-    {
-        "INVARIANTS": "onefold.core.invariants",
-        "BrokenPromise": "onefold.core.testing",
-        "ConformanceReport": "onefold.core.testing",
-        "ContainerError": "onefold.testing.errors",
-        "Cut": "onefold.testing.containers.cut",
-        "Evidence": "onefold.core.invariants",
-        "HBaseContainer": "onefold.testing.containers.hbase",
-        "KafkaContainer": "onefold.testing.containers.kafka",
-        "Network": "onefold.testing.containers.network",
-        "PostgresContainer": "onefold.testing.containers.postgres",
-        "SparkContainers": "onefold.testing.containers.spark",
-        "check_sink": "onefold.core.testing",
-        "check_store": "onefold.core.testing",
-        "violations": "onefold.core.invariants",
-    },
-)
+_MODULES = {
+    "INVARIANTS": "onefold.core.invariants",
+    "BrokenPromise": "onefold.core.testing",
+    "ConformanceReport": "onefold.core.testing",
+    "ContainerError": "onefold.testing.errors",
+    "Cut": "onefold.testing.containers.cut",
+    "Evidence": "onefold.core.invariants",
+    "ExternalServer": "onefold.testing.servers",
+    "HBaseContainer": "onefold.testing.containers.hbase",
+    "KafkaContainer": "onefold.testing.containers.kafka",
+    "Network": "onefold.testing.containers.network",
+    "PostgresContainer": "onefold.testing.containers.postgres",
+    "ServerKind": "onefold.testing.servers",
+    "Servers": "onefold.testing.servers",
+    "SparkContainers": "onefold.testing.containers.spark",
+    "check_sink": "onefold.core.testing",
+    "check_store": "onefold.core.testing",
+    "server_kind": "onefold.testing.servers",
+    "violations": "onefold.core.invariants",
+}
+
+
+def __getattr__(name: str) -> object:
+    """pytest imports this package at every start, of suites too that use nothing of it: so even this is on demand."""
+    from onefold.core.extras import on_demand
+
+    return on_demand(__name__, _MODULES)(name)
 
 
 def __dir__() -> list[str]:

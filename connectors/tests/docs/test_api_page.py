@@ -21,6 +21,7 @@ LISTED = {
     "onefold.core": "errors, and the contract of sinks",
     "onefold.core.testing": "conformance of sinks and stores",
     "onefold.local": "servers for development",
+    "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",
 }
 BESIDE = {
     "verify": "onefold.spark.verify.verification",

@@ -22,7 +22,6 @@ from confluent_kafka.cimpl import NewTopic
 from harness.certificates import secure_kafka
 from harness.support import wait_until
 
-from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 
 __all__ = ["Guarded", "guarded_kafka"]
@@ -33,7 +32,7 @@ class Guarded:
     """A broker where alice logs in over TLS and may do nothing that no ACL allows; whoever comes by the first address
     may do everything."""
 
-    server: KafkaServer
+    server: Any
     settings: dict[str, str]
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ import pytest
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core import Committable, TaskId
-from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.merge import own_cell
 from onefold.sinks.hbase.modes import appliers, rolling
@@ -29,7 +28,7 @@ class Died(BaseException):
 class Bench:
     """One sink, opened, and the server's own view of its table."""
 
-    def __init__(self, server: HBaseServer, schema: pa.Schema, **settings: Any) -> None:
+    def __init__(self, server: Any, schema: pa.Schema, **settings: Any) -> None:
         table, timeout_s = f"test_{uuid.uuid4().hex[:12]}", settings.pop("timeout_s", 10.0)
         servers = HBaseSettings(server.servers, timeout_s=timeout_s)
         self.sink = HBaseSink(servers, table, row_key="k", family="f", **settings)

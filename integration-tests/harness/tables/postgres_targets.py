@@ -44,6 +44,7 @@ class Kind:
     not_two_phase: str | None = None
     stops: str | None = None
     plain_role: bool = False  # written by a role that owns nothing and bypasses nothing
+    since: int = 0  # the first Postgres that has it
 
 
 def _staged(name: str, setup: str, because: str, **more: Any) -> Kind:
@@ -115,7 +116,7 @@ KINDS = [
     Kind("columns that the rows lack: a default, none", "CREATE TABLE {s}.t (id bigint, name text, made text NOT NULL DEFAULT 'now', free text)", read=[(*row, "now", None) for row in READ]),
     Kind("a column that the rows lack, NOT NULL without a default", "CREATE TABLE {s}.t (id bigint, name text, must text NOT NULL)", refused="NOT NULL without a default"),
     Kind("a generated column, stored", "CREATE TABLE {s}.t (id bigint, name text, twice bigint GENERATED ALWAYS AS (id * 2) STORED)", read=[(*row, row[0] * 2) for row in READ]),
-    Kind("a generated column, virtual", "CREATE TABLE {s}.t (id bigint, name text, twice bigint GENERATED ALWAYS AS (id * 2))", read=[(*row, row[0] * 2) for row in READ]),
+    Kind("a generated column, virtual", "CREATE TABLE {s}.t (id bigint, name text, twice bigint GENERATED ALWAYS AS (id * 2))", read=[(*row, row[0] * 2) for row in READ], since=18),
     Kind("a generated column that the rows have too", "CREATE TABLE {s}.t (id bigint, name text GENERATED ALWAYS AS ('x') STORED)", refused="the table generates it always"),
     Kind("an identity column, ALWAYS", "CREATE TABLE {s}.t (id bigint, name text, n bigint GENERATED ALWAYS AS IDENTITY)", select="SELECT id, name, count(n) OVER (), min(n) OVER (), max(n) OVER () FROM {s}.t ORDER BY 1", read=[(*row, 4, 1, 4) for row in READ]),
     Kind("an identity column, ALWAYS, that the rows have too", "CREATE TABLE {s}.t (id bigint GENERATED ALWAYS AS IDENTITY, name text)", refused="the table generates it always"),

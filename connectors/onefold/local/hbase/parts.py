@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,22 +81,6 @@ log4j.logger.org.apache.hadoop.hbase.metrics=WARN
 
 class _JavaServer(LocalServer):
     """One JVM of HBase's. `home` is on its class path: its settings are read from there."""
-
-    def pause(self) -> None:
-        """SIGSTOP: it looks alive and answers nothing, until `resume`."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        state = ServerState.load(self._state_path)
-        running = state.running() if state else None
-        if running is None:
-            raise LocalServerError(
-                "server-not-running", f"{self.name} does not run in {self.directory}: start it first"
-            )
-        running.signal(number)
 
     def _prepare(self, progress: Progress | None) -> None:
         self._java = find_java()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onefold.local.hbase.parts import HBaseProcess, ThriftProcess
 from onefold.local.owned import Owned
-from onefold.local.server import ServerStatus, local_address
+from onefold.local.server import LocalServer, ServerStatus, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -86,6 +86,10 @@ class HBaseServer(Owned):
         detail = found.detail + self._thrift1_beside()
         return ServerStatus(self.name, True, found.pid, self.port, found.log, detail, self.servers)
 
+    def another_thrift(self, name: str, settings: Mapping[str, str]) -> ThriftProcess:
+        """One more Thrift2 server of this HBase, not started, with settings of its own."""
+        return ThriftProcess(self.directory, name=name, settings=settings)
+
     def stop(self) -> bool:
         """Ends all of it; False if nothing ran. Ends no process but those that were started here."""
         stopped = [server.stop() for server in (*self._any_thrifts(), self.hbase)]
@@ -95,6 +99,20 @@ class HBaseServer(Owned):
         """SIGKILL for all of it, as a crash of the machine would: for crash tests. `start` brings it back."""
         for server in (self.hbase, *self._any_thrifts()):
             server.kill()
+
+    def restart(self) -> ServerStatus:
+        """`stop` and `start`."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Holds all its processes that run still, until `resume`."""
+        for server in self._running():
+            server.pause()
+
+    def resume(self) -> None:
+        for server in self._running():
+            server.resume()
 
     def flush(self, table: str) -> None:
         """Writes what HBase has of the table in memory into files. Back when it is done."""
@@ -116,6 +134,9 @@ class HBaseServer(Owned):
     def _thrift1_beside(self) -> str:
         address = self.thrift1.status().address
         return f"; Thrift1 at {address}" if address else ""
+
+    def _running(self) -> list[LocalServer]:
+        return [server for server in (self.hbase, *self._any_thrifts()) if server.status().running]
 
     def _any_thrifts(self) -> list[ThriftProcess]:
         """All that were ever started here, also by an object that was told of more of them."""

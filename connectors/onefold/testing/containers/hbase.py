@@ -97,7 +97,7 @@ class HBaseContainer(ContainerGroup):
         self.thrifts = tuple(_Thrift(self.hbase, name, 2, thrift_settings, heap_mb // 2) for name in names)
         self.thrift = self.thrifts[0]
         self.thrift1 = _Thrift(self.hbase, "hbase-thrift1", 1, thrift_settings, heap_mb // 2)
-        self._asked_thrift1 = thrift1
+        self._asked_thrift1, self._heap_mb = thrift1, heap_mb
 
     @property
     def members(self) -> Sequence[ServerContainer]:
@@ -124,6 +124,10 @@ class HBaseContainer(ContainerGroup):
         for member in self.members:
             member.start()
         return self.status()
+
+    def another_thrift(self, name: str, settings: Mapping[str, str]) -> ServerContainer:
+        """One more Thrift2 server of this HBase, not started, with settings of its own."""
+        return _Thrift(self.hbase, name, 2, settings, self._heap_mb // 2)
 
     def flush(self, table: str) -> None:
         """Writes what HBase has of the table in memory into files. Back when it is done."""

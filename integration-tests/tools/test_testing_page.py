@@ -1,0 +1,156 @@
+"""docs/testing.md: its example runs in a suite of somebody else's, and servers in containers do what its table says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from onefold.testing import ContainerError, KafkaContainer, Network, PostgresContainer, ServerKind, server_kind
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+in_containers = pytest.mark.only_with_servers("containers", reason="it is of containers")
+
+
+def test_the_pages_example_passes_in_a_suite_that_only_has_onefold_installed(tmp_path: Path) -> None:
+    for name in ("notes_sink.py", "test_notes_sink.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_sink.py"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    passed = "3 passed" if server_kind() is ServerKind.CONTAINERS else "2 passed, 1 skipped"
+    assert passed in ran.stdout
+
+
+def answers(url: str) -> bool:
+    try:
+        psycopg.connect(url, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@in_containers
+def test_a_container_is_killed_paused_restarted_and_cut_off_and_comes_back_with_its_data_at_its_address() -> None:
+    with Network() as network, PostgresContainer(network) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
+        address, pid = server.address, server.pid
+        for strike in (server.kill, server.stop):
+            strike()
+            assert not answers(server.url) and not server.status().running
+            server.start()
+            assert server.address == address and server.pid != pid
+        server.pause()
+        assert not answers(server.url) and server.status().detail == "paused"
+        server.resume()
+        for direction in ("both", "incoming", "outgoing"):
+            with server.cut(network.gateway, direction):
+                assert not answers(server.url), direction
+            assert answers(server.url), direction
+        with server.cut("192.0.2.1"):  # somebody else
+            assert answers(server.url)
+        server.cut()
+        assert not answers(server.url)
+        server.restart()  # its cuts are left behind
+        with psycopg.connect(server.url) as connection:
+            assert connection.execute("SELECT n FROM kept").fetchall() == [(1,)]
+
+
+@in_containers
+def test_two_servers_that_are_cut_from_each_other_are_still_reached_by_others() -> None:
+    with Network() as network, PostgresContainer(network) as one, PostgresContainer(network) as other:
+
+        def sees_the_other() -> bool:
+            try:
+                one.execute("timeout", "2", "bash", "-c", f"</dev/tcp/{other.address}/5432")
+            except ContainerError:
+                return False
+            return True
+
+        assert sees_the_other()
+        with one.cut(other):
+            assert not sees_the_other() and answers(one.url) and answers(other.url)
+        assert sees_the_other()
+
+
+@in_containers
+def test_a_standby_follows_until_it_is_promoted() -> None:
+    with Network() as network, PostgresContainer(network) as primary, PostgresContainer(primary=primary) as standby:
+        with psycopg.connect(standby.url) as connection:
+            assert connection.execute("SELECT pg_is_in_recovery()").fetchall() == [(True,)]
+        primary.kill()
+        standby.promote()
+        with psycopg.connect(standby.url) as connection:
+            connection.execute("CREATE TABLE t (id int)")
+
+
+@in_containers
+def test_a_container_that_ends_while_it_starts_shows_the_end_of_its_log() -> None:
+    with Network() as network, pytest.raises(ContainerError) as caught:
+        PostgresContainer(network, settings={"no_such_setting": "1"}).start()
+    assert caught.value.code == "container-ended"
+    assert 'unrecognized configuration parameter "no_such_setting"' in str(caught.value)
+
+
+@in_containers
+def test_a_missing_image_and_a_taken_subnet_are_named() -> None:
+    class Newer(PostgresContainer):
+        image = "no-such-server"
+
+    with Network() as network:
+        with pytest.raises(ContainerError, match=r"onefold/no-such-server:.* is not here: build it with `make images`"):
+            Newer(network).start()
+        with pytest.raises(ContainerError) as caught:
+            Network(str(network.subnet)).start()
+        assert caught.value.code == "subnet-taken"
+
+
+@in_containers
+def test_published_ports_serve_where_containers_are_not_reached_by_their_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from testcontainers.core.config import ConnectionMode, testcontainers_config
+
+    monkeypatch.setattr(testcontainers_config, "connection_mode_override", ConnectionMode.docker_host)
+    with Network() as network, PostgresContainer(network) as postgres, KafkaContainer(network) as kafka:
+        assert not network.direct and postgres.address not in postgres.url
+        assert answers(postgres.url)
+        postgres.kill()
+        postgres.start()
+        assert answers(postgres.url)
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+        (broker,) = AdminClient(settings).list_topics(timeout=10).brokers.values()
+        assert f"{broker.host}:{broker.port}" == kafka.bootstrap_servers
+
+
+@in_containers
+def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
+    start = (
+        "from onefold.testing import Network, PostgresContainer; server = PostgresContainer(Network()); server.start()"
+    )
+    code = f"{start}; import os; print(server.network.name, flush=True); os.kill(os.getpid(), 9)"
+    name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout
+    client = docker.from_env()
+    try:
+        assert client.networks.list(names=[name.strip()])
+        subprocess.run(
+            [sys.executable, "-c", "from onefold.testing.containers.engine import engine; engine()"],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert not client.networks.list(names=[name.strip()])
+    finally:
+        client.close()
