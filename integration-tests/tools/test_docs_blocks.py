@@ -155,7 +155,13 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("page", pages())
+def marked(page: str) -> Any:
+    starts_containers = page == "docs/testing.md"
+    only = pytest.mark.only_with_servers("containers", reason="its blocks start containers")
+    return pytest.param(page, marks=[only] if starts_containers else [])
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in pages()])
 def test_the_blocks_of_a_page_run(
     page: str, rig: Rig, addresses: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
