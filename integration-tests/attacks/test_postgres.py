@@ -55,6 +55,12 @@ class Roles:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def need(self, version: int) -> None:
+        """Skips the test on a Postgres older than `version`."""
+        ((number,),) = self.sql("SHOW server_version_num")
+        if int(number) // 10_000 < version:
+            pytest.skip(f"Postgres has it since version {version}, and this one is {number}")
+
     def as_tenant(self, statement: str) -> list[tuple[Any, ...]]:
         return self.sql(statement.replace("{t}", self.tenant).replace("{l}", self.loader), self.tenant)
 
@@ -233,6 +239,7 @@ def test_a_squatted_ledger_schema_is_refused(make: MakeWorld, roles: Roles) -> N
     gets="a refusal that names it: only memberships by which a session has or takes a role's rights are trusted",
 )
 def test_a_role_that_the_pipelines_role_only_administers_is_a_stranger(make: MakeWorld, roles: Roles) -> None:
+    roles.need(16)
     roles.sql(f"GRANT {roles.tenant} TO {roles.loader} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE")
     squatted(roles)
     with pytest.raises(ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'"):
@@ -506,6 +513,7 @@ def test_a_role_that_may_only_read_looks_once_it_has_said_whom_it_trusts(make: M
 
     with pytest.raises(ConfigError, match=f"GRANT .*{roles.loader}"):
         looks()
+    roles.need(16)
     roles.sql(f"GRANT {roles.loader} TO {roles.tenant} WITH INHERIT FALSE, SET FALSE")
     assert looks()
     with pytest.raises(psycopg.errors.InsufficientPrivilege):

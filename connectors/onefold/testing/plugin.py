@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _DROP_S_MAX = 20.0
+_LED_S_MAX = 20.0
 _MARKER = "only_with_servers(*kinds, reason): for servers of these kinds (ONEFOLD_SERVERS), for this reason"
 
 
@@ -87,7 +88,8 @@ def spark_cluster(onefold_servers: Servers) -> Iterator[Any]:
 @pytest.fixture
 def kafka_topic(kafka: Any) -> Callable[..., str]:
     """A factory of fresh topics: `kafka_topic(partitions=4, config={...})` answers with the name."""
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
     from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
@@ -96,7 +98,21 @@ def kafka_topic(kafka: Any) -> Callable[..., str]:
         name = f"test-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
         admin.create_topics([topic])[name].result(30)
+        deadline = time.monotonic() + _LED_S_MAX
+        while not is_led(name, partitions):  # a broker that is busy begins to lead a new topic only after it is made
+            if time.monotonic() > deadline:
+                pytest.fail(f"no broker leads all partitions of the new topic {name} after {_LED_S_MAX:.0f} s")
+            time.sleep(0.02)
         return name
+
+    def is_led(name: str, partitions: int) -> bool:
+        wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        try:
+            for answer in admin.list_offsets(wanted, request_timeout=5).values():
+                answer.result(10)
+        except KafkaException:
+            return False
+        return True
 
     return create
 
