@@ -56,7 +56,7 @@ def image_of(name: str) -> str:
     except docker.errors.ImageNotFound:
         raise ContainerError(
             "image-missing",
-            f"the image {image} is not here: build it with `make images` (docs/containers.md)",
+            f"the image {image} is not here: build it with `make images` in a checkout of onefold (docs/containers.md)",
         ) from None
     return image
 
@@ -74,6 +74,7 @@ def create(
     it starts; `volumes` are folders of the engine's machine, by path in the container; `ports` and `given` are what
     docker's own client takes."""
     container = DockerContainer(image, env=dict(environment)).with_kwargs(labels=labels(), **given)
+    container.image = image  # without a prefix that testcontainers is told for images of a registry
     container.ports.update(ports)
     for path, folder in volumes.items():
         container.with_volume_mapping(folder, path, "rw")
