@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import docker
 import psycopg
@@ -20,14 +21,19 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 in_containers = pytest.mark.only_with_servers("containers", reason="it is of containers")
 
 
+def pytest_in(folder: Path, file: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The suite of somebody else's in that folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return subprocess.run(
+        command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
 def test_the_pages_example_passes_in_a_suite_that_only_has_onefold_installed(tmp_path: Path) -> None:
     for name in ("notes_sink.py", "test_notes_sink.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes_sink.py"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    ran = pytest_in(tmp_path, "test_notes_sink.py")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     passed = "3 passed" if server_kind() is ServerKind.CONTAINERS else "2 passed, 1 skipped"
     assert passed in ran.stdout
@@ -154,3 +160,52 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
         assert not client.networks.list(names=[name.strip()])
     finally:
         client.close()
+
+
+STRIKES = """
+import psycopg
+import pytest
+
+@pytest.mark.parametrize("how", ["pause", "kill"])
+def test_it_fails_in_the_middle_of_a_strike(how, postgres, postgres_url):
+    getattr(postgres, how)()
+    raise AssertionError
+
+@pytest.mark.only_with_servers("containers", reason="cuts the network")
+def test_it_fails_in_the_middle_of_a_cut(postgres, postgres_url):
+    postgres.cut()
+    raise AssertionError
+
+def test_the_server_is_up(postgres_url):
+    psycopg.connect(postgres_url, connect_timeout=3).close()
+"""
+
+
+def test_what_a_test_that_failed_has_struck_is_brought_back_and_no_registrys_prefix_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "test_strikes.py").write_text(STRIKES)
+    ran = pytest_in(tmp_path, "test_strikes.py", TESTCONTAINERS_HUB_IMAGE_NAME_PREFIX="registry.invalid/")
+    outcomes = "3 failed, 1 passed" if server_kind() is ServerKind.CONTAINERS else "2 failed, 1 passed, 1 skipped"
+    assert outcomes in ran.stdout, ran.stdout + ran.stderr
+
+
+JOB = """
+import sys
+from pathlib import Path
+from onefold.cli.spark_session import spark_session
+settings = {"spark.cores.max": "2", "spark.executor.memory": "512m"}
+spark = spark_session("test", Path(sys.argv[2]), sys.argv[1], **settings)
+print(spark.range(1000).mapInArrow(lambda batches: batches, "id long").count())
+spark.stop()
+"""
+
+
+def test_a_job_runs_on_the_spark_cluster_after_it_was_killed_too(spark_cluster: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        command = [sys.executable, "-c", JOB, spark_cluster.url, str(tmp_path / "spark")]
+        environment = {**os.environ, **spark_cluster.environment}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+        assert ran.stdout.strip() == "1000", ran.stderr
+        spark_cluster.kill()
+        assert not spark_cluster.status().running
+        spark_cluster.start()
+        assert spark_cluster.status().running

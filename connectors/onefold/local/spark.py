@@ -18,7 +18,7 @@ from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, session_members, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port, exclusive
 from onefold.local.secrets import new_password, write_secret
-from onefold.local.server import LocalServer, local_address
+from onefold.local.server import LocalServer, ServerStatus, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -200,6 +200,36 @@ class SparkCluster(Owned):
             for member in session_members(session) if session is not None else ():
                 member.signal(signal.SIGKILL)
         self._master.stop()
+
+    def kill(self) -> None:
+        """SIGKILL for all of it with its executors, as a crash of the machine would: for crash tests. `start` brings
+        it back."""
+        members = [member for session in self.sessions() for member in session_members(session)]
+        for daemon in (self._master, *self._workers):
+            daemon.kill()
+        for member in members:
+            member.signal(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """`stop` and `start`."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Holds all its processes that run still, executors too, until `resume`."""
+        for daemon in self._running():
+            daemon.pause()
+
+    def resume(self) -> None:
+        for daemon in self._running():
+            daemon.resume()
+
+    def status(self) -> ServerStatus:
+        """The master's."""
+        return self._master.status()
+
+    def _running(self) -> list[_Daemon]:
+        return [daemon for daemon in (self._master, *self._workers) if daemon.status().running]
 
     def _joined(self) -> int:
         status = self._master.tells() or {}

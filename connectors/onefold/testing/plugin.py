@@ -5,15 +5,17 @@ Loaded wherever onefold is installed, so it imports nothing but pytest until a f
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    import psycopg
+
     from onefold.clients.hbase import HBaseTable
     from onefold.testing.servers import Servers
 
@@ -30,6 +32,9 @@ __all__ = [
 
 _DROP_S_MAX = 20.0
 _LED_S_MAX = 20.0
+_CONNECT_S_MAX = 10
+_TOPIC_S_MAX = 30.0
+_SERVERS = pytest.StashKey["Servers"]()
 _MARKER = "only_with_servers(*kinds, reason): for servers of these kinds (ONEFOLD_SERVERS), for this reason"
 
 
@@ -39,13 +44,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("only_with_servers")
-    kind = os.environ.get("ONEFOLD_SERVERS") or "local"
-    if marker is not None and kind not in marker.args:
-        pytest.skip(f"{marker.kwargs['reason']}: only with ONEFOLD_SERVERS={' or '.join(marker.args)}")
+    if marker is None:
+        return
+    from onefold.testing.servers import ServerKind, server_kind
+
+    kinds = set(marker.args)
+    if not kinds or kinds - set(ServerKind):  # it would be skipped for ever
+        pytest.fail(f"only_with_servers names some of {', '.join(ServerKind)}, and not {marker.args}", pytrace=False)
+    if server_kind() not in kinds:
+        reason = marker.kwargs.get("reason", "not for these servers")
+        pytest.skip(f"{reason}: only with ONEFOLD_SERVERS={' or '.join(marker.args)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed may have left a server cut off, paused or dead: the next one finds it up."""
+    report = yield
+    servers = item.config.stash.get(_SERVERS, None)
+    if servers is not None and call.when == "call" and report.failed:
+        try:
+            servers.bring_back()
+        except Exception as error:  # the test's own failure is what has to be read first
+            report.sections.append(("servers that the test left", f"not brought back: {error}"))
+    return report
 
 
 @pytest.fixture(scope="session")
-def onefold_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def onefold_servers(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Servers]:
     """For a test that needs a server of its own: `with onefold_servers.postgres(settings={...}) as server:`."""
     from onefold.core.extras import naming_extras
 
@@ -53,6 +80,7 @@ def onefold_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
         from onefold.testing.servers import Servers
 
         servers = Servers(lambda name: tmp_path_factory.mktemp(name))
+    pytestconfig.stash[_SERVERS] = servers
     yield servers
     servers.close()
 
@@ -86,18 +114,25 @@ def spark_cluster(onefold_servers: Servers) -> Iterator[Any]:
 
 
 @pytest.fixture
-def kafka_topic(kafka: Any) -> Callable[..., str]:
+def kafka_topic(kafka: Any) -> Iterator[Callable[..., str]]:
     """A factory of fresh topics: `kafka_topic(partitions=4, config={...})` answers with the name."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
     from confluent_kafka.cimpl import NewTopic
 
+    from onefold.testing.servers import ExternalServer
+
+    made: list[str] = []
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
 
     def create(partitions: int = 4, config: dict[str, str] | None = None) -> str:
         name = f"test-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
-        admin.create_topics([topic])[name].result(30)
+        try:
+            admin.create_topics([topic])[name].result(_TOPIC_S_MAX)
+        except TimeoutError:
+            pytest.fail(f"Kafka at {kafka.bootstrap_servers} has made no topic in {_TOPIC_S_MAX:.0f} s", pytrace=False)
+        made.append(name)
         deadline = time.monotonic() + _LED_S_MAX
         while not is_led(name, partitions):  # a broker that is busy begins to lead a new topic only after it is made
             if time.monotonic() > deadline:
@@ -114,16 +149,18 @@ def kafka_topic(kafka: Any) -> Callable[..., str]:
             return False
         return True
 
-    return create
+    yield create
+    if made and isinstance(kafka, ExternalServer):  # ours goes with its topics
+        for deleted in admin.delete_topics(made).values():
+            with suppress(KafkaException):  # the test has deleted it
+                deleted.result(_TOPIC_S_MAX)
 
 
 @pytest.fixture
 def postgres_url(postgres: Any) -> Iterator[str]:
     """The URL of an empty database of the test's own. What a test leaves prepared in it is rolled back."""
-    import psycopg
-
     name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
+    with _connected(postgres.url) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     yield postgres.url_of(name)
     deadline = time.monotonic() + _DROP_S_MAX
@@ -135,14 +172,20 @@ def postgres_url(postgres: Any) -> Iterator[str]:
         time.sleep(0.02)
 
 
+def _connected(url: str) -> psycopg.Connection[Any]:
+    import psycopg
+
+    return psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_S_MAX)
+
+
 def _dropped(postgres: Any, name: str) -> bool:
     """False where a task of a query that was stopped has prepared something just now."""
     import psycopg
 
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
+    with _connected(postgres.url) as connection:
         for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (name,)).fetchall():
-            with psycopg.connect(postgres.url_of(name), autocommit=True) as there:
-                there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
+            with _connected(postgres.url_of(name)) as there:
+                there.execute(psycopg.sql.SQL("ROLLBACK PREPARED {}").format(gid))
         try:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
         except psycopg.errors.ObjectInUse:

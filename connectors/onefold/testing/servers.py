@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.extras import naming_extras
 
 if TYPE_CHECKING:
     from onefold.local import HBaseServer, KafkaServer, MariaDbServer, PostgresServer, SparkCluster
+    from onefold.local.server import ServerStatus
     from onefold.testing.containers.hbase import HBaseContainer
     from onefold.testing.containers.kafka import KafkaContainer
     from onefold.testing.containers.network import Network
@@ -70,11 +72,31 @@ class ExternalServer:
     def start(self) -> None:
         """It runs already."""
 
-    def kill(self) -> NoReturn:
+    def status(self) -> ServerStatus:
+        """Nobody has asked the server: only its address is known."""
+        from onefold.local.server import ServerStatus
+
+        return ServerStatus(self.name, True, None, None, Path(), "somebody else's", self.url)
+
+    @property
+    def hbase(self) -> ExternalServer:
+        """Its parts can be struck as little as all of it."""
+        return self
+
+    thrift = master = hbase
+
+    @property
+    def thrifts(self) -> tuple[ExternalServer, ...]:
+        return (self,)
+
+    workers = thrifts
+
+    def kill(self, *_given: object, **_more: object) -> NoReturn:
         """Skips the test."""
         pytest.skip(f"{self.name} is somebody else's, and not ours to strike")
 
-    stop = restart = pause = resume = cut = flush = major_compact = kill
+    stop = restart = pause = resume = cut = flush = major_compact = another_thrift = kill
+    thrift1 = property(kill)
 
 
 class Servers:
@@ -85,6 +107,7 @@ class Servers:
         self.kind = server_kind()
         self._new_folder = new_folder
         self._network: Network | None = None
+        self._running: list[Any] = []
 
     @property
     def network(self) -> Network:
@@ -95,6 +118,7 @@ class Servers:
             self._network = Network()
         return self._network
 
+    @naming_extras()
     def kafka(self, **given: Any) -> KafkaServer | KafkaContainer:
         """`given` as KafkaServer and KafkaContainer take it."""
         if self._in_containers():
@@ -105,6 +129,7 @@ class Servers:
 
         return KafkaServer(self._new_folder("kafka"), **given)
 
+    @naming_extras()
     def postgres(self, **given: Any) -> PostgresServer | PostgresContainer:
         """`given` as PostgresServer and PostgresContainer take it."""
         if self._in_containers():
@@ -115,6 +140,7 @@ class Servers:
 
         return PostgresServer(self._new_folder("postgres"), **given)
 
+    @naming_extras()
     def hbase(self, **given: Any) -> HBaseServer | HBaseContainer:
         """`given` as HBaseServer and HBaseContainer take it."""
         if self._in_containers():
@@ -125,6 +151,7 @@ class Servers:
 
         return HBaseServer(self._new_folder("hbase"), **given)
 
+    @naming_extras()
     def mariadb(self, **given: Any) -> MariaDbServer:
         """A local one, also beside containers: there is no image of it."""
         if self.kind is ServerKind.EXTERNAL:
@@ -133,6 +160,7 @@ class Servers:
 
         return MariaDbServer(self._new_folder("mariadb"), **given)
 
+    @naming_extras()
     def spark_cluster(self, **given: Any) -> SparkCluster | SparkContainers:
         """`given` as SparkCluster and SparkContainers take it."""
         if self._in_containers():
@@ -150,7 +178,20 @@ class Servers:
             yield ExternalServer(name.removesuffix("_cluster"))
             return
         with getattr(self, name)(**given) as server:
-            yield server
+            self._running.append(server)
+            try:
+                yield server
+            finally:
+                self._running.remove(server)
+
+    def bring_back(self) -> None:
+        """Mends, resumes and starts the servers of the whole run: a test that failed may have left them struck."""
+        for server in self._running:
+            if hasattr(server, "mend"):  # a container
+                server.mend()
+            with suppress(OnefoldError):  # it does not run
+                server.resume()
+            server.start()
 
     def close(self) -> None:
         """Removes what containers shared. They have been removed before."""

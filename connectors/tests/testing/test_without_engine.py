@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onefold.core import ConfigError
-from onefold.testing import ContainerError, ExternalServer, Network, ServerKind, Servers, server_kind
+from onefold.testing import ContainerError, ExternalServer, Network, PostgresContainer, ServerKind, Servers, server_kind
 from onefold.testing.containers.cut import _rules
 from onefold.testing.containers.engine import engine
 from onefold.testing.containers.network import _free_subnets, _interfaces
@@ -63,6 +63,15 @@ def test_a_cut_drops_what_passes_between_two_and_never_what_a_server_says_to_its
     assert _rules("10.0.0.7", "incoming") == ["INPUT ! -i lo -s 10.0.0.7 -j DROP"]
     assert _rules("10.0.0.7", "outgoing") == ["OUTPUT ! -o lo -d 10.0.0.7 -j DROP"]
     assert _rules(None, "both") == ["INPUT ! -i lo -j DROP", "OUTPUT ! -o lo -j DROP"]
+    with pytest.raises(ConfigError, match="'inward': name both, incoming, outgoing"):
+        _rules(None, "inward")  # type: ignore[arg-type]  # it would cut nothing
+
+
+def test_a_standby_in_another_network_than_its_primary_is_refused() -> None:
+    primary = PostgresContainer(Network())
+    assert PostgresContainer(primary=primary).network is primary.network
+    with pytest.raises(ConfigError, match="in the network of its primary"):
+        PostgresContainer(Network(), primary=primary)
 
 
 def test_a_subnet_is_taken_that_no_network_of_this_machine_overlaps() -> None:
@@ -91,9 +100,59 @@ def test_external_servers_are_the_ones_that_variables_name_and_nobody_strikes_th
     with servers.running("postgres") as server:
         assert isinstance(server, ExternalServer)
         assert server.url_of("other") == "postgresql://me@db/other?sslmode=require"
+        assert server.status().address == server.url
+        for strike in (server.kill, server.hbase.stop, server.thrifts[0].pause, server.workers[0].kill):
+            with pytest.raises(pytest.skip.Exception, match="not ours to strike"):
+                strike()
         with pytest.raises(pytest.skip.Exception, match="not ours to strike"):
-            server.kill()
+            server.cut(None, direction="outgoing")
+        with pytest.raises(pytest.skip.Exception, match="not ours to strike"):
+            server.thrift1.start()
     with pytest.raises(pytest.skip.Exception, match="ONEFOLD_KAFKA names no server"), servers.running("kafka"):
         pass
     with pytest.raises(pytest.skip.Exception, match="a server of its own"):
         servers.postgres()
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    code = "import sys; sys.modules['docker'] = None; from onefold.testing import Servers; Servers(print).kafka()"
+    said = python(code, ONEFOLD_SERVERS="containers").stderr
+    assert "is not installed: pip install 'onefold[testing]'" in said
+
+
+SUITE = """
+import pytest
+only = pytest.mark.only_with_servers
+@only("containers", reason="cuts")
+def test_a_kind(): pass
+@only("container", reason="cuts")
+def test_no_kind(): pass
+@only(reason="cuts")
+def test_none(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("servers", "outcomes", "says"),
+    [
+        ("containers", "1 passed, 2 errors", "only_with_servers names some of local, containers, external"),
+        ("local", "1 skipped, 2 errors", "cuts: only with ONEFOLD_SERVERS=containers"),
+        ("container", "3 errors", "ONEFOLD_SERVERS=container is no kind of servers"),
+    ],
+)
+def test_a_word_that_is_none_fails_a_marked_test_instead_of_skipping_it_for_ever(
+    tmp_path: Path, servers: str, outcomes: str, says: str
+) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "onefold.testing.plugin", "--rootdir", str(tmp_path)]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    ran = subprocess.run(
+        [*command, str(tmp_path)],
+        env={**environment, "ONEFOLD_SERVERS": servers, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert outcomes in ran.stdout
+    assert says in ran.stdout

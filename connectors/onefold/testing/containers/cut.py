@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import docker.errors
 
+from onefold.core.errors import ConfigError
 from onefold.testing.containers.engine import engine, image_of
 from onefold.testing.containers.owner import labels
 from onefold.testing.errors import ContainerError
@@ -40,19 +41,20 @@ def addresses_of(peer: Peer) -> list[str]:
 class Cut:
     """A cut in force, until `mend` or the end of its `with`. A container that starts anew has left its cuts behind."""
 
-    def __init__(self, containers: Iterable[Any], peer: Peer, direction: Direction) -> None:
-        self._containers, self._rules = list(containers), _rules(peer, direction)
-        for container in self._containers:
-            _run(container, [f"iptables -w -I {rule}" for rule in self._rules])
+    def __init__(self, container: Any, name: str, peer: Peer, direction: Direction) -> None:
+        self._container, self._name, self._rules = container, name, _rules(peer, direction)
+        self._is_mended = False
+        self._run([f"iptables -w -I {rule}" for rule in self._rules])
 
     def mend(self) -> None:
         """Lets packets through again. Nothing the second time."""
-        containers, self._containers = self._containers, []
-        for container in containers:
-            with suppress(docker.errors.NotFound):  # it was removed, and its network with it
-                container.reload()
-                if container.attrs["State"]["Running"]:
-                    _run(container, [f"iptables -w -D {rule} || true" for rule in self._rules])
+        if self._is_mended:
+            return
+        with suppress(docker.errors.NotFound):  # it was removed, and its network with it
+            self._container.reload()
+            if self._container.attrs["State"]["Running"]:
+                self._run([f"iptables -w -D {rule} || true" for rule in self._rules])
+        self._is_mended = True
 
     def __enter__(self) -> Self:
         return self
@@ -62,9 +64,32 @@ class Cut:
     ) -> None:
         self.mend()
 
+    def _run(self, commands: list[str]) -> None:
+        try:
+            engine().client.containers.run(
+                image_of("netcut"),
+                ["sh", "-ec", "\n".join(commands)],
+                network_mode=f"container:{self._container.id}",
+                cap_add=["NET_ADMIN"],
+                labels=labels(),
+                user="root",
+                remove=True,
+            )
+        except docker.errors.DockerException as error:
+            said = error.stderr.decode(errors="replace") if isinstance(error, docker.errors.ContainerError) else error
+            raise ContainerError(
+                "cut-failed",
+                f"the network of {self._name} was not changed: {str(said).strip()}. Does its container run?",
+            ) from error
+
 
 def _rules(peer: Peer, direction: Direction) -> list[str]:
     """What a container says to itself passes in any case."""
+    if direction not in get_args(Direction):
+        raise ConfigError(
+            "cut-direction",
+            f"a network is not cut in the direction {direction!r}: name {', '.join(get_args(Direction))}",
+        )
     found = []
     addresses = addresses_of(peer)
     for way, (chain, interface, side) in {
@@ -75,21 +100,3 @@ def _rules(peer: Peer, direction: Direction) -> list[str]:
             found += [f"{chain} ! {interface} lo {side} {address} -j DROP" for address in addresses]
             found += [] if peer is not None else [f"{chain} ! {interface} lo -j DROP"]
     return found
-
-
-def _run(container: Any, commands: list[str]) -> None:
-    try:
-        engine().client.containers.run(
-            image_of("netcut"),
-            ["sh", "-ec", "\n".join(commands)],
-            network_mode=f"container:{container.id}",
-            cap_add=["NET_ADMIN"],
-            labels=labels(),
-            user="root",
-            remove=True,
-        )
-    except docker.errors.DockerException as error:
-        said = getattr(error, "stderr", None) or error
-        raise ContainerError(
-            "cut-failed", f"the network of {container.name} was not changed: {said!s}. Does the container run?"
-        ) from error

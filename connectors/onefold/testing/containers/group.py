@@ -70,18 +70,18 @@ class ContainerGroup:
         return self.start()
 
     def pause(self) -> None:
-        """Holds all its processes still, until `resume`."""
-        for member in self.members:
+        """Holds all its processes that run still, until `resume`."""
+        for member in self._running():
             member.pause()
 
     def resume(self) -> None:
-        for member in self.members:
+        for member in self._running():
             member.resume()
 
     def cut(self, peer: Peer = None, direction: Direction = "both") -> Cuts:
         """Drops the packets between `peer` and each container of it that runs; see ServerContainer.cut. None cuts its
         containers from each other, too."""
-        return Cuts([member.cut(peer, direction) for member in self.members if member.status().running])
+        return Cuts([member.cut(peer, direction) for member in self._running()])
 
     def mend(self) -> None:
         """Ends all cuts of its containers."""
@@ -94,6 +94,9 @@ class ContainerGroup:
             member.remove()
         if self._owns_network:
             self.network.remove()
+
+    def _running(self) -> list[ServerContainer]:
+        return [member for member in self.members if member.status().running]
 
     def __enter__(self) -> Self:
         try:

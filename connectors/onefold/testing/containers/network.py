@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -61,7 +62,8 @@ class Network:
     def remove(self) -> None:
         """Its containers have to be removed before."""
         if self._network is not None:
-            self._network.remove()
+            with suppress(docker.errors.NotFound):  # somebody has removed it
+                self._network.remove()
             self._network = None
 
     def __enter__(self) -> Self:

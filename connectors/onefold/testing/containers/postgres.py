@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onefold.core.errors import ConfigError
 from onefold.local.secrets import new_password
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server import ServerContainer
@@ -33,6 +34,11 @@ class PostgresContainer(ServerContainer):
         settings: Mapping[str, str] | None = None,
         primary: PostgresContainer | None = None,
     ) -> None:
+        if network is not None and primary is not None and network is not primary.network:
+            raise ConfigError(
+                "primary-out-of-reach",
+                "a standby has to be in the network of its primary, and another one was given: leave `network` away",
+            )
         super().__init__(network or (primary.network if primary else None), settings=settings)
         self._owns_network = network is None and primary is None
         self._primary = primary

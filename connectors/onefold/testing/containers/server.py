@@ -6,6 +6,7 @@ import socket
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -131,7 +132,7 @@ class ServerContainer(Owned):
         None for everybody. `incoming` drops what comes to it, `outgoing` what it sends. In force when it returns, until
         `mend` or the end of its `with`."""
         self._require_running()
-        self._cuts.append(Cut([self._made], peer, direction))
+        self._cuts.append(Cut(self._made, self.name, peer, direction))
         return self._cuts[-1]
 
     def mend(self) -> None:
@@ -142,7 +143,8 @@ class ServerContainer(Owned):
     def remove(self) -> None:
         """Removes the container with its data, and the network if it was made for it alone."""
         if self._made is not None:
-            self._container.stop()
+            with suppress(docker.errors.NotFound):  # somebody has removed it
+                self._container.stop()
             self._made = None
             self._forget_cuts()
         if self._owns_network:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from onefold.local.secrets import new_password, write_secret
+from onefold.local.server import ServerStatus
 from onefold.testing.containers.group import ContainerGroup
 from onefold.testing.containers.network import Network
 from onefold.testing.containers.server import ServerContainer
@@ -178,6 +179,10 @@ class SparkContainers(ContainerGroup):
                     f" end of the log of the last one:\n{self.workers[-1].logs(15)}",
                 )
             time.sleep(0.1)
+
+    def status(self) -> ServerStatus:
+        """The master's."""
+        return self.master.status()
 
     def remove(self) -> None:
         super().remove()
