@@ -117,7 +117,7 @@ def spark_cluster(onefold_servers: Servers) -> Iterator[Any]:
 def kafka_topic(kafka: Any) -> Iterator[Callable[..., str]]:
     """A factory of fresh topics: `kafka_topic(partitions=4, config={...})` answers with the name."""
     from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
     from confluent_kafka.cimpl import NewTopic
 
     from onefold.testing.servers import ExternalServer
@@ -141,7 +141,7 @@ def kafka_topic(kafka: Any) -> Iterator[Callable[..., str]]:
         return name
 
     def is_led(name: str, partitions: int) -> bool:
-        wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}  # type: ignore[no-untyped-call]
         try:
             for answer in admin.list_offsets(wanted, request_timeout=5).values():
                 answer.result(10)
