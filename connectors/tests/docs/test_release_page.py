@@ -47,6 +47,10 @@ def test_the_languages_are_those_that_the_package_and_the_images_have() -> None:
     assert spark == f"pyspark>={row('PySpark')[1].split()[0]}"
 
 
+def test_the_pages_name_the_images_of_this_version() -> None:
+    assert found(r"onefold/onefold:(\d[\w.]*)", "docs/containers.md") == PROJECT["version"]
+
+
 def test_the_image_is_said_to_have_what_it_has() -> None:
     extras = found(r"^ARG EXTRAS=(\S+)", "compose/Dockerfile")
     assert f"onefold[{extras}]" in PAGE
