@@ -188,6 +188,39 @@ def test_what_a_test_that_failed_has_struck_is_brought_back_and_no_registrys_pre
     assert outcomes in ran.stdout, ran.stdout + ran.stderr
 
 
+ELSEWHERE = """
+from pathlib import Path
+import psycopg
+
+def test_a_topic_and_a_database_with_something_prepared_in_it(kafka_topic, postgres_url):
+    Path("names").write_text(f"{kafka_topic(partitions=1)} {postgres_url.rpartition('/')[2].partition('?')[0]}")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("BEGIN; CREATE TABLE t (); PREPARE TRANSACTION 'o''clock'")
+
+def test_a_strike(postgres):
+    postgres.pause()
+
+def test_a_server_that_nobody_named(hbase_table):
+    hbase_table()
+"""
+
+
+def test_on_servers_of_somebody_else_nothing_is_left_and_nothing_is_struck(
+    kafka: Any, postgres: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "test_elsewhere.py").write_text(ELSEWHERE)
+    named = {"ONEFOLD_KAFKA": kafka.bootstrap_servers, "ONEFOLD_POSTGRES": postgres.url, "ONEFOLD_HBASE": ""}
+    ran = pytest_in(tmp_path, "test_elsewhere.py", ONEFOLD_SERVERS="external", **named)
+    assert "1 passed, 2 skipped" in ran.stdout, ran.stdout + ran.stderr
+    topic, database = (tmp_path / "names").read_text().split()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    assert topic not in admin.list_topics(timeout=10).topics
+    with psycopg.connect(postgres.url) as connection:
+        assert connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,)).fetchall() == []
+        left = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (database,)).fetchall()
+        assert left == []
+
+
 JOB = """
 import sys
 from pathlib import Path
