@@ -74,11 +74,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         return exact
 
 
-def _world(
-    settings: TortureSettings,
-    directory: Path,
-    servers: TortureServers,
-) -> World:
+def _world(settings: TortureSettings, directory: Path, servers: TortureServers) -> World:
     postgres, cluster = servers.postgres, servers.cluster
     job = Job(
         bootstrap_servers=servers.kafka.bootstrap_servers,

@@ -36,9 +36,9 @@ def cut_driver(world: World, fault: Fault, struck: Struck) -> str:
 
 def cut_executor(world: World, fault: Fault, struck: Struck) -> str:
     """One of the workers, and so all of its executors."""
-    cluster, server = world.servers.cluster, _server(world, fault.kind)
-    workers: Any = cluster.workers if cluster else ()  # type: ignore[union-attr]  # the plan knows that it is one of containers
-    return _cut(world, fault, struck, _chosen(workers, fault), server.name, server)
+    cluster: Any = world.servers.cluster
+    server = _server(world, fault.kind)
+    return _cut(world, fault, struck, _chosen(cluster.workers, fault), server.name, server)
 
 
 def cut_server(world: World, fault: Fault, struck: Struck) -> str:
