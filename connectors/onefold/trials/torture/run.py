@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -147,10 +147,10 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
             wanted = settings.faults_per_round
             if deadline_s is None:
                 wanted = min(wanted, settings.faults - tally.total)
-            for fault in islice(plan, 4 * wanted):
+            for _ in range(4 * wanted):
                 if wanted <= 0 or (deadline_s is not None and time.monotonic() > deadline_s):
-                    break
-                wanted -= _one_fault(world, fault, tally, console)
+                    break  # before a fault is drawn: each kind is to come once before any comes twice
+                wanted -= _one_fault(world, next(plan), tally, console)
             tally.doing = "coming to rest"
             audit = world.rest(number)
             tally.audits.append(audit)
