@@ -102,6 +102,22 @@ def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_els
         assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
 
 
+def test_a_torture_in_containers_says_which_extra_it_needs_and_a_local_one_needs_none_of_it(tmp_path: Path) -> None:
+    hidden = packages("testing")
+    ended = without(hidden, RUN, "torture", "--servers", "containers", "--dir", str(tmp_path / "run"))
+    assert ended.returncode == 2 and "pip install 'onefold[testing]' [package-missing]" in ended.stderr, ended.stderr
+    local = """
+from contextlib import ExitStack
+from pathlib import Path
+from onefold.trials.torture import run_torture
+from onefold.trials.torture.servers import TortureServers
+from onefold.trials.torture.settings import TortureSettings
+with ExitStack() as cleanup:
+    TortureServers.of(TortureSettings(master="cluster"), Path("nowhere"), cleanup)
+"""
+    assert without(hidden, local).returncode == 0
+
+
 @pytest.mark.slow
 def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -> None:
     hidden = packages("spark")

@@ -28,6 +28,7 @@ from onefold.testing import Servers
 pytestmark = pytest.mark.servers
 SECRET, NEW_SECRET = "s3cret#1", "n3w#2"
 DELIVERIES = ["two_phase", "staged"]
+COPYING = "SELECT pid FROM pg_stat_activity WHERE query ~ '^COPY' AND state = 'active' AND pid <> pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
@@ -360,15 +361,30 @@ def test_a_stalled_copy_outlives_its_limits_and_ends_with_its_session(url: str) 
     line.start()
     writer = line.sink.writer(TaskId("t", 1, 1, 1, uuid.uuid4()))
     writer.write(pa.record_batch({"id": pa.array(range(200_000), pa.int64())}))
-    copying = "SELECT pid FROM pg_stat_activity WHERE query ~ '^COPY' AND state = 'active' AND pid <> pg_backend_pid()"
     time.sleep(2.6)
-    ((pid,),) = sql(url, copying)
+    ((pid,),) = sql(url, COPYING)
     assert sql(url, f"SELECT pg_cancel_backend({pid})") == [(True,)]
     time.sleep(0.3)
-    assert sql(url, copying) == [(pid,)]
+    assert sql(url, COPYING) == [(pid,)]
     assert sql(url, f"SELECT pg_terminate_backend({pid}, 5000)") == [(True,)]
     with pytest.raises(Retriable):
         writer.prepare()
+    line.to(10)
+    line.close()
+    assert_exact(url, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.only_with_servers("containers", reason="cuts the network")
+def test_a_copy_whose_client_gave_it_up_behind_a_cut_ends_on_the_server_too(server: Any, url: str) -> None:
+    """The client's end of the connection is gone, and nobody could tell the server."""
+    line = Line(with_parameters(url, tcp_user_timeout="1000")).start()
+    writer = line.sink.writer(TaskId("t", 1, 1, 1, uuid.uuid4()))
+    writer.write(pa.record_batch({"id": pa.array(range(200_000), pa.int64())}))
+    with server.cut(peer=server.network.gateway), pytest.raises(Retriable, match="timed out"):
+        writer.prepare()
+    assert len(sql(url, COPYING)) == 1
+    wait_until(lambda: sql(url, COPYING) == [], 60, "the COPY's end")
     line.to(10)
     line.close()
     assert_exact(url, 10)

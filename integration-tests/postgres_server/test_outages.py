@@ -226,6 +226,33 @@ def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_w
     assert_exact(promoted, 30, "a", "b")
 
 
+@pytest.mark.only_with_servers("containers", reason="cuts the network of the primary")
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_what_only_a_primary_acknowledged_that_is_now_cut_off_is_named_as_lost(
+    server: Any, follower: Any, url: str, delivery: str
+) -> None:
+    """Nobody died: the primary is cut from its asynchronous standby, and then from the pipeline, which finds the other
+    one promoted."""
+    cluster = with_parameters(both(url, server, follower), tcp_user_timeout="2000", connect_timeout="2")
+    line = Line(cluster, delivery=delivery).start()
+    line.to(10)
+    catch_up(server, follower)
+    with server.cut(peer=follower), ExitStack() as cuts:
+        line.to(20)  # acknowledged, and on its way to nobody
+        cuts.enter_context(server.cut(peer=server.network.gateway))
+        promote(follower)
+        with pytest.raises(DataLoss, match=r"starts beyond the recorded end \(t/0: 20, not 10\)"):
+            line.to(30)
+        line.close()
+    numbers = "SELECT count(*), max(id) FROM t"
+    assert (sql(of(url, server), numbers), sql(of(url, follower), numbers)) == ([(20, 19)], [(10, 9)])
+    rescued = Line(of(url, follower), delivery=delivery).start(from_ledger=True)
+    assert rescued.at == 10, "what was lost is read again"
+    rescued.to(30)
+    rescued.close()
+    assert_exact(of(url, follower), 30)
+
+
 # nothing to spare
 
 

@@ -78,6 +78,34 @@ def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) 
     assert lines[0]["destinations"] == ["sales", "dead_orders"]
 
 
+# A seed whose first faults are cuts: Kafka is heard by nobody, Postgres doesn't hear this machine, and Kafka is paused.
+@pytest.mark.soak
+@pytest.mark.only_with_servers("containers", reason="cuts the networks of its servers")
+def test_after_networks_were_cut_every_invariant_holds(tmp_path: Path) -> None:
+    console, faults = Console(record=True, width=200), 3
+    settings = TortureSettings(
+        faults=faults,
+        seed=14177,
+        directory=tmp_path / "torture",
+        orders_per_s=100,
+        servers="containers",
+    )
+    assert run_torture(settings, console), console.export_text()
+    lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
+    assert lines[0]["servers"] == "containers"
+    assert ":***@" in lines[0]["store"], "the password is not in the history"
+    struck = [(line["kind"], line["target"]) for line in lines if line["event"] == "fault"]
+    assert struck == [
+        ("cut Kafka from everybody", "kafka from everybody, outgoing"),
+        ("cut driver from Postgres", "postgres from this machine, incoming"),
+        ("pause Kafka", "kafka"),
+    ]
+    (audit,) = [line for line in lines if line["event"] == "audit"]
+    assert audit["records"] == audit["rows"] + audit["dead"] > 0
+    assert audit["verdicts"].keys() == INVARIANTS
+    assert (tmp_path / "torture" / "logs" / "postgres.log").exists()
+
+
 def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postgres_url: str, tmp_path: Path) -> None:
     job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), ("staged",), 10, exactly_once=True)
     history = History(tmp_path / "history.jsonl")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.postgres.connection import conninfo, starts_as, store_url
+from onefold.clients.postgres.connection import conninfo, starts_as, store_url, transaction_settings
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.copy.wire import to_wire
@@ -97,6 +97,8 @@ def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() 
     for part in ("connect_timeout=5", "tcp_user_timeout=60000", "keepalives=1", "keepalives_idle=7"):
         assert part in info
     assert "application_name='onefold " + "p" * 55 + "'" in info
+    for part in ("tcp_keepalives_idle = 30", "tcp_keepalives_count = 3", "tcp_user_timeout = 60000"):
+        assert f"SET LOCAL {part};" in transaction_settings(1.0), "and so does the server's end of them"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))

@@ -137,6 +137,11 @@ class Master(StrEnum):
     CLUSTER = "cluster"
 
 
+class ServersOf(StrEnum):
+    LOCAL = "local"
+    CONTAINERS = "containers"
+
+
 @app.command()
 def torture(
     faults: Annotated[int, typer.Option(min=1, help="How many faults, at least.")] = 60,
@@ -157,6 +162,9 @@ def torture(
         typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read, as for all other sinks."),
     ] = None,
     orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
+    servers: Annotated[
+        ServersOf, typer.Option(help="containers: their networks are cut, too. Needs an engine, and the images.")
+    ] = ServersOf.LOCAL,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
@@ -188,6 +196,7 @@ def torture(
         mode=_ORDERS_OF.get(mode, mode).value,
         bad_rows=bad_rows,
         dead_letters=(dead_letters or (Letters.TABLE if sinks == (Into.POSTGRES,) else Letters.TOPIC)).value,
+        servers=servers.value,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

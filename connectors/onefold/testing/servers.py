@@ -14,8 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pytest
-
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.extras import naming_extras
 
@@ -59,7 +57,7 @@ class ExternalServer:
         """Skips the test where the variable is not set."""
         variable = f"ONEFOLD_{name.upper()}"
         if not (address := os.environ.get(variable)):
-            pytest.skip(f"ONEFOLD_SERVERS=external, and {variable} names no server")
+            _skip(f"ONEFOLD_SERVERS=external, and {variable} names no server")
         self.name = name
         self.url = self.bootstrap_servers = self.servers = address
         self.environment: dict[str, str] = {}
@@ -93,18 +91,24 @@ class ExternalServer:
 
     def kill(self, *_given: object, **_more: object) -> NoReturn:
         """Skips the test."""
-        pytest.skip(f"{self.name} is somebody else's, and not ours to strike")
+        _skip(f"{self.name} is somebody else's, and not ours to strike")
 
     stop = restart = pause = resume = cut = flush = major_compact = another_thrift = kill
     thrift1 = property(kill)
 
 
-class Servers:
-    """Makes servers of the kind that ONEFOLD_SERVERS names: new ones, empty, not started, for `with`."""
+def _skip(reason: str) -> NoReturn:
+    import pytest  # servers are also made where it is not installed
 
-    def __init__(self, new_folder: Callable[[str], Path]) -> None:
+    pytest.skip(reason)
+
+
+class Servers:
+    """Makes servers of one kind, by default that which ONEFOLD_SERVERS names: new, empty, not started, for `with`."""
+
+    def __init__(self, new_folder: Callable[[str], Path], kind: ServerKind | None = None) -> None:
         """`new_folder` makes an empty folder with a name that starts so: a local server's home."""
-        self.kind = server_kind()
+        self.kind = kind or server_kind()
         self._new_folder = new_folder
         self._network: Network | None = None
         self._running: list[Any] = []
@@ -204,4 +208,4 @@ class Servers:
         return self.kind is ServerKind.CONTAINERS
 
     def _skip(self) -> NoReturn:
-        pytest.skip("this test starts a server of its own, and ONEFOLD_SERVERS=external has others used")
+        _skip("this test starts a server of its own, and ONEFOLD_SERVERS=external has others used")

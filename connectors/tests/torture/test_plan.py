@@ -16,18 +16,22 @@ from onefold.trials.workload.settings import INTO_HBASE
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
-    first, again, other = (list(islice(faults(seed, ["two_phase"], True), 100)) for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
+    for in_containers in (False, True):
+        first, again, other = (
+            list(islice(faults(seed, ["two_phase"], True, in_containers), 100)) for seed in (1, 1, 2)
+        )
+        assert first == again
+        assert first != other
 
 
 @pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
 @pytest.mark.parametrize("on_cluster", [True, False])
+@pytest.mark.parametrize("in_containers", [True, False])
 def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(
-    delivery: str, on_cluster: bool
+    delivery: str, on_cluster: bool, in_containers: bool
 ) -> None:
-    some = set(kinds([delivery], on_cluster))
-    drawn = list(islice(faults(3, [delivery], on_cluster), len(some)))
+    some = set(kinds([delivery], on_cluster, in_containers))
+    drawn = list(islice(faults(3, [delivery], on_cluster, in_containers), len(some)))
     assert {fault.kind for fault in drawn} == some
     assert len(some) >= 6
 
@@ -35,8 +39,34 @@ def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_si
 def test_executors_are_struck_on_a_cluster_only_and_slots_where_somebody_needs_them() -> None:
     local, cluster = set(kinds(["two_phase"], False)), set(kinds(["two_phase"], True))
     assert cluster - local == {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
-    assert cluster | set(kinds(["transactional"], True)) | set(kinds(["rolling"], True)) == set(Kind)
     assert cluster - set(kinds(["staged"], True)) == {Kind.TAKE_SLOTS}
+
+
+def test_networks_are_cut_and_servers_paused_as_a_whole_in_containers_only() -> None:
+    some = ["two_phase", "transactional", "rolling"]
+    for on_cluster in (False, True):
+        more = set(kinds(some, on_cluster, True)) - set(kinds(some, on_cluster))
+        of_executors = {Kind.CUT_EXECUTOR_FROM_POSTGRES, Kind.CUT_EXECUTOR_FROM_KAFKA}
+        assert all(kind.value.startswith(("cut ", "pause ")) for kind in more)
+        assert len(more - of_executors) == 10
+        assert more & of_executors == (of_executors if on_cluster else set())
+    assert set(kinds(some, True, True)) == set(Kind)
+
+
+def test_a_cut_has_a_direction_and_one_of_them_outlives_every_client() -> None:
+    drawn = list(islice(faults(5, ["two_phase", "transactional", "rolling"], True, True), 2000))
+    cuts = [f for f in drawn if f.kind.value.startswith("cut ") and f.kind is not Kind.CUT_EXECUTOR]
+    assert {f.direction for f in cuts} == {"both", "incoming", "outgoing"}
+    assert {f.direction for f in drawn if f not in cuts} == {"both"}
+    assert {f.hold_s > 60 for f in cuts if f.kind is Kind.CUT_DRIVER_AT} == {True}
+    assert {f.hold_s > 60 for f in drawn if f.kind is not Kind.CUT_DRIVER_AT} == {False}
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "keyed", *INTO_HBASE])
+def test_executors_are_cut_from_a_postgres_only_where_they_write_to_it(delivery: str) -> None:
+    assert Kind.CUT_EXECUTOR_FROM_POSTGRES not in kinds([delivery], True, True)
+    assert Kind.CUT_DRIVER_FROM_POSTGRES in kinds([delivery], True, True), "the checkpoint store is there"
+    assert Kind.CUT_DRIVER_FROM_POSTGRES not in kinds([delivery], False, True)
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "keyed"])
@@ -53,7 +83,10 @@ def test_into_kafka_the_broker_is_struck_more_and_postgres_where_it_has_the_chec
 @pytest.mark.parametrize("delivery", INTO_HBASE)
 def test_into_hbase_each_of_its_processes_is_struck_and_its_files_are_rewritten(delivery: str) -> None:
     local, cluster = set(kinds([delivery], False)), set(kinds([delivery], True))
+    in_containers = set(kinds([delivery], True, True))
     of_hbase = {kind for kind in Kind if "HBase" in kind.value or "Thrift" in kind.value}
+    assert in_containers >= of_hbase
+    of_hbase -= {Kind.PAUSE_HBASE, Kind.CUT_HBASE, Kind.CUT_THRIFT}
     assert len(of_hbase) == 7
     assert local & cluster >= of_hbase
     assert not local & {Kind.KILL_POSTGRES, Kind.END_BACKENDS, Kind.TAKE_SLOTS}
@@ -76,8 +109,8 @@ def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_deliver
         "keyed": "kafka:begun",
     } | dict.fromkeys(INTO_HBASE, "kafka:")
     for delivery, other in others.items():
-        drawn = list(islice(faults(5, [delivery], False), 2000))
-        at_places = (Kind.KILL_DRIVER_AT, Kind.KILL_KAFKA_AT, Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT)
+        drawn = list(islice(faults(5, [delivery], False, True), 2000))
+        at_places = {kind for kind in Kind if kind.value.endswith(" at a failpoint")}
         assert all((fault.place is not None) is (fault.kind in at_places) for fault in drawn)
         places = {fault.place for fault in drawn if fault.place}
         assert len(places) > 15
@@ -90,7 +123,9 @@ def test_every_place_is_one_that_the_code_passes(delivery: str) -> None:
     code = "".join(file.read_text() for portion in onefold.__path__ for file in Path(portion).rglob("*.py"))
     passed = set(re.findall(r'failpoint\("([^"]+)"\)', code))
     passed |= {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in get_args(Effect)}
-    places = {fault.place.partition("#")[0] for fault in islice(faults(5, [delivery], False), 2000) if fault.place}
+    places = {
+        fault.place.partition("#")[0] for fault in islice(faults(5, [delivery], False, True), 2000) if fault.place
+    }
     assert places <= passed
 
 
@@ -105,7 +140,7 @@ def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:
 def test_beside_each_other_sinks_are_struck_by_the_faults_of_each() -> None:
     for some in (["keyed", "two_phase"], ["transactional", "row_key"], ["row_key", "keyed", "staged"]):
         for on_cluster in (True, False):
-            alone = set().union(*(kinds([delivery], on_cluster) for delivery in some))
-            assert set(kinds(some, on_cluster)) == alone
+            alone = set().union(*(kinds([delivery], on_cluster, True) for delivery in some))
+            assert set(kinds(some, on_cluster, True)) == alone
         places = {fault.place for fault in islice(faults(5, some, False), 4000)}
         assert places >= {f.place for delivery in some for f in islice(faults(5, [delivery], False), 50)}

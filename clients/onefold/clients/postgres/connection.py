@@ -48,6 +48,9 @@ _APPLICATION_NAME_BYTES_MAX = 63
 # A standby takes connections too, and a service of several hosts may hand one out.
 _WRITABLE = {"target_session_attrs": "read-write"}
 _AS_ARROW = {"client_encoding": "UTF8"}  # of the texts that are copied as they are, whatever the database's encoding
+# Both ends notice within a minute that the other one is gone, or has given the connection up behind a cut.
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_USER_TIMEOUT = {"tcp_user_timeout": 60_000}  # ms that sent bytes may stay unacknowledged
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
@@ -122,10 +125,8 @@ def conninfo(
         "connect_timeout": connect_timeout_s,
         "application_name": name,
         "keepalives": 1,
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 60_000,  # ms that sent bytes may stay unacknowledged
+        **_KEEPALIVES,
+        **_USER_TIMEOUT,
         **(_WRITABLE if is_writer else {}),
     }
     return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
@@ -258,10 +259,13 @@ def transaction_settings(lock_timeout_s: float) -> str:
     `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
     outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
     the role's, the database's or the server's would end a long COPY again and again: they are lifted. What the URL's
-    own `options` set is the user's wish, and stays.
+    own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
+    ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
     """
+    network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
     return (
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
+        f"{''.join(f'SET LOCAL {name} = {value};' for name, value in network.items())}"
         "SELECT set_config('synchronous_commit', 'on', true)"
         " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
         f"{postgres_errors.LIMITS_LIFTED}"

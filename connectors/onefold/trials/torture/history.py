@@ -2,8 +2,8 @@
 
 Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) and `event`; the other fields by event:
 
-    run      mode, deliveries, bad_rows, dead_letters, master, seed, topic, destinations, pipeline, store, kafka: the
-             first line
+    run      mode, deliveries, bad_rows, dead_letters, master, servers, seed, topic, destinations, pipeline, store,
+             kafka: the first line
     start    process, pid, place: a process of the pipeline; `place` is the failpoint that it is armed with, or null
     exit     process, pid, status, role ("current" or "zombie"): it ended; a negative status is a signal's number
     fault    number, round, kind, target, pid, detail: a fault has struck; `pid` of what was signalled, or null

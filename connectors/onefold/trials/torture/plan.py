@@ -6,8 +6,12 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
+
+if TYPE_CHECKING:
+    from onefold.testing.containers.cut import Direction
 
 __all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
 
@@ -40,6 +44,19 @@ class Kind(StrEnum):
     END_BACKENDS = "terminate backends"
     LOSE_SHUFFLE = "lose shuffle files"  # fetches fail, stages run again
     TAKE_SLOTS = "take prepared slots"
+    # Of servers in containers alone, which have networks of their own:
+    PAUSE_POSTGRES = "pause Postgres"
+    PAUSE_KAFKA = "pause Kafka"
+    PAUSE_HBASE = "pause HBase"
+    CUT_DRIVER_FROM_POSTGRES = "cut driver from Postgres"
+    CUT_DRIVER_FROM_KAFKA = "cut driver from Kafka"  # with a local master its tasks too, and the producer
+    CUT_EXECUTOR_FROM_POSTGRES = "cut executor from Postgres"
+    CUT_EXECUTOR_FROM_KAFKA = "cut executor from Kafka"
+    CUT_POSTGRES = "cut Postgres from everybody"
+    CUT_KAFKA = "cut Kafka from everybody"
+    CUT_HBASE = "cut HBase from everybody"  # from its Thrift servers
+    CUT_THRIFT = "cut Thrift server from everybody"
+    CUT_DRIVER_AT = "cut driver at a failpoint"  # from where an epoch ends, for longer than it waits for an answer
 
 
 DRIVER_PLACES = (
@@ -70,7 +87,17 @@ _IN_WORKERS_OF = {
     **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
 }
 _OF_HBASE_AT = {Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT}
-_OF_HBASE = {Kind.KILL_HBASE, Kind.KILL_THRIFT, Kind.PAUSE_THRIFT, Kind.FLUSH_HBASE, Kind.COMPACT_HBASE, *_OF_HBASE_AT}
+_OF_HBASE = {
+    Kind.KILL_HBASE,
+    Kind.PAUSE_HBASE,
+    Kind.CUT_HBASE,
+    Kind.KILL_THRIFT,
+    Kind.PAUSE_THRIFT,
+    Kind.CUT_THRIFT,
+    Kind.FLUSH_HBASE,
+    Kind.COMPACT_HBASE,
+    *_OF_HBASE_AT,
+}
 
 # A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
@@ -99,17 +126,56 @@ _WEIGHTS = {
     Kind.END_BACKENDS: 7,
     Kind.LOSE_SHUFFLE: 5,
     Kind.TAKE_SLOTS: 3,
+    Kind.PAUSE_POSTGRES: 2,
+    Kind.PAUSE_KAFKA: 2,
+    Kind.PAUSE_HBASE: 2,
+    Kind.CUT_DRIVER_FROM_POSTGRES: 3,
+    Kind.CUT_DRIVER_FROM_KAFKA: 3,
+    Kind.CUT_EXECUTOR_FROM_POSTGRES: 3,
+    Kind.CUT_EXECUTOR_FROM_KAFKA: 3,
+    Kind.CUT_POSTGRES: 2,
+    Kind.CUT_KAFKA: 2,
+    Kind.CUT_HBASE: 2,
+    Kind.CUT_THRIFT: 3,
+    Kind.CUT_DRIVER_AT: 1,
 }
 _MORE_INTO_KAFKA = {Kind.KILL_KAFKA: 3}
-_OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
+_OF_POSTGRES = {
+    Kind.KILL_POSTGRES,
+    Kind.PAUSE_POSTGRES,
+    Kind.END_BACKENDS,
+    Kind.CUT_DRIVER_FROM_POSTGRES,
+    Kind.CUT_POSTGRES,
+}
+_EXECUTORS_CUT = {Kind.CUT_EXECUTOR_FROM_POSTGRES, Kind.CUT_EXECUTOR_FROM_KAFKA}
+_OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER, *_EXECUTORS_CUT}
+_CUTS = {
+    Kind.CUT_DRIVER_FROM_POSTGRES,
+    Kind.CUT_DRIVER_FROM_KAFKA,
+    Kind.CUT_POSTGRES,
+    Kind.CUT_KAFKA,
+    Kind.CUT_HBASE,
+    Kind.CUT_THRIFT,
+    Kind.CUT_DRIVER_AT,
+    *_EXECUTORS_CUT,
+}
+_OF_CONTAINERS = {Kind.PAUSE_POSTGRES, Kind.PAUSE_KAFKA, Kind.PAUSE_HBASE, *_CUTS}
+
+_HOLD_S = (0.5, 4.0)
+_HOLDS_S = {
+    **dict.fromkeys(_OF_CONTAINERS, (2.0, 16.0)),  # a client of HBase waits 10 s for an answer
+    Kind.CUT_DRIVER_AT: (66.0, 76.0),  # and one of Postgres or Kafka at most 60 s
+}
+_DIRECTIONS: tuple[Direction, ...] = ("both", "incoming", "outgoing")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault. It strikes `delay_s` after the one before, or after the next complete epoch if `after_epoch`.
 
-    `hold_s` is how long a process stays paused, a server down or a slot taken; `choice` (0 to 1) picks the victim.
-    `place` is the failpoint that a driver is to be killed at, or to hold still at.
+    `hold_s` is how long a process stays paused, a server down or cut off, or a slot taken; `choice` (0 to 1) picks the
+    victim. `place` is the failpoint that a driver is to be killed at, or to hold still at. `direction` says which
+    packets a cut drops: what comes to the server or worker that is cut, what it sends, or both.
     """
 
     kind: Kind
@@ -118,11 +184,14 @@ class Fault:
     hold_s: float
     choice: float
     place: str | None = None
+    direction: Direction = "both"
 
 
-def kinds(deliveries: Collection[str], on_cluster: bool) -> list[Kind]:
+def kinds(deliveries: Collection[str], on_cluster: bool, in_containers: bool = False) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
+    if not in_containers:
+        out |= _OF_CONTAINERS
     if "two_phase" not in deliveries:
         out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
     into_kafka = not {*deliveries}.isdisjoint(INTO_KAFKA)
@@ -130,22 +199,24 @@ def kinds(deliveries: Collection[str], on_cluster: bool) -> list[Kind]:
         out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
     if {*deliveries}.isdisjoint(INTO_HBASE):
         out |= _OF_HBASE
-    if {*deliveries} <= {*INTO_KAFKA, *INTO_HBASE} and not on_cluster:
-        out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
+    if {*deliveries} <= {*INTO_KAFKA, *INTO_HBASE}:
+        out |= (
+            {Kind.CUT_EXECUTOR_FROM_POSTGRES} if on_cluster else _OF_POSTGRES
+        )  # the store is a file, but on a cluster
     weights = _WEIGHTS | (_MORE_INTO_KAFKA if into_kafka else {})
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
-def faults(seed: int, deliveries: Collection[str], on_cluster: bool) -> Iterator[Fault]:
+def faults(seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(deliveries, on_cluster)
+    deck = kinds(deliveries, on_cluster, in_containers)
     of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     places = {
         Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
-        Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *of_sinks),
+        **dict.fromkeys((Kind.KILL_KAFKA_AT, Kind.CUT_DRIVER_AT), (*_PLACES_OF_DESTINATION, *of_sinks)),
         **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
     }
     first = list(dict.fromkeys(deck))
@@ -156,8 +227,9 @@ def faults(seed: int, deliveries: Collection[str], on_cluster: bool) -> Iterator
                 kind=kind,
                 delay_s=round(rng.uniform(0.1, 1.5), 2),
                 after_epoch=rng.random() < 0.5,
-                hold_s=round(rng.uniform(0.5, 4.0), 2),
+                hold_s=round(rng.uniform(*_HOLDS_S.get(kind, _HOLD_S)), 2),
                 choice=rng.random(),
                 place=rng.choice(places[kind]) if kind in places else None,
+                direction=rng.choice(_DIRECTIONS) if kind in _CUTS else "both",
             )
         first = rng.sample(deck, len(deck))

@@ -65,7 +65,8 @@ def print_report(
     settings = tally.settings
     bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
     what = f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)}"
-    faults = Table(title=f"{what} on {settings.master}, seed {settings.seed}")
+    where = f"{settings.master}, servers in containers" if settings.in_containers else settings.master
+    faults = Table(title=f"{what} on {where}, seed {settings.seed}")
     faults.add_column("fault", style="bold")
     faults.add_column("struck", justify="right")
     faults.add_column("missed", justify="right")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
 
-__all__ = ["CLUSTER", "PIPELINE", "TortureSettings", "spark_settings"]
+__all__ = ["CLUSTER", "CONTAINERS", "PIPELINE", "TortureSettings", "spark_settings"]
 
 PIPELINE = "torture"
 CLUSTER = "cluster"
+CONTAINERS = "containers"
 HEARTBEAT_LOST_S = 6.0  # an executor that is silent for longer is given up by Spark
 
 _SPARK = {
@@ -35,7 +36,8 @@ class TortureSettings:
     """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
 
     `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged), the Kafka sink's
-    mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental).
+    mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or containers,
+    which are cut off, too.
     """
 
     faults: int = 60
@@ -49,10 +51,15 @@ class TortureSettings:
     dead_letters: str = "table"
     faults_per_round: int = 10
     orders_per_s: int = 200
+    servers: str = "local"
 
     @property
     def on_cluster(self) -> bool:
         return self.master == CLUSTER
+
+    @property
+    def in_containers(self) -> bool:
+        return self.servers == CONTAINERS
 
     @property
     def needs_postgres(self) -> bool:

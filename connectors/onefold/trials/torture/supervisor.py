@@ -69,6 +69,10 @@ class Supervisor:
         """What it says when it ends is no surprise any more."""
         self._expected.add(process.number)
 
+    def spare(self, process: JobProcess) -> None:
+        """What it says counts again: it was only held, and what comes now is no excuse."""
+        self._expected.discard(process.number)
+
     def leave_half(self, process: JobProcess) -> None:
         """A part of it was killed: what is left lives on beside the next process, until `end_halves`."""
         self.struck(process)

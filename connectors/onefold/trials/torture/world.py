@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from onefold.core import Positions, Relation
-from onefold.local import HBaseServer, KafkaServer, PostgresServer, SparkCluster
 from onefold.trials.torture.audit import Audit, Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
 from onefold.trials.torture.history import History
+from onefold.trials.torture.servers import TortureServers
 from onefold.trials.torture.settings import TortureSettings
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.watcher import Watcher
@@ -41,10 +41,7 @@ class NeverRests(WorkloadFailed):
 class World:
     settings: TortureSettings
     job: Job
-    kafka: KafkaServer
-    postgres: PostgresServer | None  # none where neither rows nor the checkpoint store are in it
-    hbase: HBaseServer | None
-    cluster: SparkCluster | None
+    servers: TortureServers
     history: History
     supervisor: Supervisor
     watcher: Watcher
@@ -59,22 +56,27 @@ class World:
 
     @property
     def executor_sessions(self) -> list[int]:
-        return self.cluster.sessions() if self.cluster else []
+        return self.servers.cluster.sessions() if self.servers.cluster else []
 
     @property
     def scratch(self) -> list[Path]:
         """Where shuffle files are."""
-        return self.cluster.scratch if self.cluster else [self.directory / "spark" / "scratch"]
+        return self.servers.cluster.scratch if self.servers.cluster else [self.directory / "spark" / "scratch"]
 
     def tick(self) -> None:
-        self.supervisor.tick()
+        self._keep_running()
         self.watcher.tick()
-        if self.producing and (self.producer is None or self.producer.exit_status is not None):
-            self._start_producer()
 
     def wait(self, seconds: float) -> None:
         """Let everybody live for a while."""
         self.wait_until(lambda: False, seconds)
+
+    def wait_unseeing(self, seconds: float) -> None:
+        """The same while a server is down, held still or cut off: asked anything, it would hold us still, too."""
+        deadline_s = time.monotonic() + seconds
+        while time.monotonic() < deadline_s:
+            self._keep_running()
+            time.sleep(TICK_S)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """False if it has not come true in time."""
@@ -124,6 +126,11 @@ class World:
         self.watcher.close()
         self.auditor.close()
 
+    def _keep_running(self) -> None:
+        self.supervisor.tick()
+        if self.producing and (self.producer is None or self.producer.exit_status is not None):
+            self._start_producer()
+
     def _start_producer(self) -> None:
         path = self.directory / "orders.json"
         settings, job = self.settings, self.job
@@ -157,7 +164,7 @@ class World:
             self.wait(2.0)
 
     def _end_of_topic(self) -> Positions:
-        ends = topic.end_offsets(self.kafka.bootstrap_servers, TOPIC, PARTITIONS)
+        ends = topic.end_offsets(self.servers.kafka.bootstrap_servers, TOPIC, PARTITIONS)
         return Positions.of({f"{TOPIC}/{p}": offset for p, offset in ends.items()})
 
     def _wait_for(self, end: Positions) -> None:

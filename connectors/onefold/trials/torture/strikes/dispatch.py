@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onefold.trials.torture.plan import Fault, Kind
 from onefold.trials.torture.strikes import hbase as hbase
+from onefold.trials.torture.strikes import network as network
 from onefold.trials.torture.strikes import processes as processes
 from onefold.trials.torture.strikes import servers as servers
 from onefold.trials.torture.strikes.strike import Strike, Struck
@@ -43,5 +44,17 @@ _STRIKES: dict[Kind, Strike] = {
     Kind.END_BACKENDS: servers.end_backends,
     Kind.LOSE_SHUFFLE: servers.lose_shuffle,
     Kind.TAKE_SLOTS: servers.take_slots,
+    Kind.PAUSE_POSTGRES: network.pause_server,
+    Kind.PAUSE_KAFKA: network.pause_server,
+    Kind.PAUSE_HBASE: network.pause_server,
+    Kind.CUT_DRIVER_FROM_POSTGRES: network.cut_driver,
+    Kind.CUT_DRIVER_FROM_KAFKA: network.cut_driver,
+    Kind.CUT_EXECUTOR_FROM_POSTGRES: network.cut_executor,
+    Kind.CUT_EXECUTOR_FROM_KAFKA: network.cut_executor,
+    Kind.CUT_POSTGRES: network.cut_server,
+    Kind.CUT_KAFKA: network.cut_server,
+    Kind.CUT_HBASE: network.cut_server,
+    Kind.CUT_THRIFT: network.cut_thrift,
+    Kind.CUT_DRIVER_AT: network.cut_driver_at,
 }
 assert _STRIKES.keys() == set(Kind)

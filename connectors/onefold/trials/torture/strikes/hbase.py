@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from onefold.local import HBaseServer, LocalServerError
-from onefold.local.hbase.parts import ThriftProcess
+from typing import TYPE_CHECKING, Any
+
+from onefold.local import LocalServerError
 from onefold.trials.torture.plan import Fault
 from onefold.trials.torture.strikes.strike import Missed, Struck, hold_at
 from onefold.trials.torture.world import World
 from onefold.trials.workload.settings import ANSWER_S_MAX, TABLE
+
+if TYPE_CHECKING:
+    from onefold.local import HBaseServer
+    from onefold.testing import HBaseContainer
 
 __all__ = ["compact", "compact_at", "flush", "kill_hbase", "kill_hbase_at", "kill_thrift", "pause_thrift"]
 
@@ -29,7 +34,7 @@ def _restart(world: World, fault: Fault, struck: Struck, target: str) -> str:
     hbase = _hbase(world)
     struck(target, hbase.status().pid)
     hbase.hbase.kill()
-    world.wait(fault.hold_s / 2)
+    world.wait_unseeing(fault.hold_s / 2)
     hbase.start()
     return "started again"
 
@@ -50,7 +55,7 @@ def pause_thrift(world: World, fault: Fault, struck: Struck) -> str:
     struck(victim.name, victim.status().pid)
     victim.pause()
     try:
-        world.wait(held_s)
+        world.wait_unseeing(held_s)
     finally:
         victim.resume()
     return f"woken after {held_s:.1f} s"
@@ -82,7 +87,7 @@ def compact_at(world: World, fault: Fault, struck: Struck) -> str:
         process.release()
 
 
-def _rewrite(hbase: HBaseServer, *, major: bool) -> None:
+def _rewrite(hbase: HBaseServer | HBaseContainer, *, major: bool) -> None:
     try:
         hbase.flush(TABLE)
         if major:
@@ -91,10 +96,10 @@ def _rewrite(hbase: HBaseServer, *, major: bool) -> None:
         raise Missed(str(error)) from error
 
 
-def _chosen(hbase: HBaseServer, fault: Fault) -> ThriftProcess:
+def _chosen(hbase: HBaseServer | HBaseContainer, fault: Fault) -> Any:
     return hbase.thrifts[int(fault.choice * len(hbase.thrifts))]
 
 
-def _hbase(world: World) -> HBaseServer:
-    assert world.hbase is not None, "the plan knows whether there is one"
-    return world.hbase
+def _hbase(world: World) -> HBaseServer | HBaseContainer:
+    assert world.servers.hbase is not None, "the plan knows whether there is one"
+    return world.servers.hbase

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
-from onefold.local import LocalServer
 from onefold.trials.torture.plan import Fault
 from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
 from onefold.trials.torture.world import World
@@ -28,28 +28,27 @@ SHUFFLE_S = 1.5  # how long files are deleted as soon as they appear
 
 
 def kill_postgres(world: World, fault: Fault, struck: Struck) -> str:
-    assert world.postgres is not None, "the plan knows whether there is one"
-    return _restart(world, fault, struck, world.postgres, "Postgres")
+    return _restart(world, fault, struck, world.servers.postgres, "Postgres")
 
 
 def kill_kafka(world: World, fault: Fault, struck: Struck) -> str:
-    return _restart(world, fault, struck, world.kafka, "Kafka")
+    return _restart(world, fault, struck, world.servers.kafka, "Kafka")
 
 
 def kill_kafka_at(world: World, fault: Fault, struck: Struck) -> str:
     """Whatever was on its way when the driver stood there, it finds other connections and a coordinator that loads."""
     process = hold_at(world, fault.place)
     try:
-        said = _restart(world, fault, struck, world.kafka, f"Kafka, process {process.number} at {fault.place}")
+        said = _restart(world, fault, struck, world.servers.kafka, f"Kafka, process {process.number} at {fault.place}")
     finally:
         process.release()
     return said
 
 
-def _restart(world: World, fault: Fault, struck: Struck, server: LocalServer, target: str) -> str:
+def _restart(world: World, fault: Fault, struck: Struck, server: Any, target: str) -> str:
     struck(target, server.status().pid)
     server.kill()
-    world.wait(fault.hold_s / 2)
+    world.wait_unseeing(fault.hold_s / 2)
     server.start()
     return "started again"
 

@@ -11,7 +11,7 @@ from onefold.trials.workload.processes import JobProcess
 __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
 
 FIND_S_MAX = 40.0  # a driver may just be starting
-PLACE_S_MAX = 120.0  # a start takes 20 s, or a minute on a machine that does other things too
+PLACE_S_MAX = 240.0  # a start takes 20 s, or minutes on a machine that does other things too
 Struck = Callable[[str, int | None], None]  # called with the target and its pid at the moment of the fault
 Strike = Callable[[World, Fault, Struck], str]  # returns details for the history, once the fault is over
 
