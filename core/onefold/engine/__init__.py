@@ -1,0 +1,1 @@
+"""The runtime of flows on one machine."""

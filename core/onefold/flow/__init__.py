@@ -1,0 +1,1 @@
+"""What users write as a flow. Knows no runtime."""
