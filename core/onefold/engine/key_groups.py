@@ -14,7 +14,7 @@ import datetime as dt
 import hashlib
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,7 @@ _WORDS_MAX = 8  # longer strings are hashed by their digest, which no loop over 
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _US = dt.timedelta(microseconds=1)
+Words: TypeAlias = np.ndarray[Any, Any]
 
 
 def key_groups_of_subtask(subtask: int, subtasks: int, max_parallelism: int = MAX_PARALLELISM) -> range:
@@ -67,7 +68,7 @@ def group_of(key: Sequence[Any], max_parallelism: int = MAX_PARALLELISM) -> int:
     return state % max_parallelism
 
 
-def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELISM) -> np.ndarray[Any, Any]:
+def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELISM) -> Words:
     """The key group of every row (uint16), by its values in the key's columns."""
     require(len(columns) > 0, "a key has a column")
     state = np.zeros(len(columns[0]), np.uint64)
@@ -182,10 +183,10 @@ def _scaled_word(number: int, scale: int) -> int:
 
 # of a column
 
-Hasher = Callable[[pa.Array], "np.ndarray[Any, Any]"]
+Hasher = Callable[[pa.Array], Words]
 
 
-def _words(column: pa.Array) -> np.ndarray[Any, Any]:
+def _words(column: pa.Array) -> Words:
     if isinstance(column, pa.DictionaryArray):
         if not len(column.dictionary):
             return np.full(len(column), _NULL, np.uint64)
@@ -198,16 +199,17 @@ def _words(column: pa.Array) -> np.ndarray[Any, Any]:
     return _with_nulls(hasher(column), column)
 
 
-def _with_nulls(words: np.ndarray[Any, Any], column: pa.Array) -> np.ndarray[Any, Any]:
+def _with_nulls(words: Words, column: pa.Array) -> Words:
     if column.null_count:
         words = np.where(pc.is_null(column).to_numpy(zero_copy_only=False), np.uint64(_NULL), words)
     return words
 
 
-def _mix(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _mix(words: Words) -> Words:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(_MIX[0])
     words = (words ^ (words >> np.uint64(27))) * np.uint64(_MIX[1])
-    return words ^ (words >> np.uint64(31))
+    mixed: Words = words ^ (words >> np.uint64(31))
+    return mixed
 
 
 def _hasher(of: pa.DataType) -> Hasher | None:
@@ -227,33 +229,34 @@ def _hasher(of: pa.DataType) -> Hasher | None:
     return next((hasher for fits, hasher in found if fits), None)
 
 
-def _integers(column: pa.Array) -> np.ndarray[Any, Any]:
+def _integers(column: pa.Array) -> Words:
     wide = column.cast(pa.uint8() if pa.types.is_boolean(column.type) else column.type)
     values = pc.fill_null(wide, 0).to_numpy(zero_copy_only=False)
-    return values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
+    words: Words = values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
+    return words
 
 
-def _nothing(column: pa.Array) -> np.ndarray[Any, Any]:
+def _nothing(column: pa.Array) -> Words:
     return np.full(len(column), _NULL, np.uint64)
 
 
-def _instants(column: pa.Array) -> np.ndarray[Any, Any]:
+def _instants(column: pa.Array) -> Words:
     numbers = _integers(column.cast(pa.int64())).view(np.int64)
     unit = column.type.unit
     if unit == "ns":
-        return (numbers // 1000).view(np.uint64)
-    return (numbers * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit]).view(np.uint64)
+        numbers = numbers // 1000
+    return (numbers * {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]).view(np.uint64)
 
 
-def _days(column: pa.Array) -> np.ndarray[Any, Any]:
+def _days(column: pa.Array) -> Words:
     return _integers(column.cast(pa.date32()).cast(pa.int32()))
 
 
-def _times(column: pa.Array) -> np.ndarray[Any, Any]:
+def _times(column: pa.Array) -> Words:
     return _integers(column.cast(pa.time64("us"), safe=False).cast(pa.int64()))
 
 
-def _strings(column: pa.Array) -> np.ndarray[Any, Any]:
+def _strings(column: pa.Array) -> Words:
     column = pc.fill_null(column.cast(pa.large_binary()), b"")
     size = len(column)
     _, offset_buffer, data_buffer = column.buffers()
@@ -277,7 +280,7 @@ def _strings(column: pa.Array) -> np.ndarray[Any, Any]:
     return state
 
 
-def _decimals(column: pa.Array) -> np.ndarray[Any, Any]:
+def _decimals(column: pa.Array) -> Words:
     scale, width = column.type.scale, column.type.byte_width
     size = len(column)
     if column.type.scale < 0 or width not in (8, 16):
