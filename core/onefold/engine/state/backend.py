@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,12 +92,12 @@ class StateBackend(Protocol):
 
     def table(self, spec: StateSpec) -> StateTable: ...
 
-    def operator(self, spec: StateSpec) -> list[Value]:
-        """The subtask's own list of that name, to be changed in place. A snapshot has it as it is then."""
+    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
+        """An operator's list: `freeze` asks for its content."""
         ...
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        """The lists of that name of the subtasks there were, in the order of the handles."""
+        """The operator's lists that were restored, in the order of the subtasks there were; empty ones are left out."""
         ...
 
     def freeze(self, epoch: int) -> Frozen: ...

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,14 +62,16 @@ class MemoryBackend:
         max_parallelism: int = MAX_PARALLELISM,
         *,
         copies_max: int = COPIES_MAX,
+        logged_min: int = LOGGED_MIN,
     ) -> None:
         self._storage = storage
         self._generation = generation
         self._max_parallelism = max_parallelism
         self._copies_max = copies_max
+        self._logged_min = logged_min
         self._groups = range(max_parallelism)
         self._tables: dict[StateSpec, Table] = {}
-        self._operators: dict[StateSpec, list[Value]] = {}
+        self._operators: dict[StateSpec, Callable[[], Sequence[Value]]] = {}
         self._earlier: dict[StateSpec, list[list[Value]]] = {}
         self._pass: deque[tuple[StateSpec, int]] = deque()
         self._logged = 0  # entries of logs since the last pass began
@@ -82,8 +84,8 @@ class MemoryBackend:
             self._tables[spec] = table_for(spec)
         return self._tables[spec]
 
-    def operator(self, spec: StateSpec) -> list[Value]:
-        return self._operators.setdefault(spec, [])
+    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
+        self._operators[spec] = content
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
         return self._earlier.get(spec, [])
@@ -91,13 +93,13 @@ class MemoryBackend:
     def freeze(self, epoch: int) -> Frozen:
         changes = [(spec, table, table.take()) for spec, table in self._tables.items() if table.changes]
         self._logged += sum(len(taken) for _, _, taken in changes)
-        begins = not self._pass and self._logged > max(LOGGED_MIN, sum(map(len, self._tables.values())))
+        begins = not self._pass and self._logged > max(self._logged_min, sum(map(len, self._tables.values())))
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
         was_passing = bool(self._pass)
         copies = list(self._copy_some())
-        lists = [(spec, list(items)) for spec, items in self._operators.items()]
+        lists = [(spec, list(content())) for spec, content in self._operators.items()]
         frozen = _Frozen(self, epoch, changes, copies, lists, was_passing, begins, was_passing and not self._pass)
         self._frozen.append(frozen)
         return frozen

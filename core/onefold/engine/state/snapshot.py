@@ -182,11 +182,11 @@ def read_piece(storage: Storage, piece: Piece) -> bytes:
 def footers_for(
     storage: Storage, handles: Sequence[str], groups: Collection[int], backend: str, max_parallelism: int
 ) -> list[tuple[Footer, Piece]]:
-    """The footers of the snapshots that have any of these contiguous key groups; each group is in one of them.
+    """The footers of the snapshots, in the order of their key groups. Each of the given groups is in one of them.
 
     Raises CheckpointMismatch where another backend wrote them, or with another number of key groups; DataLoss where a
     file is gone, cut or changed."""
-    found = [read_footer(storage, handle) for handle in handles]
+    found = sorted((read_footer(storage, handle) for handle in handles), key=lambda pair: pair[0].first)
     for footer, piece in found:
         if footer.backend != backend:
             raise CheckpointMismatch(

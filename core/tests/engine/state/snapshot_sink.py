@@ -1,4 +1,4 @@
-"""A sink whose rows are entries of a memory backend's snapshots: so check_sink's calls reach the participant `state`."""
+"""A sink whose rows are entries of snapshots, so that check_sink's calls reach the participant `state`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def exact(value: Any) -> Any:
         case dict():
             return [(key, exact(item)) for key, item in value.items()]
         case dt.datetime():
-            return value.replace(tzinfo=None), str(value.tzinfo), value.fold
+            has_two = isinstance(value.tzinfo, ZoneInfo)  # hours of one name, which the fold tells apart
+            return value.replace(tzinfo=None, fold=0), str(value.tzinfo), has_two and value.fold
     return type(value), str(value)
 
 
