@@ -5,7 +5,7 @@ snapshot is a log of them. So that a restore need not read all logs there ever w
 the flow goes on: each `freeze` of it copies some shards, at most `copies_max` entries, and stores them as bases beside
 its log. Once a pass has been through all shards, its files alone make the state: logs and bases hold absolute values,
 so putting them in order ends with the newest value of each key, whenever its shard was copied. A pass begins when the
-logs since the last one have more entries than the state.
+logs since the last one have twice as many entries as the state: so an epoch costs its changes and half as much again.
 
 Small logs are merged as they are, eight into one, so that a snapshot names few files.
 """
@@ -42,7 +42,7 @@ from onefold.engine.state.tables import SHARDS, FlatTable, NestedTable, table_fo
 
 __all__ = ["COPIES_MAX", "MemoryBackend"]
 
-COPIES_MAX = 150_000  # some 5 to 10 ms
+COPIES_MAX = 100_000  # entries, in some 5 ms
 LOGGED_MIN = 1_000
 MERGED = 8
 ROWS_MAX = 1 << 17  # of one part: what is in memory twice while it is written or read
@@ -93,7 +93,7 @@ class MemoryBackend:
     def freeze(self, epoch: int) -> Frozen:
         changes = [(spec, table, table.take()) for spec, table in self._tables.items() if table.changes]
         self._logged += sum(len(taken) for _, _, taken in changes)
-        begins = not self._pass and self._logged > max(self._logged_min, sum(map(len, self._tables.values())))
+        begins = not self._pass and self._logged > max(self._logged_min, 2 * sum(map(len, self._tables.values())))
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
