@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from harness.disks import SmallDisk, small_disk
+from pyarrow import fs
 
-from onefold.core.contract import Decided, EpochRecord, EpochState
+from onefold.core.contract import Binding, Decided, EpochRecord, EpochState
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss, OutOfResources, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.engine.state.backend import StateKind, StateSpec
@@ -170,6 +171,24 @@ def test_a_url_works_like_a_folder_and_an_unknown_one_is_refused(tmp_path: Path)
     with pytest.raises(ConfigError, match="cannot be kept in nowhere://x") as refused:
         Storage("nowhere://x", "flow").below("")
     assert refused.value.code == "state-storage-unknown"
+
+
+def test_another_filesystem_than_this_machines_keeps_snapshots_too(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path), "flow")
+    storage.__dict__["_place"] = (fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "")
+    assert not storage.is_local
+    for folder in ("1", "epochs"):
+        (tmp_path / folder).mkdir()
+    handle = filled(storage).freeze(1).store()
+    committer = StateCommitter(storage)
+    committer.bind(Binding("store", 1))
+    committer.commit(decided(1, handle), [committable(handle)])
+    assert committer.leftovers(1) == []
+    other = filled(storage).freeze(2).store()
+    assert committer.leftovers(1) == [committable(other)]
+    committer.abort([committable(other)])
+    assert committer.leftovers(1) == []
+    assert len(restored(Storage(str(tmp_path.parent), tmp_path.name), handle)) == 5
 
 
 def test_subtasks_restore_only_their_own_key_groups(storage: Storage) -> None:
