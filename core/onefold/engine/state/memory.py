@@ -12,26 +12,24 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onefold.core.checks import require
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.backend import Frozen, StateSpec, StateTable, Value
-from onefold.engine.state.columns import Entries, from_ipc, to_ipc
+from onefold.engine.state.backend import Frozen, StateSpec, StateTable
+from onefold.engine.state.columns import Entries, from_ipc
+from onefold.engine.state.common import ROWS_MAX, Backend, Delta, OneFrozen, list_parts, parts
 from onefold.engine.state.snapshot import (
     BASE,
     LOG,
     OPERATOR,
     Draft,
-    Footer,
     Piece,
     copied,
-    footers_for,
     new_name,
     read_footer,
     read_part,
@@ -45,13 +43,12 @@ __all__ = ["COPIES_MAX", "MemoryBackend"]
 COPIES_MAX = 100_000  # entries, in some 5 ms
 LOGGED_MIN = 1_000
 MERGED = 8
-ROWS_MAX = 1 << 17  # of one part: what is in memory twice while it is written or read
 
 Table = FlatTable | NestedTable
 
 
-class MemoryBackend:
-    """Implements StateBackend. One at a time in a subtask; `generation` is the pipeline's."""
+class MemoryBackend(Backend):
+    """Implements StateBackend."""
 
     name = "memory"
 
@@ -64,31 +61,18 @@ class MemoryBackend:
         copies_max: int = COPIES_MAX,
         logged_min: int = LOGGED_MIN,
     ) -> None:
-        self._storage = storage
-        self._generation = generation
-        self._max_parallelism = max_parallelism
+        super().__init__(storage, generation, max_parallelism)
         self._copies_max = copies_max
         self._logged_min = logged_min
-        self._groups = range(max_parallelism)
         self._tables: dict[StateSpec, Table] = {}
-        self._operators: dict[StateSpec, Callable[[], Sequence[Value]]] = {}
-        self._earlier: dict[StateSpec, list[list[Value]]] = {}
         self._pass: deque[tuple[StateSpec, int]] = deque()
         self._logged = 0  # entries of logs since the last pass began
-        self._frozen: deque[_Frozen] = deque()  # not stored yet, the oldest first
         self._chain = _Chain()
-        self._storing = threading.Lock()
 
     def table(self, spec: StateSpec) -> StateTable:
         if spec not in self._tables:
             self._tables[spec] = table_for(spec)
         return self._tables[spec]
-
-    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
-        self._operators[spec] = content
-
-    def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        return self._earlier.get(spec, [])
 
     def freeze(self, epoch: int) -> Frozen:
         changes = [(spec, table, table.take()) for spec, table in self._tables.items() if table.changes]
@@ -97,21 +81,15 @@ class MemoryBackend:
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
-        was_passing = bool(self._pass)
+        is_passing = bool(self._pass)
         copies = list(self._copy_some())
-        lists = [(spec, list(content())) for spec, content in self._operators.items()]
-        frozen = _Frozen(self, epoch, changes, copies, lists, was_passing, begins, was_passing and not self._pass)
-        self._frozen.append(frozen)
-        return frozen
+        delta = _Delta(epoch, self._lists(), changes, copies, is_passing, begins, is_passing and not self._pass)
+        self._unstored.append(delta)
+        return OneFrozen(self, delta)
 
     def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
-        require(not self._tables and not self._frozen, "restore comes before any table is used")
-        self._groups = range(min(key_groups), max(key_groups) + 1)
-        found = footers_for(self._storage, handles, self._groups, self.name, self._max_parallelism)
-        for footer, own in found:
-            for part in (part for part in footer.parts if part.what == OPERATOR):
-                entries = from_ipc(read_part(self._storage, own.name, part), None, self._max_parallelism)
-                self._earlier.setdefault(part.spec, []).append([v for v in entries.values if v is not None])
+        require(not self._tables and not self._unstored, "restore comes before any table is used")
+        for footer, own in self._begin(handles, key_groups):
             pieces = (piece.narrowed(footer.first, footer.end) for piece in (*footer.pieces, own))
             mine = [piece.narrowed(self._groups.start, self._groups.stop) for piece in pieces]
             self._chain.pieces += [piece for piece in mine if piece.first < piece.end]
@@ -145,44 +123,36 @@ class MemoryBackend:
             self._tables[part.spec].load(entries)
             self._logged += len(entries.keys) if part.what == LOG else 0
 
-    def _store_up_to(self, last: _Frozen) -> str:
-        with self._storing:
-            while not last.handle:
-                first = self._frozen[0]
-                first.handle = self._store(first)
-                first.empty()
-                self._frozen.popleft()
-            return last.handle
+    def _store(self, deltas: Sequence[Any], epoch: int) -> str:
+        chain = replace(self._chain)
+        for delta in deltas:
+            self._store_one(delta, epoch, chain)
+        self._chain = chain
+        return chain.pieces[-1].name
 
-    def _store(self, frozen: _Frozen) -> str:
-        merged, level = ([], 0) if frozen.passing else self._chain.mergeable()
-        kept = self._chain.pieces[: len(self._chain.pieces) - len(merged)]
-        begins_at = len(kept) if frozen.begins else self._chain.pass_at
-        if frozen.ends:
-            kept, begins_at = kept[begins_at:], 0
-        name = new_name(self._generation, frozen.epoch)
-        footer = Footer(
-            self.name, frozen.epoch, self._groups.start, self._groups.stop, self._max_parallelism, tuple(kept)
-        )
+    def _store_one(self, delta: _Delta, epoch: int, chain: _Chain) -> None:
+        merged, level = ([], 0) if delta.is_passing else chain.mergeable()
+        kept = chain.pieces[: len(chain.pieces) - len(merged)]
+        if delta.begins:
+            chain.pass_at = len(kept)
+        if delta.ends:
+            kept = kept[chain.pass_at :]
+        name = new_name(self._generation, epoch)
         failpoint("before:StoreState")
-        piece = write_snapshot(self._storage, name, footer, self._drafts(frozen, merged))
+        piece = write_snapshot(self._storage, name, self._footer(epoch, kept), self._drafts(delta, merged))
         failpoint("after:StoreState")
-        self._chain.pieces = [*kept, piece]
-        self._chain.pass_at = begins_at
-        if not frozen.passing:  # what a pass wrote is neither merged nor written again
-            self._chain.levels[name] = level
-        return name
+        chain.pieces = [*kept, piece]
+        if not delta.is_passing:  # what a pass wrote is neither merged nor written again
+            chain.levels[name] = level
 
-    def _drafts(self, frozen: _Frozen, merged: Sequence[Piece]) -> Iterator[Draft]:
+    def _drafts(self, delta: _Delta, merged: Sequence[Piece]) -> Iterator[Draft]:
         for piece in merged:
             yield from copied(self._storage, piece)
-        for spec, table, changes in frozen.changes:
-            yield from _parts(spec, LOG, table.changed(changes))
-        for spec, table, copies in _joined(frozen.copies):
-            entries = [table.copied(copy) for copy in copies]
-            yield from _parts(spec, BASE, _concat(entries))
-        for spec, items in frozen.lists:
-            yield from _parts(spec, OPERATOR, Entries([(n,) for n in range(len(items))], [()] * len(items), items))
+        for spec, table, changes in delta.changes:
+            yield from parts(spec, LOG, table.changed(changes))
+        for spec, table, copies in _joined(delta.copies):
+            yield from parts(spec, BASE, _concat([table.copied(copy) for copy in copies]))
+        yield from list_parts(delta.lists)
 
 
 @dataclass(slots=True)
@@ -205,25 +175,14 @@ class _Chain:
 
 
 @dataclass(slots=True, eq=False)
-class _Frozen:
-    backend: MemoryBackend
-    epoch: int
+class _Delta(Delta):
+    """Changes and copies of tables: (spec, table, what it took or copied)."""
+
     changes: list[tuple[StateSpec, Any, dict[Any, Any]]]
     copies: list[tuple[StateSpec, Any, dict[Any, Any]]]
-    lists: list[tuple[StateSpec, list[Value]]]
-    passing: bool
-    begins: bool
+    is_passing: bool
+    begins: bool  # a pass
     ends: bool
-    handle: str = ""
-
-    def store(self) -> str:
-        return self.backend._store_up_to(self)
-
-    def release(self) -> None:
-        """What is not stored stays until the next snapshot is, which needs it."""
-
-    def empty(self) -> None:
-        self.changes, self.copies, self.lists = [], [], []
 
 
 def _joined(
@@ -247,10 +206,3 @@ def _concat(entries: Sequence[Entries]) -> Entries:
         [sub for part in entries for sub in part.subs],
         [value for part in entries for value in part.values],
     )
-
-
-def _parts(spec: StateSpec, what: str, entries: Entries) -> Iterator[Draft]:
-    for at in range(0, len(entries.keys), ROWS_MAX):
-        end = at + ROWS_MAX
-        part = Entries(entries.keys[at:end], entries.subs[at:end], entries.values[at:end])
-        yield spec, what, len(part.keys), to_ipc(part)
