@@ -30,8 +30,11 @@ _TYPES = {name: kind for kind, name in _NAMES.items()} | {
     "short": pa.int16(),
     "integer": pa.int32(),
     "long": pa.int64(),
+    "real": pa.float32(),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
 }
-_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))[\s:]+(\w+)\s*(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?\s*")
+_DECIMALS = ("decimal", "dec", "numeric")
+_TOKEN = re.compile(r"""\s*(?:`((?:[^`]|``)+)`|(\w+)|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|([<>(),:]))""")
 _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
@@ -49,23 +52,136 @@ def column_names(ddl: str) -> list[str]:
 
 
 def schema_of(ddl: str) -> pa.Schema:
-    """The columns of a Spark DDL text, of scalar types. Raises ConfigError for a text that is none."""
-    return pa.schema([_field(column, ddl) for column in re.split(r",(?![^(]*\))", ddl)])
+    """The columns of a Spark DDL text, as Spark itself has them in Arrow: `a long NOT NULL, b array<decimal(12,2)>`.
+
+    Names and nullability are kept, comments are not. Raises ConfigError for a text that is none, and for a type that
+    no record is parsed to (intervals, variants, char and varchar).
+    """
+    return pa.schema(_Reader(ddl).columns())
 
 
-def _field(column: str, ddl: str) -> pa.Field:
-    found = _COLUMN.fullmatch(column)
-    if found is not None:
-        quoted, plain, name, precision, scale = found.groups()
-        if name.lower() == "decimal" and precision is not None:
-            return pa.field(quoted or plain, pa.decimal128(int(precision), int(scale)))
-        if name.lower() in _TYPES and precision is None:
-            return pa.field(quoted or plain, _TYPES[name.lower()])
-    raise ConfigError(
-        "option-value",
-        f"{ddl!r}: {column.strip()!r} is no column of a scalar type, as in 'id long, amount decimal(12,2)'."
-        " Of rows with lists and structs, call onefold.doctor.diagnose from Python with their schema",
-    )
+class _Reader:
+    """Reads one text from its first token to its last: Spark's `colTypeList`, or its `struct<...>`."""
+
+    def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
+        self._at = 0
+        self._next()
+
+    def columns(self) -> list[pa.Field]:
+        is_struct = re.match(r"\s*struct\s*<", self._ddl, re.IGNORECASE)
+        found = list(self._type()) if is_struct else self._fields()
+        if self._token:
+            raise self._refused(f"{self._token!r} is one word too many")
+        return found
+
+    def _next(self) -> str:
+        """The token to be read now; makes the one behind it the next."""
+        token = getattr(self, "_token", "")
+        self._token, self._is_quoted, self._is_word = "", False, False
+        if not self._ddl[self._at :].strip():
+            return token
+        found = _TOKEN.match(self._ddl, self._at)
+        if found is None:
+            raise self._refused(f"{self._ddl[self._at :].strip()[:20]!r} is no name and no type")
+        quoted, word, text, sign = found.groups()
+        self._at = found.end()
+        self._is_quoted, self._is_word = quoted is not None, word is not None
+        self._token = quoted.replace("``", "`") if quoted is not None else word or text or sign
+        return token
+
+    def _is(self, word: str) -> bool:
+        return not self._is_quoted and self._token.lower() == word
+
+    def _takes(self, word: str) -> bool:
+        """Whether this is the next token, which is then read."""
+        if not self._is(word):
+            return False
+        self._next()
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._takes(word):
+            raise self._refused(f"{word!r} is missing{self._before()}")
+
+    def _expect_text(self) -> None:
+        if self._token[:1] not in ("'", '"') or self._is_quoted:
+            raise self._refused("COMMENT has no text in quotes")
+        while self._token[:1] in ("'", '"') and not self._is_quoted:  # several are one, as in SQL
+            self._next()
+
+    def _fields(self) -> list[pa.Field]:
+        fields = [self._field()]
+        while self._takes(","):
+            fields.append(self._field())
+        return fields
+
+    def _field(self) -> pa.Field:
+        if not (self._is_quoted or self._is_word):
+            raise self._refused(f"the name of a column is missing{self._before()}")
+        name = self._next()
+        self._takes(":")
+        kind, nullable = self._type(), True
+        if self._takes("not"):
+            self._expect("null")
+            nullable = False
+        if self._takes("comment"):
+            self._expect_text()
+        return pa.field(name, kind, nullable)
+
+    def _type(self) -> pa.DataType:
+        if self._is_quoted or not self._is_word:
+            raise self._refused("a column has no type")
+        name = self._next().lower()
+        if name == "array":
+            return pa.list_(pa.field("element", *self._inside(1)))
+        if name == "map":
+            key, value = self._inside(2)
+            return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
+        if name == "struct":
+            self._expect("<")
+            fields = [] if self._is(">") else self._fields()
+            self._expect(">")
+            return pa.struct(fields)
+        if name in _DECIMALS:
+            return self._decimal()
+        if name not in _TYPES or self._is("("):
+            raise self._refused(f"{name!r} is no type that records are parsed to")
+        return _TYPES[name]
+
+    def _inside(self, count: int) -> list[pa.DataType]:
+        self._expect("<")
+        kinds = [self._type()]
+        while len(kinds) < count:
+            self._expect(",")
+            kinds.append(self._type())
+        self._expect(">")
+        return kinds
+
+    def _decimal(self) -> pa.DataType:
+        if not self._takes("("):
+            return pa.decimal128(10, 0)
+        numbers = [self._number()]
+        if self._takes(","):
+            numbers.append(self._number())
+        self._expect(")")
+        precision, scale = (*numbers, 0)[:2]
+        if not 1 <= precision <= 38 or scale > precision:
+            raise self._refused(f"decimal({precision},{scale}) is none: a precision is 1 to 38, a scale no more")
+        return pa.decimal128(precision, scale)
+
+    def _number(self) -> int:
+        if not self._token.isdigit():
+            raise self._refused("a decimal has whole numbers in parentheses")
+        return int(self._next())
+
+    def _before(self) -> str:
+        return f" before {self._token!r}" if self._token else " at the end"
+
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(
+            "option-value", f"the schema {self._ddl!r} is none: {why}. Write it as in 'id long, amount decimal(12,2)'"
+        )
 
 
 def _type(kind: pa.DataType) -> str:
