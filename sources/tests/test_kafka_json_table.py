@@ -11,7 +11,7 @@ import pytest
 from harness.renewing import assert_renewed
 
 from onefold.sources.kafka.formats.bad_values import separate
-from onefold.sources.kafka.formats.ddl import ddl_of
+from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.formats.json import JsonParser
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka-source.md"
