@@ -20,7 +20,7 @@ from onefold.flow.graph import Node
 from onefold.flow.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
 from onefold.flow.rows import Output, RowCollector, Side, dicts_of, undeclared
 
-__all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "shaped"]
+__all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "given_by", "shaped"]
 
 Evaluation = Callable[[pa.RecordBatch], Iterator[Output]]
 
@@ -74,6 +74,22 @@ def expression_types(schema: pa.Schema, expressions: Sequence[pc.Expression], la
         except pa.ArrowException as error:
             raise _refused(schema, expression, label, str(error)) from error
     return [array.type for array in found]
+
+
+def given_by(name: str, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:
+    """The batches that a function of `map_batches` gives, as they are."""
+    given = function(batch)
+    for each in (given,) if isinstance(given, pa.RecordBatch | pa.Table | Side) else given:
+        output, value = (each.name, each.value) if isinstance(each, Side) else (None, each)
+        if isinstance(value, pa.Table):
+            yield from ((output, part) for part in value.to_batches() or [pa.RecordBatch.from_pylist([], value.schema)])
+        elif isinstance(value, pa.RecordBatch):
+            yield output, value
+        else:
+            raise ConfigError(
+                "function-schema",
+                f"{name}: the function gives {type(value).__name__}. Let it return or yield pyarrow.RecordBatch",
+            )
 
 
 def shaped(node: Node, output: str | None, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -140,16 +156,8 @@ def _of_records(node: Node, batch: pa.RecordBatch, expressions: Sequence[pc.Expr
 
 
 def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:
-    given = function(batch)
-    for each in (given,) if isinstance(given, pa.RecordBatch | pa.Table | Side) else given:
-        output, value = (each.name, each.value) if isinstance(each, Side) else (None, each)
-        if not isinstance(value, pa.RecordBatch | pa.Table):
-            raise ConfigError(
-                "function-schema",
-                f"{node.name} gives {type(value).__name__}: let the function return or yield pyarrow.RecordBatch",
-            )
-        for part in value.to_batches() if isinstance(value, pa.Table) else (value,):
-            yield from _unless_empty(output, shaped(node, output, part))
+    for output, given in given_by(node.name, function, batch):
+        yield from _unless_empty(output, shaped(node, output, given))
 
 
 def _flat_mapped(node: Node, function: Callable[..., Iterable[Any]], batch: pa.RecordBatch) -> Iterator[Output]:

@@ -53,9 +53,9 @@ def dicts_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 def row_type(names: Sequence[str]) -> type[Any]:
     """A class of tuples whose columns are attributes, and found by index and by name, as in Spark's rows."""
     places = {name: place for place, name in enumerate(names)}
-    base: Any = namedtuple("Row", names, rename=True)  # noqa: PYI024 - the names are known only now
+    base: Any = namedtuple("Row", list(names), rename=True)  # type: ignore[misc]
 
-    class Row(base):  # type: ignore[misc]
+    class Row(base):
         __slots__ = ()
 
         def __getitem__(self, at: Any) -> Any:
@@ -113,8 +113,8 @@ class RowCollector:
         elif not isinstance(row, tuple | list) or len(row) != len(names):
             raise ConfigError(
                 "function-row",
-                f"{self._name} gives {row!r:.200}, which is no row of the columns {', '.join(names)}. Let it give tuples"
-                " or dicts of them",
+                f"{self._name} gives {row!r:.200}, which is no row of the columns {', '.join(names)}. Let it give"
+                " tuples or dicts of them",
             )
         self._rows[output].append(row)
         self._count += 1
