@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.core.values.names import near
+from onefold.core.values.names import check_columns
 from onefold.flow.declaring import as_schema
 from onefold.flow.graph import Edge, Node
 from onefold.flow.operators import Operator, Writing
 from onefold.flow.processor import Schema
 
-__all__ = ["Nodes", "check_columns", "check_key", "needs_uid"]
+__all__ = ["Nodes", "check_key", "needs_uid"]
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _TYPES_OF_KEYS = (
@@ -86,16 +86,6 @@ def needs_uid(uid: str | None, what: str) -> str:
             " one that stays",
         )
     return uid
-
-
-def check_columns(names: Iterable[str], schema: pa.Schema, label: str) -> None:
-    """Raise ConfigError for a name that no column has."""
-    for name in names:
-        if not isinstance(name, str):
-            raise ConfigError("option-value", f"{label}: {name!r} is no column's name. Give names as texts")
-        if name not in schema.names:
-            told = near(name, schema.names) or f"; there are {', '.join(schema.names)}"
-            raise ConfigError("no-such-column", f"{label}: there is no column {name!r}{told}")
 
 
 def check_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None:

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
-from onefold.core.values.names import near
+from onefold.core.values.names import check_columns, near
 from onefold.flow.aggregates import Aggregate, aggregated_schema
-from onefold.flow.building import Nodes, check_columns, check_key, needs_uid
+from onefold.flow.building import Nodes, check_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
 from onefold.flow.evaluation import expression_types, given_by, shaped
 from onefold.flow.graph import Edge, Node, Shipping

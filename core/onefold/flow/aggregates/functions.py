@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.decimals import DIGITS_MAX
-from onefold.flow.building import check_columns
+from onefold.core.values.names import check_columns
 
 __all__ = ["Aggregate", "Merge", "aggregated_schema", "count", "first", "last", "max_", "mean", "min_", "sum_"]
 
@@ -35,12 +35,15 @@ class Merge(enum.Enum):
     LAST = "last"
 
 
+Parts = tuple[tuple[str, Merge], ...]
+
+
 @dataclass(frozen=True)
 class Aggregate(ABC):
     """An aggregate of a column, or of whole rows where `column` is None. Made by `sum_`, `count` and the others."""
 
     column: str | None
-    merges: ClassVar[tuple[Merge, ...]]  # of the state's columns
+    parts: ClassVar[Parts]  # the state's columns, and how they merge
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower().strip('_')}({self.column or ''})"
@@ -73,7 +76,7 @@ class Aggregate(ABC):
 
 
 class _Sum(Aggregate):
-    merges: ClassVar[tuple[Merge, ...]] = (Merge.SUM,)
+    parts: ClassVar[Parts] = (("sum", Merge.SUM),)
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         if pa.types.is_decimal128(given):
@@ -84,7 +87,10 @@ class _Sum(Aggregate):
 
 
 class _Mean(_Sum):
-    merges: ClassVar[tuple[Merge, ...]] = (Merge.SUM, Merge.SUM)
+    parts: ClassVar[Parts] = (
+        ("sum", Merge.SUM),
+        ("count", Merge.SUM),
+    )
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         summed = super().kinds(given)
@@ -101,7 +107,7 @@ class _Mean(_Sum):
     def result(self, state: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
         total, rows = state
         if not pa.types.is_decimal128(kind):
-            return pc.divide(total.cast(kind), rows.cast(kind))
+            return pc.divide(total.cast(kind, safe=False), rows.cast(kind))  # unsafe: rounds integers beyond 2**53
         place = Decimal(1).scaleb(-kind.scale)
         pairs = zip(total.to_pylist(), rows.to_pylist(), strict=True)
         means = [
@@ -114,7 +120,7 @@ class _Mean(_Sum):
 
 
 class _Count(Aggregate):
-    merges = (Merge.SUM,)
+    parts: ClassVar[Parts] = (("count", Merge.SUM),)
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:  # noqa: ARG002 - of any column
         return (pa.int64(),)
@@ -125,7 +131,7 @@ class _Count(Aggregate):
 
 
 class _Min(Aggregate):
-    merges: ClassVar[tuple[Merge, ...]] = (Merge.MIN,)
+    parts: ClassVar[Parts] = (("min", Merge.MIN),)
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         types = pa.types
@@ -134,15 +140,15 @@ class _Min(Aggregate):
 
 
 class _Max(_Min):
-    merges = (Merge.MAX,)
+    parts: ClassVar[Parts] = (("max", Merge.MAX),)
 
 
 class _First(Aggregate):
-    merges = (Merge.FIRST,)
+    parts: ClassVar[Parts] = (("first", Merge.FIRST),)
 
 
 class _Last(Aggregate):
-    merges = (Merge.LAST,)
+    parts: ClassVar[Parts] = (("last", Merge.LAST),)
 
 
 def sum_(column: str) -> Aggregate:
