@@ -67,7 +67,7 @@ class Nodes:
         if not _UID.fullmatch(uid):
             raise ConfigError(
                 "uid-value",
-                f"uid={uid!r} has 1 to 100 letters, digits, '_', '.' or '-', the first one a letter or digit",
+                f"uid={uid!r} must have 1 to 100 letters, digits, '_', '.' or '-', and begin with a letter or digit",
             )
         if any(node.uid == uid for node in self.made):
             raise ConfigError(

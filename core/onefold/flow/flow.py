@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
@@ -11,6 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import Source
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
+from onefold.flow.explaining import explained, pictured
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
 from onefold.flow.operators import Reading
 from onefold.flow.streams import Stream
@@ -87,6 +88,13 @@ class Flow:
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
         return Graph(self.name, tuple(self._nodes.made), self.max_parallelism)
+
+    def explain(self, format: Literal["text", "svg"] = "text") -> str:
+        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.
+        Asks a server only where a sink's guarantee depends on it."""
+        if format not in ("text", "svg"):
+            raise ConfigError("option-value", f"format={format!r} must be text or svg")
+        return explained(self.graph()) if format == "text" else pictured(self.graph())
 
     def run(self, *, checkpoint: str, workers: int = 1, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.

@@ -10,11 +10,26 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.job.arrangement import EPOCH_COLUMN
-from onefold.flow.operators import Operator, Writing
+from onefold.flow.operators import (
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Operator,
+    Selecting,
+    Uniting,
+    Writing,
+)
 
 __all__ = ["MAX_PARALLELISM", "Edge", "Graph", "Node", "Shipping"]
 
 MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
+_CALLED: dict[type, str] = {
+    Filtering: "filter",
+    Selecting: "select",
+    MappingBatches: "map_batches",
+    FlatMapping: "flat_map",
+    Uniting: "union",
+}  # others have a uid
 
 
 class Shipping(enum.Enum):
@@ -49,10 +64,10 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people: the uid, the sink's name, or what it is and its number."""
+        """For people: the uid, the sink's name, or what a user called and a number."""
         if isinstance(self.operator, Writing):
             return self.operator.sink.name
-        return self.uid or f"{type(self.operator).__name__.lower()}-{self.number}"
+        return self.uid or f"{_CALLED[type(self.operator)]}-{self.number}"
 
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""
