@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Bounded, Source, own_positions
+from onefold.core.values.ddl import schema_of
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import close_consumers, record_ddl
-from onefold.sources.kafka.formats.ddl import schema_of
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

@@ -10,8 +10,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError
+from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.sources import KafkaSource
-from onefold.sources.kafka.formats.ddl import ddl_of, schema_of
 
 AVRO = """{"type": "record", "name": "r", "fields": [
     {"name": "id", "type": "long"},
