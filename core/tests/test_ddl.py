@@ -21,8 +21,8 @@ def test_a_ddl_of_nested_types_is_read_back() -> None:
 
 
 ODD = [
-    "|id|id long,|id decimal|id int(3, 1)|id array<int|id array|m map<int>|id decimal(39,2)|id decimal(2,3)",
-    "id long long|id long; x int|`a long|a struct<>|a long>|id decimal(0,0)",
+    "|id|id long,|id int(3, 1)|id array<int|id array|m map<int>|id decimal(39,2)|id decimal(2,3)",
+    "id long long|id long; x int|`a long|a long>|id decimal(0,0)",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, Literal
 
 from onefold.core.contract import Sink
@@ -64,8 +65,8 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        resolved = source.resolved()
-        schema = as_schema(resolved.schema(), f"the source {source.name!r}")
+        resolved = source.resolved(_ask)  # a runtime asks again, and keeps what the flow's first start found
+        schema = as_schema(resolved.arrow_schema(), f"the source {source.name!r}")
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -111,3 +112,8 @@ class Flow:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"
         way = "give the source dead_letters=, or on_error='fail' or 'skip'" if output == "bad" else "do not declare it"
         return f"the rows of the side output {output!r} of {name} go nowhere: give .side({output!r}) a sink, or {way}"
+
+
+def _ask(name: str, find: Callable[[], str]) -> str:
+    del name
+    return find()
