@@ -68,11 +68,18 @@ def column_of(expression: pc.Expression) -> str | None:
 def expression_types(schema: pa.Schema, expressions: Sequence[pc.Expression], label: str) -> list[pa.DataType]:
     """The types of expressions on rows of a schema. Raises ConfigError where one cannot be computed."""
     found = []
+    nothing = pa.RecordBatch.from_pylist([], schema)
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
     for expression in expressions:
         try:
-            found += computed(pa.RecordBatch.from_pylist([], schema), [expression])
+            found += computed(nothing, [expression])
         except pa.ArrowException as error:
             raise _refused(schema, expression, label, str(error)) from error
+        try:
+            computed(row, [expression])
+        except pa.ArrowException as error:
+            if "non-scalar" in str(error):  # an aggregate, which shows only where there is a row
+                raise _refused(schema, expression, label, str(error)) from error
     return [array.type for array in found]
 
 
@@ -114,7 +121,11 @@ def _refused(schema: pa.Schema, expression: pc.Expression, label: str, reason: s
         name = missing[1]
         told = near(name, schema.names) or f"; there are {', '.join(schema.names)}"
         return ConfigError("no-such-column", f"{label} {expression}: there is no column {name!r}{told}")
-    hint = "cast its columns to types that go together, pc.field(...).cast(...)"
+    hint = (
+        "aggregates belong to key_by(...).aggregate(...)"
+        if "non-scalar" in reason
+        else "cast its columns to types that go together, pc.field(...).cast(...)"
+    )
     if "Precision is not great enough" in reason:
         hint = "of a decimal column and a number, give the number as a decimal.Decimal: pc.field(...) > Decimal(0)"
     return ConfigError("expression-type", f"{label} {expression} cannot be computed: {reason.strip()}. Mend it: {hint}")

@@ -12,7 +12,7 @@ from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Filtering, Operator, Reading, Reducing, Uniting, Writing
 
 ROWS = pa.schema([("key", pa.string())])
-SOURCE: Any = Reading(None)  # type: ignore[arg-type]
+SOURCE: Any = Reading("a source")  # type: ignore[arg-type]
 SINK: Any = Writing(None)  # type: ignore[arg-type]
 FILTER = Filtering(pc.field("key") != "")
 

@@ -6,7 +6,7 @@ A line over several layers has a place of its own in each of those between, so t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -56,7 +56,7 @@ class Placed:
     ways: list[list[Slot]]
 
 
-def placed(boxes: Sequence[Box], lines: Sequence[Line], heights: dict[int, float]) -> Placed:
+def placed(boxes: Sequence[Box], lines: Sequence[Line], heights: Mapping[int, float]) -> Placed:
     """The boxes and lines in their places; heights in pixels, y from 0 on."""
     depth = _depths(boxes, lines)
     own = {box.number: Slot(depth[box.number], box, heights[box.number]) for box in boxes}

@@ -131,7 +131,8 @@ def _line(
     yield f'<path class="{kind}" d="{path}" marker-end="url(#arrow)"/>'
     if line.label:
         x = lefts[way[-1].layer] - len(line.label) * LABEL - 12
-        yield _text(x, before - 6, line.label, "label")
+        comes_from_above = middles[-2] < middles[-1] - 6
+        yield _text(x, before + (14 if comes_from_above else -6), line.label, "label")
 
 
 def _box(slot: Slot, box: Box, texts: Sequence[tuple[str, str]], left: float, width: float) -> Iterator[str]:
