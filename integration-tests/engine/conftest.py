@@ -12,7 +12,7 @@ from harness.flow_job import FlowJob, FlowProcess
 from harness.kafka.topics import in_order
 
 
-class Bench:
+class Flows:
     """`put` records, `run` or `start` jobs, and see what came of it."""
 
     def __init__(self, servers: str, topic: str, url: str, directory: Path) -> None:
@@ -64,5 +64,5 @@ class Bench:
 
 
 @pytest.fixture
-def bench(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Bench:
-    return Bench(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)
+def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Flows:
+    return Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)
