@@ -18,6 +18,7 @@ from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_o
 from onefold.engine.state.backend import Frozen, StateBackend, StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
+from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.storage import Storage
 
 GROUPS = 16
@@ -35,6 +36,10 @@ Make = Callable[[Storage, int, Path], StateBackend]
 
 def of_memory(storage: Storage, generation: int, _folder: Path) -> StateBackend:
     return MemoryBackend(storage, generation, GROUPS, copies_max=9, logged_min=12)
+
+
+def of_rocks(storage: Storage, generation: int, folder: Path) -> StateBackend:
+    return RocksBackend(storage, generation, GROUPS, folder=str(folder), changes_max=15)
 
 
 class Flow(RuleBasedStateMachine):
@@ -198,6 +203,12 @@ class MemoryFlow(Flow):
     make = staticmethod(of_memory)
 
 
+class RocksFlow(Flow):
+    make = staticmethod(of_rocks)
+
+
 BRIEF = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 TestMemory = pytest.mark.proof(MemoryFlow.TestCase)
 TestMemory.settings = BRIEF
+TestRocks = pytest.mark.proof(RocksFlow.TestCase)
+TestRocks.settings = settings(BRIEF, max_examples=15)
