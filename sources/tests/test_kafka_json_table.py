@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from harness.renewing import assert_renewed
 
+from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.formats.bad_values import separate
-from onefold.sources.kafka.formats.ddl import ddl_of
 from onefold.sources.kafka.formats.json import JsonParser
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka-source.md"

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.flow.operators import Operator
+from onefold.core.dead_letters import LETTER_COLUMNS
+from onefold.core.job.arrangement import EPOCH_COLUMN
+from onefold.flow.operators import (
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Operator,
+    Selecting,
+    Uniting,
+    Writing,
+)
 
-__all__ = ["Edge", "Graph", "Node", "Shipping"]
+__all__ = ["MAX_PARALLELISM", "Edge", "Graph", "Node", "Shipping"]
+
+MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
+_CALLED: dict[type, str] = {
+    Filtering: "filter",
+    Selecting: "select",
+    MappingBatches: "map_batches",
+    FlatMapping: "flat_map",
+    Uniting: "union",
+}  # others have a uid
 
 
 class Shipping(enum.Enum):
@@ -44,8 +64,14 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people: the uid, or what it is and its number."""
-        return self.uid or f"{type(self.operator).__name__.lower()}-{self.number}"
+        """For people: the uid, the sink's name, or what a user called and a number."""
+        if isinstance(self.operator, Writing):
+            return self.operator.sink.name
+        return self.uid or f"{_CALLED[type(self.operator)]}-{self.number}"
+
+    def outputs(self) -> dict[str | None, pa.Schema]:
+        """The schema of each output, by its name; None is the main one."""
+        return {} if self.schema is None else {None: self.schema, **dict(self.sides)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +85,21 @@ class Graph:
     def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
         """The nodes that read from it, and by which edge."""
         return [(other, edge) for other in self.nodes for edge in other.inputs if edge.source == node.number]
+
+    def schema(self, edge: Edge) -> pa.Schema:
+        """Of the records on an edge."""
+        return self.nodes[edge.source].outputs()[edge.output]
+
+    def writings(self) -> Iterator[tuple[Node, Writing]]:
+        """The nodes that write to sinks."""
+        for node in self.nodes:
+            if isinstance(node.operator, Writing):
+                yield node, node.operator
+
+    def written(self, node: Node) -> pa.Schema:
+        """What the sink of a node that writes is opened with: its input's columns, and those that the runtime adds."""
+        writing, given = node.operator, self.schema(node.inputs[0])
+        if isinstance(writing, Writing) and writing.is_letters:
+            return LETTER_COLUMNS
+        is_numbered = isinstance(writing, Writing) and writing.is_numbered
+        return given.append(pa.field(EPOCH_COLUMN, pa.int64())) if is_numbered else given

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import column_names
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
 from onefold.sources.kafka.formats import columns, csv, json, raw, text
 from onefold.sources.kafka.formats.bad_values import Parser
-from onefold.sources.kafka.formats.ddl import column_names
 
 __all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
 
@@ -54,8 +54,8 @@ def record_ddl(source: KafkaSourceConfig) -> str:
         case "string":
             parsed = text.TEXT_DDL
         case "avro":
+            from onefold.core.values.ddl import ddl_of
             from onefold.sources.kafka.formats.avro.types import AvroSchema
-            from onefold.sources.kafka.formats.ddl import ddl_of
 
             assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
