@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError
@@ -64,8 +66,7 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        resolved = source.resolved()
-        schema = as_schema(resolved.schema(), f"the source {source.name!r}")
+        schema = as_schema(_schema_of(source), f"the source {source.name!r}")
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -73,7 +74,7 @@ class Flow:
                 f"the flow has a sink for the dead letters of {source.name!r}, which has on_error={source.on_error!r}"
                 " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
             )
-        node = self._nodes.add(Reading(resolved), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
+        node = self._nodes.add(Reading(source), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
         if dead_letters is not None:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))
@@ -109,5 +110,13 @@ class Flow:
     def _unused(self, name: str, output: str | None) -> str:
         if output is None:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"
-        way = "give the source dead_letters=, or on_error='fail' or 'skip'" if output == "bad" else "do not declare it"
+        way = "give the source dead_letters= or on_error='fail'" if output == "bad" else "do not declare it"
         return f"the rows of the side output {output!r} of {name} go nowhere: give .side({output!r}) a sink, or {way}"
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    """A source's server is only asked where its settings leave its schema open: a runtime keeps what was found first."""
+    try:
+        return source.arrow_schema()
+    except ConfigError:
+        return source.resolved(lambda _, find: find()).arrow_schema()

@@ -7,7 +7,6 @@ import re
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.core.values.decimals import DIGITS_MAX
 
 __all__ = ["column_names", "ddl_of", "schema_of"]
 
@@ -31,8 +30,11 @@ _TYPES = {name: kind for kind, name in _NAMES.items()} | {
     "short": pa.int16(),
     "integer": pa.int32(),
     "long": pa.int64(),
+    "real": pa.float32(),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:])")
+_DECIMALS = ("decimal", "dec", "numeric")
+_TOKEN = re.compile(r"""\s*(?:`((?:[^`]|``)+)`|(\w+)|('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|([<>(),:]))""")
 _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
@@ -50,90 +52,135 @@ def column_names(ddl: str) -> list[str]:
 
 
 def schema_of(ddl: str) -> pa.Schema:
-    """The columns of a Spark DDL text. Raises ConfigError for a text that is none."""
-    return pa.schema(_Reader(ddl).fields())
+    """The columns of a Spark DDL text, as Spark itself has them in Arrow: `a long NOT NULL, b array<decimal(12,2)>`.
+
+    Names and nullability are kept, comments are not. Raises ConfigError for a text that is none, and for a type that
+    no record is parsed to (intervals, variants, char and varchar).
+    """
+    return pa.schema(_Reader(ddl).columns())
 
 
 class _Reader:
-    """Reads a DDL text from left to right."""
+    """Reads one text from its first token to its last: Spark's `colTypeList`, or its `struct<...>`."""
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
-        self._tokens = [found[1] for found in _TOKEN.finditer(ddl)]
-        if "".join(self._tokens).replace(" ", "") != re.sub(r"\s", "", ddl):
-            raise self._refused()
         self._at = 0
+        self._next()
 
-    def fields(self, end: str = "") -> list[pa.Field]:
-        """`name type, ...`, up to that token, or to the text's end."""
-        found = []
-        while True:
-            name = self._name()
-            self._is_next(":")
-            found.append(pa.field(name, self._type()))
-            if not self._is_next(","):
-                break
-        if self._next() != end:
-            raise self._refused()
+    def columns(self) -> list[pa.Field]:
+        is_struct = re.match(r"\s*struct\s*<", self._ddl, re.IGNORECASE)
+        found = list(self._type()) if is_struct else self._fields()
+        if self._token:
+            raise self._refused(f"{self._token!r} is one word too many")
         return found
-
-    def _type(self) -> pa.DataType:
-        name = self._next().lower()
-        if name == "decimal":
-            precision, scale = self._numbers()
-            return pa.decimal128(precision, scale)
-        if name == "array":
-            (item,) = self._types(1)
-            return pa.list_(item)
-        if name == "map":
-            key, item = self._types(2)
-            return pa.map_(key, item)
-        if name == "struct" and self._is_next("<"):
-            return pa.struct(self.fields(">"))
-        if name not in _TYPES:
-            raise self._refused()
-        return _TYPES[name]
-
-    def _types(self, count: int) -> list[pa.DataType]:
-        found = []
-        for number in range(count):
-            if self._next() != ("," if number else "<"):
-                raise self._refused()
-            found.append(self._type())
-        if self._next() != ">":
-            raise self._refused()
-        return found
-
-    def _numbers(self) -> tuple[int, int]:
-        left, precision, comma, scale, right = (self._next() for _ in range(5))
-        is_sound = (left, comma, right) == ("(", ",", ")") and precision.isdecimal() and scale.isdecimal()
-        if not is_sound or not 0 <= int(scale) <= int(precision) <= DIGITS_MAX or not int(precision):
-            raise self._refused()
-        return int(precision), int(scale)
-
-    def _name(self) -> str:
-        token = self._next()
-        if token.startswith("`"):
-            return token[1:-1].replace("``", "`")
-        if not re.fullmatch(r"\w+", token):
-            raise self._refused()
-        return token
 
     def _next(self) -> str:
-        token = self._tokens[self._at] if self._at < len(self._tokens) else ""
-        self._at += 1
+        """The token to be read now; makes the one behind it the next."""
+        token = getattr(self, "_token", "")
+        self._token, self._is_quoted, self._is_word = "", False, False
+        if not self._ddl[self._at :].strip():
+            return token
+        found = _TOKEN.match(self._ddl, self._at)
+        if found is None:
+            raise self._refused(f"{self._ddl[self._at :].strip()[:20]!r} is no name and no type")
+        quoted, word, text, sign = found.groups()
+        self._at = found.end()
+        self._is_quoted, self._is_word = quoted is not None, word is not None
+        self._token = quoted.replace("``", "`") if quoted is not None else word or text or sign
         return token
 
-    def _is_next(self, token: str) -> bool:
-        is_it = self._at < len(self._tokens) and self._tokens[self._at] == token
-        self._at += is_it
-        return is_it
+    def _is(self, word: str) -> bool:
+        return not self._is_quoted and self._token.lower() == word
 
-    def _refused(self) -> ConfigError:
+    def _takes(self, word: str) -> bool:
+        """Whether this is the next token, which is then read."""
+        if not self._is(word):
+            return False
+        self._next()
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._takes(word):
+            raise self._refused(f"{word!r} is missing{self._before()}")
+
+    def _expect_text(self) -> None:
+        if self._token[:1] not in ("'", '"') or self._is_quoted:
+            raise self._refused("COMMENT has no text in quotes")
+        while self._token[:1] in ("'", '"') and not self._is_quoted:  # several are one, as in SQL
+            self._next()
+
+    def _fields(self) -> list[pa.Field]:
+        fields = [self._field()]
+        while self._takes(","):
+            fields.append(self._field())
+        return fields
+
+    def _field(self) -> pa.Field:
+        if not (self._is_quoted or self._is_word):
+            raise self._refused(f"the name of a column is missing{self._before()}")
+        name = self._next()
+        self._takes(":")
+        kind, nullable = self._type(), True
+        if self._takes("not"):
+            self._expect("null")
+            nullable = False
+        if self._takes("comment"):
+            self._expect_text()
+        return pa.field(name, kind, nullable)
+
+    def _type(self) -> pa.DataType:
+        if self._is_quoted or not self._is_word:
+            raise self._refused("a column has no type")
+        name = self._next().lower()
+        if name == "array":
+            return pa.list_(pa.field("element", *self._inside(1)))
+        if name == "map":
+            key, value = self._inside(2)
+            return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
+        if name == "struct":
+            self._expect("<")
+            fields = [] if self._is(">") else self._fields()
+            self._expect(">")
+            return pa.struct(fields)
+        if name in _DECIMALS:
+            return self._decimal()
+        if name not in _TYPES or self._is("("):
+            raise self._refused(f"{name!r} is no type that records are parsed to")
+        return _TYPES[name]
+
+    def _inside(self, count: int) -> list[pa.DataType]:
+        self._expect("<")
+        kinds = [self._type()]
+        while len(kinds) < count:
+            self._expect(",")
+            kinds.append(self._type())
+        self._expect(">")
+        return kinds
+
+    def _decimal(self) -> pa.DataType:
+        if not self._takes("("):
+            return pa.decimal128(10, 0)
+        numbers = [self._number()]
+        if self._takes(","):
+            numbers.append(self._number())
+        self._expect(")")
+        precision, scale = (*numbers, 0)[:2]
+        if not 1 <= precision <= 38 or scale > precision:
+            raise self._refused(f"decimal({precision},{scale}) is none: a precision is 1 to 38, a scale no more")
+        return pa.decimal128(precision, scale)
+
+    def _number(self) -> int:
+        if not self._token.isdigit():
+            raise self._refused("a decimal has whole numbers in parentheses")
+        return int(self._next())
+
+    def _before(self) -> str:
+        return f" before {self._token!r}" if self._token else " at the end"
+
+    def _refused(self, why: str) -> ConfigError:
         return ConfigError(
-            "option-value",
-            f"{self._ddl!r} is no list of columns with their types, as in"
-            " 'id long, amount decimal(12,2), tags array<string>'",
+            "option-value", f"the schema {self._ddl!r} is none: {why}. Write it as in 'id long, amount decimal(12,2)'"
         )
 
 
