@@ -111,11 +111,11 @@ class Flow:
         if output is None:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"
         way = "give the source dead_letters= or on_error='fail'" if output == "bad" else "do not declare it"
-        return f"the rows of the side output {output!r} of {name} go nowhere: give .side({output!r}) a sink, or {way}"
+        return f"the side output {output!r} of {name} goes nowhere: give .side({output!r}) a sink, or {way}"
 
 
 def _schema_of(source: Source) -> pa.Schema:
-    """A source's server is only asked where its settings leave its schema open: a runtime keeps what was found first."""
+    """Asks the source's server only where the settings leave the schema open. A runtime keeps what was found first."""
     try:
         return source.arrow_schema()
     except ConfigError:
