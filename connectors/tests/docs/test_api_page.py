@@ -23,6 +23,7 @@ LISTED = {
     "onefold.local": "servers for development",
     "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",
 }
+WITH_METHODS = ("Pipeline", "Definition", "Flow", "Stream", "KeyedStream", "ConnectedStream", "Graph")
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
     "diagnose": "onefold.doctor",
@@ -84,12 +85,12 @@ def listed(names: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> Iterator[str]:
-    for module in ("onefold.spark", "onefold.definition", "onefold.sources", "onefold.sinks"):
+    for module in ("onefold.spark", "onefold.flow", "onefold.definition", "onefold.sources", "onefold.sinks"):
         yield from ("", f"## {module}")
         face = importlib.import_module(module)
         for name in face.__all__:
             yield from shown(name, getattr(face, name))
-            if name in ("Pipeline", "Definition"):
+            if name in WITH_METHODS:
                 for method, called in vars(getattr(face, name)).items():
                     if inspect.isfunction(called) and not method.startswith("_"):
                         yield from shown(f"{name}.{method}", called)

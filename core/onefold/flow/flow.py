@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
@@ -65,8 +66,7 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        resolved = source.resolved(_ask)  # a runtime asks again, and keeps what the flow's first start found
-        schema = as_schema(resolved.arrow_schema(), f"the source {source.name!r}")
+        schema = as_schema(_schema_of(source), f"the source {source.name!r}")
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -74,7 +74,7 @@ class Flow:
                 f"the flow has a sink for the dead letters of {source.name!r}, which has on_error={source.on_error!r}"
                 " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
             )
-        node = self._nodes.add(Reading(resolved), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
+        node = self._nodes.add(Reading(source), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
         if dead_letters is not None:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))
@@ -110,10 +110,13 @@ class Flow:
     def _unused(self, name: str, output: str | None) -> str:
         if output is None:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"
-        way = "give the source dead_letters=, or on_error='fail' or 'skip'" if output == "bad" else "do not declare it"
-        return f"the rows of the side output {output!r} of {name} go nowhere: give .side({output!r}) a sink, or {way}"
+        way = "give the source dead_letters= or on_error='fail'" if output == "bad" else "do not declare it"
+        return f"the side output {output!r} of {name} goes nowhere: give .side({output!r}) a sink, or {way}"
 
 
-def _ask(name: str, find: Callable[[], str]) -> str:
-    del name
-    return find()
+def _schema_of(source: Source) -> pa.Schema:
+    """Asks the source's server only where the settings leave the schema open. A runtime keeps what was found first."""
+    try:
+        return source.arrow_schema()
+    except ConfigError:
+        return source.resolved(lambda _, find: find()).arrow_schema()

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.dead_letters import LETTER_COLUMNS
+from onefold.core.errors import ConfigError
 from onefold.core.job.arrangement import EPOCH_COLUMN
+from onefold.core.source import Keep, Source
 from onefold.flow.operators import (
     Filtering,
     FlatMapping,
     MappingBatches,
     Operator,
+    Reading,
     Selecting,
     Uniting,
     Writing,
@@ -95,6 +99,29 @@ class Graph:
         for node in self.nodes:
             if isinstance(node.operator, Writing):
                 yield node, node.operator
+
+    def readings(self) -> Iterator[tuple[Node, Reading]]:
+        """The nodes that read sources."""
+        for node in self.nodes:
+            if isinstance(node.operator, Reading):
+                yield node, node.operator
+
+    def resolved(self, node: Node, keep: Keep) -> Source:
+        """The source of a node that reads, with the schema that the pipeline found first. Raises ConfigError where the
+        flow was built with another."""
+        operator = present(
+            node.operator if isinstance(node.operator, Reading) else None, f"{node.name} reads no source"
+        )
+        source = operator.source.resolved(keep)
+        found = source.arrow_schema()
+        if not found.equals(node.schema):
+            raise ConfigError(
+                "source-schema-changed",
+                f"flow {self.flow!r} began with the columns {', '.join(map(str, found))} of the source {source.name!r},"
+                f" and now finds {', '.join(map(str, node.schema or ()))}: give the source its schema, as the flow"
+                " needs it",
+            )
+        return source
 
     def written(self, node: Node) -> pa.Schema:
         """What the sink of a node that writes is opened with: its input's columns, and those that the runtime adds."""

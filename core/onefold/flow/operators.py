@@ -38,8 +38,8 @@ Batches = Callable[[pa.RecordBatch], "pa.RecordBatch | Iterable[pa.RecordBatch |
 
 @dataclass(frozen=True)
 class Reading:
-    """Reads a source that is resolved. With `on_error="dead_letter"` it has the side output `bad`: the records that
-    could not be read, as `BAD_COLUMNS`."""
+    """Reads a source, as a user gave it: a runtime asks `Graph.resolved` for the one that it reads. With
+    `on_error="dead_letter"` it has the side output `bad`: the records that could not be read, as `BAD_COLUMNS`."""
 
     source: Source
 

@@ -29,19 +29,23 @@ class AnySource:
     bad_records_max: int = 10
     is_resolved: bool = False
 
-    def resolved(self) -> AnySource:
-        return AnySource(self.name, self.columns, self.on_error, self.bad_records_max, True)
+    def covers(self, name: str) -> bool:
+        return name == self.name
 
-    def schema(self) -> pa.Schema:
+    def resolved(self, keep: Any) -> AnySource:
+        columns = keep(f"schema of {self.name}", lambda: self.columns)
+        return AnySource(self.name, columns, self.on_error, self.bad_records_max, True)
+
+    def arrow_schema(self) -> pa.Schema:
         if not self.is_resolved:
             raise ConfigError("schema-missing", "not resolved")
         return self.columns
 
-    def planner(self, frozen: Any = None) -> Any:
-        raise NotImplementedError(frozen)
+    def planner(self, frozen: Any = None, until: Any = None) -> Any:
+        raise NotImplementedError(frozen, until)
 
-    def read(self, split: Any) -> Any:
-        raise NotImplementedError(split)
+    def read(self, split: Any, *, guarded: bool = False) -> Any:
+        raise NotImplementedError(split, guarded)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,17 @@ def test_a_source_of_dead_letters_has_them_as_a_side_output_and_its_sink_gets_th
     assert graph.written(letters) == LETTER_COLUMNS
 
 
+def test_a_runtime_reads_a_source_as_the_pipeline_found_it_first() -> None:
+    flow, stream = orders()
+    stream.sink(AnySink())
+    graph = flow.graph()
+    ((node, reading),) = graph.readings()
+    assert reading.source == AnySource()
+    assert graph.resolved(node, lambda _, find: find()) == AnySource(is_resolved=True)
+    before: Any = pa.schema({"id": pa.string()})
+    assert refusal(lambda: graph.resolved(node, lambda *_: before))[0] == "source-schema-changed"
+
+
 def test_bad_records_may_be_a_stream() -> None:
     flow = Flow("shop")
     stream = flow.source(AnySource(on_error="dead_letter"), uid="orders")
