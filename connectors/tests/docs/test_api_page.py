@@ -85,7 +85,14 @@ def listed(names: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> Iterator[str]:
-    for module in ("onefold.spark", "onefold.flow", "onefold.definition", "onefold.sources", "onefold.sinks"):
+    for module in (
+        "onefold.spark",
+        "onefold.flow",
+        "onefold.engine",
+        "onefold.definition",
+        "onefold.sources",
+        "onefold.sinks",
+    ):
         yield from ("", f"## {module}")
         face = importlib.import_module(module)
         for name in face.__all__:
