@@ -11,6 +11,9 @@ import pytest
 from harness.flow_job import FlowJob, FlowProcess
 from harness.kafka.topics import in_order
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
+
 
 class Flows:
     """`put` records, `run` or `start` jobs, and see what came of it."""
@@ -41,6 +44,13 @@ class Flows:
     def sql(self, query: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(query.encode()).fetchall()
+
+    def of_hbase(self, servers: str) -> list[tuple[int, int, int]]:
+        """The rows of the table that has the topic's name."""
+        mapping = TableMapping.of(self.topic, "id integer", {name: f"f:{name} integer" for name in ("account", "n")})
+        parts = HBaseTable(HBaseSettings(servers), self.topic).scan(b"", b"", mapping.cell_columns)
+        rows = [row for part in parts for row in mapping.decode(part.keys, part.values).to_pylist()]
+        return sorted((row["id"], row["account"], row["n"]) for row in rows)
 
     def assert_exact(self, job: FlowJob) -> None:
         """Every record once, as the job's kind has it, and nothing in doubt."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import closing
 from typing import Any
 
 import pytest
+from harness.kafka.reading import Reader
 
 pytestmark = pytest.mark.servers
 
@@ -25,3 +29,32 @@ def test_state_is_of_all_workers_together_and_goes_on_at_the_next_start(flows: A
     job = flows.job(kind=kind, workers=workers)
     flows.finish(job)
     flows.assert_exact(job)
+
+
+def kill_and_finish(flows: Any, job: Any) -> None:
+    """The driver dies before it decides the second epoch; then a worker, when it has prepared the next one."""
+    process = flows.start(job, "before:Decide#2")
+    process.held()
+    process.kill()
+    process = flows.start(job, "writers:prepared#2")
+    os.kill(process.held()[0], signal.SIGKILL)
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+
+
+@pytest.mark.slow
+def test_a_kafka_topic_has_every_row_once_after_kills(flows: Any, kafka_topic: Any) -> None:
+    out = kafka_topic(partitions=2)
+    flows.put(1_000)
+    job = flows.job(delivery="kafka", workers=2, out=out)
+    kill_and_finish(flows, job)
+    with closing(Reader(flows.servers, out, 2)) as reader:
+        assert sorted(reader.ids()) == [number for number, _, _ in flows.sent]
+
+
+@pytest.mark.slow
+def test_an_hbase_table_has_every_row_after_kills(flows: Any, hbase_server: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(delivery="hbase", workers=2, hbase=hbase_server.servers, out=flows.topic)
+    kill_and_finish(flows, job)
+    assert flows.of_hbase(hbase_server.servers) == flows.sent

@@ -17,12 +17,12 @@ import psutil
 
 from onefold.core import Sink
 from onefold.flow import Flow, StatefulProcessor, count, sum_
-from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering"]
 
-WAIT_S = 60.0
+WAIT_S = 240.0  # on a machine that has much else to do
 
 
 class Numbering(StatefulProcessor):
@@ -49,9 +49,11 @@ class FlowJob:
     url: str
     checkpoint: str
     kind: str = "rows"
-    delivery: str = "two_phase"  # of Postgres; or "kafka", into the topic `<topic>-out`
+    delivery: str = "two_phase"  # of Postgres; or "kafka", or "hbase", into the topic or table `out`
     workers: int = 1
     at_most: int = 300
+    out: str = ""
+    hbase: str = ""  # its Thrift servers
 
     def flow(self) -> Flow:
         flow = Flow("job")
@@ -81,7 +83,9 @@ class FlowJob:
 
     def _sink(self, **more: Any) -> Sink:
         if self.delivery == "kafka":
-            return KafkaSink(f"{self.topic}-out", bootstrap_servers=self.servers)
+            return KafkaSink(self.out, bootstrap_servers=self.servers)
+        if self.delivery == "hbase":
+            return HBaseSink(self.hbase, self.out, row_key="id", family="f")
         return PostgresSink(self.url, table="rows", delivery="staged" if more else self.delivery, **more)
 
 
@@ -106,7 +110,9 @@ class FlowProcess:
         """Wait until so many processes are held; their ids."""
         until_s = time.monotonic() + WAIT_S
         while len(found := [int(path.name.split(".")[1]) for path in self.held_at.glob("*.*")]) < count:
-            assert time.monotonic() < until_s and self.process.poll() is None, self.log.read_text()[-3000:]
+            if time.monotonic() > until_s or self.process.poll() is not None:
+                self.kill()
+                raise AssertionError(f"not held: {self.log.read_text()[-3000:]}")
             time.sleep(0.01)
         return found
 

@@ -21,9 +21,10 @@ from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
 
-__all__ = ["Fleet"]
+__all__ = ["LOST", "Fleet"]
 
 STOP_S = 10.0
+LOST = "worker-lost"
 
 log = logging.getLogger("onefold")
 
@@ -48,8 +49,10 @@ class Fleet:
     def is_up(self) -> bool:
         return bool(self._members)
 
-    def launch(self, sources: Mapping[int, Source], sinks: Mapping[int, Sink], state: Restoring | None) -> None:
-        """Fork all workers. Their state is restored before they take their first order."""
+    def launch(
+        self, sources: Mapping[int, Source], sinks: Mapping[int, Sink], state: Restoring | None, guarded: bool
+    ) -> None:
+        """Fork all workers. Their state is restored before they take orders. `guarded` as `Launch` has it."""
         require(not self._members, "workers are launched when none runs")
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
         for link in self._links():
@@ -62,7 +65,7 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state))
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
@@ -138,7 +141,7 @@ class Fleet:
         lost.orders.socket.close()
         self.end()
         told = f"signal {signal.Signals(-how).name}" if how < 0 else f"status {how}"
-        return Retriable("worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
+        return Retriable(LOST, f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
 
     def _links(self) -> list[Link]:
         everyone = range(self._workers)

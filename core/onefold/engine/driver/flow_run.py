@@ -143,6 +143,8 @@ class FlowRun:
         note(epoch=outcome.record.epoch)
         now = Standing.after(outcome.record)
         writers.decided(now)
+        if writers.bad:
+            log.warning("epoch %d: %d records could not be read", outcome.record.epoch, writers.bad)
         self._tracker.completed()
         planners.completed(now.at)
         self._progress.count(outcome.record, lambda: planners.latest(now.at))
@@ -171,13 +173,13 @@ class FlowRun:
         while wait is not None and wait.left_s > 0 and not self._drains:
             wait.pause()
 
-    def _launch(self, at: Standing) -> None:
+    def _launch(self, at: Standing, guarded: bool) -> None:
         state = None
         if self._state_root is not None:
             name, backend = self._session.name, self._settings.state
             state = Restoring(self._state_root, name, backend, self._generation, at.handles)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
-        self._fleet.launch(self._sources, sinks, state)
+        self._fleet.launch(self._sources, sinks, state, guarded)
 
     @property
     def _generation(self) -> int:

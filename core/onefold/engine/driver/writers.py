@@ -16,6 +16,7 @@ from onefold.core.source import Split
 from onefold.core.waiting import hold
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
+from onefold.engine.driver.fleet import LOST
 from onefold.engine.driver.restarts import Tracker
 from onefold.engine.driver.standing import Standing
 from onefold.engine.workers.messages import Done
@@ -66,7 +67,7 @@ class Writers:
         planners: Splitting,
         tracker: Tracker,
         standing: Standing,
-        launch: Callable[[Standing], None],
+        launch: Callable[[Standing, bool], None],
         plan_ahead: Callable[[Positions], Range | None],
     ) -> None:
         self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
@@ -75,6 +76,8 @@ class Writers:
         self._epoch = 0  # the one that they have run last
         self._ahead: _Ahead | None = None
         self._delay_s = 0.0
+        self._guarded = False  # what kills a parser is found, and is a bad record
+        self.bad = 0  # records of the epoch that could not be read
         self.timer_ms: int | None = None  # when the next timer is due
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
@@ -87,18 +90,23 @@ class Writers:
         except Retriable as error:
             self._end()
             self._delay_s = self._after(error, record)
+            self._guarded = error.code == LOST
             raise
         except BaseException:
             self._end()
             raise
         self._refuse_bad(record, done)
+        self.bad = sum(sum(each.bad.values()) for each in done)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)
 
     def decided(self, standing: Standing) -> None:
-        """The epoch that they have run is decided."""
+        """The epoch that they have run is decided. Those that read with care do so no longer."""
         self._standing = standing
+        if self._guarded:
+            self._guarded = False
+            self._end()
 
     @property
     def ahead(self) -> Range | None:
@@ -114,7 +122,7 @@ class Writers:
         if self._at is None:
             hold(self._delay_s)
             self._delay_s = 0.0
-            self._launch(self._standing)
+            self._launch(self._standing, self._guarded)
         if ahead is None:
             run = self._fleet.begin(self._by_chain(record.range), task)
         else:

@@ -171,7 +171,7 @@ class FlowWorld:
             self._drive(driver, life.sweep())
             at = standing(self.store.facts(FLOW), started, has_state=True)
             tracker = Tracker(FixedDelay(attempts=LIVES_MAX, delay_s_each=0.0))
-            launch = lambda here: self.fleet.launch(here.handles)  # noqa: E731
+            launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
             writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, _next_range)
             while (span := _range(at, writers)) is not None:
                 request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)

@@ -34,7 +34,7 @@ class Restoring:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
-    resolved and sinks open, by the numbers of their nodes."""
+    resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost."""
 
     index: int
     parallelism: int
@@ -42,6 +42,7 @@ class Launch:
     sources: Mapping[int, Source]
     sinks: Mapping[int, Sink]
     state: Restoring | None
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ __all__ = ["Reader"]
 
 
 class Reader:
-    """Its orders are runs, each of some splits; it works on one after the other."""
+    """Its orders are runs, each of some splits; it works on one after the other. `guarded` as `Source.read` has it."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, guarded: bool = False) -> None:
+        self._source, self._guarded = source, guarded
         self._runs: deque[tuple[int, deque[Split]]] = deque()
         self._parts: Iterator[Part] | None = None
 
@@ -33,7 +33,7 @@ class Reader:
             if not splits:
                 self._runs.popleft()
                 return Barrier(run)
-            self._parts = iter(self._source.read(splits.popleft()))
+            self._parts = iter(self._source.read(splits.popleft(), guarded=self._guarded))
         part = next(self._parts, None)
         if part is None:
             self._parts = None

@@ -34,7 +34,9 @@ def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None
         require(isinstance(launch, Launch), launch)
         snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
         subtasks = [_subtask(plan, chain, launch, snapshots) for chain in plan.chains]
-        readers = {c.number: Reader(launch.sources[c.head.number]) for c in plan.chains if c.source is not None}
+        readers = {
+            c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
+        }
         links = dict(zip(launch.links, sockets, strict=True))
         Worker(plan, launch.index, control, links, subtasks, readers).run()
 

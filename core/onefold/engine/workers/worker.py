@@ -43,12 +43,13 @@ class Worker:
         self._is_over = False
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
+        self._gone: set[socket.socket] = set()  # of workers that have ended: the driver then ends this one, too
 
     def run(self) -> None:
         """Until the driver stops it, or has ended itself."""
         try:
             self._loop()
-        except EOFError:  # the driver has ended; or another worker has, and the driver ends this one, too
+        except EOFError:  # the driver has ended
             self._abort()
         except Exception as error:
             self._abort()
@@ -92,9 +93,8 @@ class Worker:
             case Send(exchange, to, item) if to == self._index:
                 self._targets[exchange].put(exchange, self._index, item)
             case Send(exchange, to, item):
-                outgoing = self._outgoing[exchange, to]
-                outgoing.put(encoded_item(item))
-                outgoing.send()
+                self._outgoing[exchange, to].put(encoded_item(item))
+                self._send(self._outgoing[exchange, to])
             case Acknowledge(run):
                 done = self._acknowledged.setdefault(run, [])
                 done.append((subtask.chain.number, effect))
@@ -104,7 +104,7 @@ class Worker:
 
     def _answer(self, message: Done) -> None:
         self._answers.message(message)
-        self._answers.send()
+        self._send(self._answers)
 
     def _is_blocked(self, subtask: Subtask) -> bool:
         """Whether a channel that it sends to holds as much as it may."""
@@ -119,17 +119,18 @@ class Worker:
 
     def _watch(self) -> None:
         """Wait for room for what is to be sent, and for frames of channels that hold less than they may."""
-        for outgoing in (*self._outgoing.values(), self._answers):
-            if outgoing.socket is not self._orders.socket:
-                self._watch_for(outgoing.socket, selectors.EVENT_WRITE, outgoing.pending_bytes > 0, outgoing.send)
-            elif outgoing.pending_bytes:
-                outgoing.send()
+        if self._answers.pending_bytes:
+            self._send(self._answers)
+        for outgoing in self._outgoing.values():
+            has_more = outgoing.pending_bytes > 0
+            self._watch_for(outgoing.socket, selectors.EVENT_WRITE, has_more, partial(self._send, outgoing))
         for (exchange, sender), incoming in self._incoming.items():
             has_room = self._targets[exchange].queued_bytes(exchange, sender) < QUEUED_BYTES_MAX
             receive = partial(self._receive, exchange, sender)
             self._watch_for(incoming.socket, selectors.EVENT_READ, has_room, receive)
 
     def _watch_for(self, sock: socket.socket, event: int, wanted: bool, then: Callable[[], None]) -> None:
+        wanted = wanted and sock not in self._gone
         if wanted and sock not in self._watched:
             self._selector.register(sock, event, then)
             self._watched.add(sock)
@@ -137,12 +138,23 @@ class Worker:
             self._selector.unregister(sock)
             self._watched.discard(sock)
 
+    def _send(self, outgoing: Outgoing) -> None:
+        try:
+            outgoing.send()
+        except OSError:
+            if outgoing is self._answers:
+                raise EOFError from None
+            self._gone.add(outgoing.socket)
+
     def _receive(self, exchange: int, sender: int) -> None:
-        target, schema = self._targets[exchange], self._exchanges[exchange].schema
-        for frame in self._incoming[exchange, sender].frames():
-            target.put(exchange, sender, decoded_item(frame, schema))
-            if target.queued_bytes(exchange, sender) >= QUEUED_BYTES_MAX:
-                return
+        target, schema, incoming = self._targets[exchange], self._exchanges[exchange].schema, self._incoming
+        try:
+            for frame in incoming[exchange, sender].frames():
+                target.put(exchange, sender, decoded_item(frame, schema))
+                if target.queued_bytes(exchange, sender) >= QUEUED_BYTES_MAX:
+                    return
+        except EOFError:
+            self._gone.add(incoming[exchange, sender].socket)
 
     def _take_orders(self) -> None:
         for order in self._orders.messages():
@@ -178,5 +190,6 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
 
 def _failure(error: Exception) -> Failed:
     if isinstance(error, OnefoldError):
-        return Failed(type(error).__name__, error.code, error.message)
+        kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
+        return Failed(kind.__name__, error.code, error.message)
     return Failed(type(error).__name__, None, str(error))
