@@ -13,9 +13,7 @@ from onefold.engine.state.columns import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
 from onefold.engine.state.storage import Storage
 
-__all__ = ["ROWS_MAX", "Backend", "Delta", "OneFrozen", "list_parts", "parts"]
-
-ROWS_MAX = 1 << 17  # of one part: what is in memory twice while it is written or read
+__all__ = ["Backend", "Delta", "OneFrozen", "list_parts", "parts"]
 
 
 @dataclass(slots=True, eq=False)
@@ -93,15 +91,14 @@ class OneFrozen:
         """What is not stored stays until a later snapshot is, which needs it."""
 
 
-def parts(spec: StateSpec, what: str, entries: Entries) -> Iterator[Draft]:
-    """The entries as parts of a snapshot, of at most `ROWS_MAX` rows."""
-    for at in range(0, len(entries.keys), ROWS_MAX):
-        end = at + ROWS_MAX
-        some = Entries(entries.keys[at:end], entries.subs[at:end], entries.values[at:end])
+def parts(spec: StateSpec, what: str, entries: Iterable[Entries]) -> Iterator[Draft]:
+    """The entries as parts of a snapshot."""
+    for some in entries:
         yield spec, what, len(some.keys), to_ipc(some)
 
 
 def list_parts(lists: Iterable[tuple[StateSpec, Sequence[Value]]]) -> Iterator[Draft]:
     for spec, items in lists:
         keys = [(number,) for number in range(len(items))]
-        yield from parts(spec, OPERATOR, Entries(keys, [()] * len(items), items))
+        if items:
+            yield from parts(spec, OPERATOR, [Entries(keys, [()] * len(items), items)])

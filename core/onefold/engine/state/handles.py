@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, StateTable, Value
-from onefold.engine.state.operators import SubtaskBroadcast, SubtaskList
-from onefold.engine.state.shapes import Shape
+from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.timers import Timers
 from onefold.flow.processor import Redistribution, Schema
 

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from onefold.core.checks import require
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateSpec, StateTable
-from onefold.engine.state.columns import Entries, from_ipc
-from onefold.engine.state.common import ROWS_MAX, Backend, Delta, OneFrozen, list_parts, parts
+from onefold.engine.state.columns import from_ipc
+from onefold.engine.state.common import Backend, Delta, OneFrozen, list_parts, parts
 from onefold.engine.state.snapshot import (
     BASE,
     LOG,
@@ -75,8 +77,10 @@ class MemoryBackend(Backend):
         return self._tables[spec]
 
     def freeze(self, epoch: int) -> Frozen:
-        changes = [(spec, table, table.take()) for spec, table in self._tables.items() if table.changes]
-        self._logged += sum(len(taken) for _, _, taken in changes)
+        changes: list[tuple[StateSpec, dict[Any, Any]]] = [
+            (spec, table.take()) for spec, table in self._tables.items() if table.changes
+        ]
+        self._logged += sum(len(taken) for _, taken in changes)
         begins = not self._pass and self._logged > max(self._logged_min, 2 * sum(map(len, self._tables.values())))
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
@@ -99,17 +103,17 @@ class MemoryBackend(Backend):
             table.loaded()
 
     def close(self) -> None:
-        self._tables.clear()
+        """Nothing is held but memory."""
 
-    def _copy_some(self) -> Iterator[tuple[StateSpec, Table, dict[Any, Any]]]:
+    def _copy_some(self) -> Iterator[tuple[StateSpec, dict[Any, Any]]]:
         left = self._copies_max
         while self._pass and left > 0:
             spec, shard = self._pass.popleft()
             table = self._tables[spec]
-            copy = table.copy(shard)
+            copy: dict[Any, Any] = table.copy(shard)
             left -= max(1, len(copy) * table.copy_cost)
             if copy:
-                yield spec, table, copy
+                yield spec, copy
 
     def _load(self, piece: Piece) -> None:
         footer, _ = read_footer(self._storage, piece.name, piece.crc)
@@ -148,10 +152,10 @@ class MemoryBackend(Backend):
     def _drafts(self, delta: _Delta, merged: Sequence[Piece]) -> Iterator[Draft]:
         for piece in merged:
             yield from copied(self._storage, piece)
-        for spec, table, changes in delta.changes:
-            yield from parts(spec, LOG, table.changed(changes))
-        for spec, table, copies in _joined(delta.copies):
-            yield from parts(spec, BASE, _concat([table.copied(copy) for copy in copies]))
+        for spec, changes in delta.changes:
+            yield from parts(spec, LOG, self._tables[spec].changed(changes))
+        for spec, copies in groupby(delta.copies, itemgetter(0)):
+            yield from parts(spec, BASE, self._tables[spec].copied([copy for _, copy in copies]))
         yield from list_parts(delta.lists)
 
 
@@ -176,33 +180,10 @@ class _Chain:
 
 @dataclass(slots=True, eq=False)
 class _Delta(Delta):
-    """Changes and copies of tables: (spec, table, what it took or copied)."""
+    """What was taken from each table, and copied of it."""
 
-    changes: list[tuple[StateSpec, Any, dict[Any, Any]]]
-    copies: list[tuple[StateSpec, Any, dict[Any, Any]]]
+    changes: list[tuple[StateSpec, dict[Any, Any]]]
+    copies: list[tuple[StateSpec, dict[Any, Any]]]
     is_passing: bool
     begins: bool  # a pass
     ends: bool
-
-
-def _joined(
-    copies: list[tuple[StateSpec, Any, dict[Any, Any]]],
-) -> Iterator[tuple[StateSpec, Any, list[dict[Any, Any]]]]:
-    """Shards of one table together, as long as they make one part."""
-    group: list[dict[Any, Any]] = []
-    for number, (spec, table, copy) in enumerate(copies):
-        group.append(copy)
-        is_last = number + 1 == len(copies) or copies[number + 1][0] != spec
-        if is_last or sum(map(len, group)) > ROWS_MAX // 2:
-            yield spec, table, group
-            group = []
-
-
-def _concat(entries: Sequence[Entries]) -> Entries:
-    if len(entries) == 1:
-        return entries[0]
-    return Entries(
-        [key for part in entries for key in part.keys],
-        [sub for part in entries for sub in part.subs],
-        [value for part in entries for value in part.values],
-    )

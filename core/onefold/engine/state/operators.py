@@ -6,14 +6,48 @@ It is stored whole with every snapshot, so it is for what is small: offsets, rul
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from onefold.core.checks import require
+from onefold.core.errors import ConfigError
 from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, Value
-from onefold.engine.state.shapes import Shape
 from onefold.engine.state.tables import by_sub
-from onefold.flow.processor import Redistribution
+from onefold.flow.declaring import as_schema
+from onefold.flow.processor import Redistribution, Schema
 
-__all__ = ["SubtaskBroadcast", "SubtaskList"]
+__all__ = ["Shape", "SubtaskBroadcast", "SubtaskList"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of the state `name` of the operator `uid`: tuples of `width` values."""
+
+    uid: str
+    name: str
+    width: int
+
+    @classmethod
+    def of(cls, uid: str, name: str, schema: Schema) -> Shape:
+        return cls(uid, name, len(as_schema(schema, f"the state {name!r} of {uid!r}")))
+
+    def checked(self, value: Any) -> Value:
+        if not isinstance(value, tuple) or len(value) != self.width:
+            raise ConfigError(
+                "state-value-shape",
+                f"the state {self.name!r} of {self.uid!r} gets {value!r}: its schema asks for a tuple of {self.width}"
+                " values",
+            )
+        return value if type(value) is tuple else tuple(value)
+
+    def checked_key(self, key: Any) -> Key:
+        if float in map(type, key):
+            raise ConfigError(
+                "map-key-float",
+                f"the state {self.name!r} of {self.uid!r} gets the key {key!r}: floats are no keys, since some are"
+                " equal and differ",
+            )
+        return self.checked(key)
 
 
 class SubtaskList:

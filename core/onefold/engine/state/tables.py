@@ -6,7 +6,8 @@ A shard is chosen by Python's own hash, which differs from process to process: n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from onefold.core.checks import require
 from onefold.engine.state.backend import Key, StateKind, StateSpec, Value
@@ -16,6 +17,8 @@ from onefold.engine.state.columns import Entries
 __all__ = ["SHARDS", "FlatTable", "NestedTable", "by_sub", "table_for"]
 
 SHARDS = 256
+ROWS_MAX = 1 << 14  # of one part of a snapshot
+T = TypeVar("T")
 _MASK = SHARDS - 1
 
 
@@ -89,10 +92,14 @@ class FlatTable:
         return self.shards[shard].copy()
 
     @staticmethod
-    def changed(changes: dict[Key, Value | None]) -> Entries:
-        return Entries(list(changes), [()] * len(changes), list(changes.values()))
+    def changed(changes: dict[Key, Value | None]) -> Iterator[Entries]:
+        return FlatTable.copied([changes])
 
-    copied = changed
+    @staticmethod
+    def copied(shards: Sequence[dict[Key, Any]]) -> Iterator[Entries]:
+        for rows in _some(chain.from_iterable(shard.items() for shard in shards)):
+            keys, values = zip(*rows, strict=True)
+            yield Entries(keys, [()] * len(rows), values)
 
     def load(self, entries: Entries) -> None:
         shards = self.shards
@@ -168,13 +175,14 @@ class NestedTable:
         return {key: entries.copy() for key, entries in self.shards[shard].items()}
 
     @staticmethod
-    def changed(changes: dict[tuple[Key, Key], Value | None]) -> Entries:
-        return Entries([key for key, _ in changes], [sub for _, sub in changes], list(changes.values()))
+    def changed(changes: dict[tuple[Key, Key], Value | None]) -> Iterator[Entries]:
+        return _nested((key, sub, value) for (key, sub), value in changes.items())
 
     @staticmethod
-    def copied(shard: dict[Key, dict[Key, Value]]) -> Entries:
-        listed = [(key, sub, value) for key, entries in shard.items() for sub, value in entries.items()]
-        return Entries([key for key, _, _ in listed], [sub for _, sub, _ in listed], [value for _, _, value in listed])
+    def copied(shards: Sequence[dict[Key, dict[Key, Value]]]) -> Iterator[Entries]:
+        return _nested(
+            (key, sub, value) for shard in shards for key, entries in shard.items() for sub, value in entries.items()
+        )
 
     def load(self, entries: Entries) -> None:
         for key, sub, value in zip(entries.keys, entries.subs, entries.values, strict=True):
@@ -202,6 +210,18 @@ class NestedTable:
 
 
 _NOTHING: dict[Any, Any] = {}
+
+
+def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[Entries]:
+    for some in _some(rows):
+        keys, subs, values = zip(*some, strict=True)
+        yield Entries(keys, subs, values)
+
+
+def _some(rows: Iterator[T]) -> Iterator[list[T]]:
+    """Few enough at a time that no step of storing them keeps the thread waiting that handles records."""
+    while some := list(islice(rows, ROWS_MAX)):
+        yield some
 
 
 def table_for(spec: StateSpec) -> FlatTable | NestedTable:

@@ -26,7 +26,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateKind, StateSpec, StateTable
 from onefold.engine.state.common import Backend, Delta, OneFrozen, list_parts
-from onefold.engine.state.rocks_table import Changes, RocksTable
+from onefold.engine.state.rocks.table import Changes, RocksTable
 from onefold.engine.state.snapshot import (
     FILE,
     Draft,
