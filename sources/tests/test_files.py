@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from onefold.core.errors import BadRecord, ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split, own_positions
+from onefold.core.testing import Promise, check_source
 from onefold.sources import FileSource
 from onefold.sources.files import splitting
 from onefold.sources.files.lines import lines_of
@@ -24,7 +26,7 @@ from onefold.sources.files.lines import lines_of
 T0_S = 1_763_600_000
 
 
-def put(folder: Path, name: str, lines: bytes, at_s: int = T0_S) -> Path:
+def put_file(folder: Path, name: str, lines: bytes, at_s: int = T0_S) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(lines)
@@ -52,11 +54,11 @@ def everything(of: FileSource) -> list[int]:
 
 
 def test_an_epoch_takes_the_oldest_files_within_its_limits_and_the_next_goes_on(tmp_path: Path) -> None:
-    put(tmp_path, "b.json", ids(0, 3), T0_S)
-    put(tmp_path, "day=1/a.json", ids(3, 6), T0_S + 1)
-    put(tmp_path, "a.json", ids(6, 9), T0_S + 2)
-    put(tmp_path, "_SUCCESS", b"", T0_S)
-    put(tmp_path, ".part/x.json", b"no", T0_S)
+    put_file(tmp_path, "b.json", ids(0, 3), T0_S)
+    put_file(tmp_path, "day=1/a.json", ids(3, 6), T0_S + 1)
+    put_file(tmp_path, "a.json", ids(6, 9), T0_S + 2)
+    put_file(tmp_path, "_SUCCESS", b"", T0_S)
+    put_file(tmp_path, ".part/x.json", b"no", T0_S)
     of = source(tmp_path, max_files_per_trigger=2)
     planner = of.planner()
     first = Range(planner.initial(), planner.end(planner.initial()))
@@ -64,24 +66,24 @@ def test_an_epoch_takes_the_oldest_files_within_its_limits_and_the_next_goes_on(
     second = Range(first.end, planner.end(first.end))
     assert read(of, second) == [{"id": 6}, {"id": 7}, {"id": 8}]
     assert planner.end(second.end) == second.end == Positions.from_json(second.end.to_json())
-    put(tmp_path, "0.json", ids(9, 10), T0_S - 100)  # older than all that was read, and moved here later
+    put_file(tmp_path, "0.json", ids(9, 10), T0_S - 100)  # older than all that was read, and moved here later
     assert read(of, Range(second.end, planner.end(second.end))) == [{"id": 9}]
     assert len(source(tmp_path, max_bytes_per_trigger=1).planner().end(first.end).items) == len(first.end.items) + 1
 
 
 def test_a_file_that_was_read_may_go_and_is_not_read_again_when_it_returns(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.json", ids(0, 3))
+    path = put_file(tmp_path, "a.json", ids(0, 3))
     planner = source(tmp_path).planner()
     end = planner.end(planner.initial())
     path.unlink()
     assert planner.end(end) == end
-    put(tmp_path, "a.json", ids(0, 3))
+    put_file(tmp_path, "a.json", ids(0, 3))
     assert planner.end(end) == end
 
 
 @pytest.mark.parametrize("what", ["longer", "later", "gone"])
 def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path, what: str) -> None:
-    path = put(tmp_path, "a.json", ids(0, 3))
+    path = put_file(tmp_path, "a.json", ids(0, 3))
     of = source(tmp_path)
     planner = of.planner()
     span = Range(planner.initial(), planner.end(planner.initial()))
@@ -89,7 +91,7 @@ def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path,
     if what == "gone":
         path.unlink()
     else:
-        put(tmp_path, "a.json", ids(0, 4 if what == "longer" else 3), T0_S + 1)
+        put_file(tmp_path, "a.json", ids(0, 4 if what == "longer" else 3), T0_S + 1)
         with pytest.raises(DataLoss, match="file-changed"):
             planner.end(span.end)
     for asked in (lambda: list(of.read(split)), lambda: of.planner(span.start).splits(span)):
@@ -98,13 +100,13 @@ def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path,
 
 
 def test_a_file_that_grows_while_it_is_read_is_data_loss(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.json", ids(0, 3))
+    path = put_file(tmp_path, "a.json", ids(0, 3))
     of = source(tmp_path)
     planner = of.planner()
     (split,) = planner.splits(Range(planner.initial(), planner.end(planner.initial())))
     parts = of.read(split)
     next(parts)
-    put(tmp_path, path.name, ids(0, 3), T0_S + 9)
+    put_file(tmp_path, path.name, ids(0, 3), T0_S + 9)
     with pytest.raises(DataLoss, match="file-changed"):
         list(parts)
 
@@ -118,14 +120,14 @@ def test_a_young_file_waits_until_it_has_settled(tmp_path: Path) -> None:
 
 
 def test_a_bounded_source_has_the_files_of_its_first_start(tmp_path: Path) -> None:
-    put(tmp_path, "a.json", ids(0, 3))
+    put_file(tmp_path, "a.json", ids(0, 3))
     kept: dict[str, str] = {}
 
     def keep(name: str, find: Callable[[], str]) -> str:
         return kept.setdefault(name, kept.get(name) or find())
 
     source(tmp_path).bounded().resolved(keep)
-    put(tmp_path, "b.json", ids(3, 6))
+    put_file(tmp_path, "b.json", ids(3, 6))
     planner = source(tmp_path).bounded().resolved(keep).planner()
     end = planner.end(planner.initial())
     assert [name for name, _ in end.items] == [f"#{tmp_path.name}/a.json"]
@@ -139,7 +141,7 @@ def test_a_bounded_source_has_the_files_of_its_first_start(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["id", "from", "epochs", "x#y/0", "a b.json"])
 def test_any_name_of_a_file_can_be_a_position(tmp_path: Path, name: str) -> None:
-    put(tmp_path, name, ids(0, 2))
+    put_file(tmp_path, name, ids(0, 2))
     of = source(tmp_path)
     assert everything(of) == [0, 1]
     end = of.planner().latest(Positions())
@@ -148,7 +150,7 @@ def test_any_name_of_a_file_can_be_a_position(tmp_path: Path, name: str) -> None
 
 
 def test_one_file_can_be_a_source(tmp_path: Path) -> None:
-    assert everything(source(put(tmp_path, "a.json", ids(0, 2)))) == [0, 1]
+    assert everything(source(put_file(tmp_path, "a.json", ids(0, 2)))) == [0, 1]
 
 
 def test_parquet_has_the_columns_of_the_first_file_unless_it_is_told(tmp_path: Path) -> None:
@@ -182,9 +184,9 @@ def test_a_large_parquet_file_is_split_by_its_row_groups(tmp_path: Path, monkeyp
 
 def test_compressed_lines_are_unpacked_and_never_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "SPLIT_BYTES", 10)
-    put(tmp_path, "a.json.gz", gzip.compress(ids(0, 500)))
+    put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500)))
     assert everything(source(tmp_path)) == [*range(500)]
-    put(tmp_path, "a.json.gz", gzip.compress(ids(0, 500))[:-20])
+    put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500))[:-20])
     with pytest.raises(BadRecord, match="file-unreadable"):
         everything(source(tmp_path))
 
@@ -225,7 +227,7 @@ def bad_of(of: FileSource) -> tuple[list[int], list[dict[str, Any]]]:
 
 
 def test_bad_lines_are_named_by_file_and_byte_and_treated_as_on_error_says(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.json", ids(0, 2) + b"x\n\n" + ids(2, 3) + b'{"id":"y"}\n' + b"{" + b" " * 300 + b"}\n")
+    path = put_file(tmp_path, "a.json", ids(0, 2) + b"x\n\n" + ids(2, 3) + b'{"id":"y"}\n' + b"{" + b" " * 300 + b"}\n")
     with pytest.raises(BadRecord, match=rf"{path} from byte 18: .*\[record-unreadable\]"):
         bad_of(source(tmp_path))
     good, bad = bad_of(source(tmp_path, on_error="dead_letter", record_bytes_max=200))
@@ -241,7 +243,7 @@ def test_bad_lines_are_named_by_file_and_byte_and_treated_as_on_error_says(tmp_p
 
 
 def test_csv_lines_have_a_header_if_it_is_said_and_it_must_fit(tmp_path: Path) -> None:
-    put(tmp_path, "a.csv", b'\xef\xbb\xbfid,"name"\r\n1,a\r\n2,"b,c"\r\n')
+    put_file(tmp_path, "a.csv", b'\xef\xbb\xbfid,"name"\r\n1,a\r\n2,"b,c"\r\n')
     of = FileSource(str(tmp_path), format="csv", schema="id long, name string", csv_header=True)
     assert everything(of) == [1, 2]
     with pytest.raises(BadRecord, match="csv-header-mismatch"):
@@ -249,7 +251,7 @@ def test_csv_lines_have_a_header_if_it_is_said_and_it_must_fit(tmp_path: Path) -
 
 
 def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
-    put(tmp_path, "a.csv", b"1\n\n2\n")
+    put_file(tmp_path, "a.csv", b"1\n\n2\n")
     assert everything(FileSource(str(tmp_path), format="csv", schema="id long")) == [1, None, 2]
 
 
@@ -279,7 +281,7 @@ def test_a_folder_that_is_missing_or_too_full_is_refused(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError, match="option-value"):
         FileSource("odd://x/y", format="parquet").planner().end(Positions())
     monkeypatch.setattr("onefold.sources.files.listing.FILES_MAX", 1)
-    put(tmp_path, "a.json", b""), put(tmp_path, "b.json", b"")
+    put_file(tmp_path, "a.json", b""), put_file(tmp_path, "b.json", b"")
     with pytest.raises(ConfigError, match="too-many-files"):
         source(tmp_path).planner().end(Positions())
 
@@ -293,9 +295,39 @@ def test_no_password_of_a_uri_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_split_says_about_how_much_it_is(tmp_path: Path) -> None:
-    put(tmp_path, "a.json", ids(0, 2))
-    put(tmp_path, "empty.json", b"")
+    put_file(tmp_path, "a.json", ids(0, 2))
+    put_file(tmp_path, "empty.json", b"")
     planner = source(tmp_path).planner()
     assert [(type(split), split.size) for split in planner.splits(Range(Positions(), planner.latest(Positions())))] == [
         (Split, 18)
     ]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "json.gz"])
+def test_files_keep_every_promise_of_a_source(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    number = count()
+
+    def put(numbers: Sequence[int]) -> None:
+        name, records = f"{next(number)}.{kind}", list(numbers)
+        if kind == "parquet":
+            pq.write_table(pa.table({"id": records}), folder / name)
+            return
+        text = b"".join(b"%d\n" % n if kind == "csv" else b'{"id":%d}\n' % n for n in records)
+        put_file(folder, name, gzip.compress(text) if kind.endswith("gz") else text)
+
+    def spoil() -> None:
+        put_file(folder, f"{next(number)}.{kind}", gzip.compress(b"x\n") if kind.endswith("gz") else b"x\n")
+
+    def lose() -> None:
+        for path in folder.iterdir():
+            path.unlink()
+
+    def make(on_error: str, bad_records_max: int) -> FileSource:
+        more: dict[str, Any] = {"on_error": on_error, "bad_records_max": bad_records_max, "max_files_per_trigger": 1}
+        form = kind.removesuffix(".gz")
+        return FileSource(str(folder), **{**more, "format": form, "schema": None if form == "parquet" else "id long"})
+
+    report = check_source(make, put, lose=lose, spoil=None if kind == "parquet" else spoil)
+    assert (Promise.SOURCE_BAD in report.promises) == (kind != "parquet")

@@ -29,8 +29,8 @@ def lines_of(
 ) -> Iterator[LineBatch]:
     """The lines that begin in the bytes from `start` up to `end`, to the last byte of the last one.
 
-    A line that begins before `start` is another part's. Blank lines are left out, unless `with_blank`. `end` is None for a stream, which is
-    read from its beginning to its end.
+    A line that begins before `start` is another part's. Blank lines are left out, unless `with_blank`. `end` is None
+    for a stream, which is read from its beginning to its end.
     """
     at = start
     if start > 0:
