@@ -17,8 +17,8 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Bounded, Source, own_positions
 from onefold.core.testing import check_source
 from onefold.sources import KafkaSource
+from onefold.sources.formats.ddl import schema_of
 from onefold.sources.kafka import close_consumers, record_ddl
-from onefold.sources.kafka.formats.ddl import schema_of
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka.formats.ddl import ddl_of, schema_of
+from onefold.sources.formats.ddl import ddl_of, schema_of
 
 AVRO = """{"type": "record", "name": "r", "fields": [
     {"name": "id", "type": "long"},

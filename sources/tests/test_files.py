@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -165,7 +167,7 @@ def test_parquet_has_the_columns_of_the_first_file_unless_it_is_told(tmp_path: P
         of.arrow_schema()
     of = of.resolved(lambda _, find: find())
     assert of.schema == "id bigint, at timestamp_ntz, more string"
-    with pytest.raises(BadRecord, match=r"1.parquet cannot be read as Parquet.*\[file-unreadable\]"):
+    with pytest.raises(BadRecord, match=r"1.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
         everything(of)  # nanoseconds would be lost
     assert everything(FileSource(str(tmp_path), format="parquet", schema="id long, more string")) == [1, 2, 1, 2]
     (tmp_path / "2.parquet").write_bytes(b"PAR1 no PAR1")
@@ -187,7 +189,7 @@ def test_compressed_lines_are_unpacked_and_never_split(tmp_path: Path, monkeypat
     put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500)))
     assert everything(source(tmp_path)) == [*range(500)]
     put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500))[:-20])
-    with pytest.raises(BadRecord, match="file-unreadable"):
+    with pytest.raises(BadRecord, match="data-file-unreadable"):
         everything(source(tmp_path))
 
 
@@ -331,3 +333,9 @@ def test_files_keep_every_promise_of_a_source(tmp_path: Path, kind: str) -> None
 
     report = check_source(make, put, lose=lose, spoil=None if kind == "parquet" else spoil)
     assert (Promise.SOURCE_BAD in report.promises) == (kind != "parquet")
+
+
+def test_reading_files_needs_no_client_of_a_server() -> None:
+    looks = "print({'confluent_kafka', 'pyspark'} & {*sys.modules})"
+    script = f"import sys; from onefold.sources import FileSource; {looks}"
+    assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout == b"set()\n"

@@ -108,7 +108,7 @@ class Folder:
             if isinstance(error, OSError) and (error.errno is not None or not self.is_local):
                 raise  # of the filesystem
             raise BadRecord(
-                "file-unreadable",
+                "data-file-unreadable",
                 f"{self.path}/{name} cannot be read as {what}: {error}. on_error is for lines, not for whole files:"
                 " restore this one, or take it away before the pipeline starts again",
             ) from error
@@ -130,11 +130,13 @@ class Folder:
         try:
             yield
         except PermissionError as error:
-            raise ConfigError("folder-not-readable", f"{self.path}: {what}: {error}") from error
+            raise ConfigError(
+                "folder-not-readable", f"{self.path}: {what} is not permitted: {error}. Let this user read the folder"
+            ) from error
         except FileNotFoundError as error:
             raise gone(f"{self.path} ({what})") from error
         except OSError as error:
-            raise Retriable("files-unavailable", f"{self.path}: {what}: {error}") from error
+            raise Retriable("files-unavailable", f"{self.path} does not answer ({what}): {error}") from error
 
 
 def gone(where: str) -> DataLoss:

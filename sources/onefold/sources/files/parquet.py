@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from onefold.sources.files.listing import Folder
-from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
+from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
 
 __all__ = ["as_columns", "columns_of"]
 

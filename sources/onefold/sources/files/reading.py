@@ -15,10 +15,10 @@ from onefold.sources.files.lines import LineBatch, lines_of
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet import as_columns
 from onefold.sources.files.splitting import FileRange, is_packed
-from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
-from onefold.sources.kafka.formats.csv import CsvParser
-from onefold.sources.kafka.formats.guarded_parser import in_task
-from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
+from onefold.sources.formats.csv import CsvParser
+from onefold.sources.formats.guarded_parser import in_task
+from onefold.sources.formats.json import JsonParser
 
 __all__ = ["read_parts"]
 

@@ -18,8 +18,8 @@ from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet import columns_of
 from onefold.sources.files.planning import FilePlanner, position_of
 from onefold.sources.files.reading import read_parts
-from onefold.sources.kafka.formats import csv, json
-from onefold.sources.kafka.formats.ddl import ddl_of, schema_of
+from onefold.sources.formats import csv, json
+from onefold.sources.formats.ddl import ddl_of, schema_of
 
 __all__ = ["FileSource"]
 

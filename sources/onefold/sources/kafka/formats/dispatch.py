@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError
+from onefold.sources.formats import csv, json
+from onefold.sources.formats.bad_values import Parser
+from onefold.sources.formats.ddl import column_names, schema_of
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
-from onefold.sources.kafka.formats import columns, csv, json, raw, text
-from onefold.sources.kafka.formats.bad_values import Parser
-from onefold.sources.kafka.formats.ddl import column_names, schema_of
+from onefold.sources.kafka.formats import columns, raw, text
 
 __all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl", "record_schema"]
 
@@ -54,8 +55,8 @@ def record_ddl(source: KafkaSourceConfig) -> str:
         case "string":
             parsed = text.TEXT_DDL
         case "avro":
+            from onefold.sources.formats.ddl import ddl_of
             from onefold.sources.kafka.formats.avro.types import AvroSchema
-            from onefold.sources.kafka.formats.ddl import ddl_of
 
             assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
