@@ -48,7 +48,7 @@ _LOADED = [  # before the fork, among it what Arrow and SQLAlchemy would load in
     "pandas",
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
-    "onefold.sources.kafka.formats.json",
+    "onefold.sources.formats.json",
     "onefold.sinks.postgres.commit.committer",
     "onefold.clients.hbase.connection",
 ]

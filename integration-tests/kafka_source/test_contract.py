@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from harness.kafka.topics import produce
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
+from harness.kafka.topics import QUIET, in_order, produce
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Bounded, Source, own_positions
+from onefold.core.testing import check_source
 from onefold.core.values.ddl import schema_of
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import close_consumers, record_ddl
@@ -119,3 +122,27 @@ def test_positions_of_several_sources_are_told_apart(servers: str, kafka_topic: 
     )
     assert own_positions(one, both) == ends[0]
     assert own_positions(one, both).topic_ids() == ends[0].topic_ids()
+
+
+def test_it_keeps_every_promise_of_a_source(servers: str, kafka_topic: Topic) -> None:
+    topic = kafka_topic(partitions=2)
+    admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+    producer = in_order(servers)
+
+    def send(values: Iterable[bytes]) -> None:
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % 2)
+        assert producer.flush(20) == 0
+
+    def lose() -> None:
+        for done in admin.delete_records([TopicPartition(topic, number, OFFSET_END) for number in (0, 1)]).values():
+            done.result()
+
+    def make(on_error: Any, bad_records_max: int) -> KafkaSource:
+        more = {"format": "json", "schema": "id long", "max_offsets_per_trigger": 7}
+        at = {"on_error": on_error, "bad_records_max": bad_records_max, "bootstrap_servers": servers}
+        return KafkaSource(topic, **more, **at)
+
+    check_source(
+        make, lambda ids: send(b'{"id":%d}' % number for number in ids), spoil=lambda: send([b"no"]), lose=lose
+    )

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import column_names, ddl_of
+from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
+from onefold.sources.formats.csv import CsvParser, check
+from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.fetching.records import Wanted
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
-from onefold.sources.kafka.formats.csv import CsvParser, check
 from onefold.sources.kafka.formats.inferring import infer
-from onefold.sources.kafka.formats.json import JsonParser
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
 from onefold.sources.kafka.formats.text import TextParser
 

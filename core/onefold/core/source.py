@@ -80,8 +80,8 @@ class Source(Protocol):
         ...
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
-        """The records of a split. Raises `BadRecord` for the first bad one with `on_error="fail"`, `DataLoss` where
-        some are gone, `Retriable` where the server doesn't answer.
+        """The records of a split. Raises `BadRecord` for the first bad one with `on_error="fail"`, and for the first
+        beyond `bad_records_max` otherwise; `DataLoss` where some are gone, `Retriable` where the server doesn't answer.
 
         `guarded`: for a task that follows one whose process died. What a parser's library dies of is a bad record
         then, at the price of a process for each batch.

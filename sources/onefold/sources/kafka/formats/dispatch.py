@@ -9,9 +9,10 @@ import pyarrow as pa
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import column_names, schema_of
+from onefold.sources.formats import csv, json
+from onefold.sources.formats.bad_values import Parser
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
-from onefold.sources.kafka.formats import columns, csv, json, raw, text
-from onefold.sources.kafka.formats.bad_values import Parser
+from onefold.sources.kafka.formats import columns, raw, text
 
 __all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl", "record_schema"]
 
