@@ -29,7 +29,6 @@ from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state.participant import STATE
 from onefold.engine.workers.messages import Restoring
-from onefold.flow.operators import Reading
 
 __all__ = ["FlowRun", "Settings"]
 
@@ -44,6 +43,7 @@ class Settings:
     """How a flow is run; `onefold.engine.run` says what each is."""
 
     workers: int
+    state: str
     epoch_interval_s: float
     restarts: Restarts
     on_outcome: Callable[[Outcome], None] | None
@@ -174,7 +174,8 @@ class FlowRun:
     def _launch(self, at: Standing) -> None:
         state = None
         if self._state_root is not None:
-            state = Restoring(self._state_root, self._session.name, self._generation, at.handles)
+            name, backend = self._session.name, self._settings.state
+            state = Restoring(self._state_root, name, backend, self._generation, at.handles)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         self._fleet.launch(self._sources, sinks, state)
 
@@ -184,8 +185,8 @@ class FlowRun:
 
     def _resolved(self) -> dict[int, Source]:
         """The sources with their schemas, as the flow's first start found them."""
-        readings = {n.number: n.operator.source for n in self._plan.graph.nodes if isinstance(n.operator, Reading)}
-        return {number: source.resolved(self._session.pin) for number, source in readings.items()}
+        graph, keep = self._plan.graph, self._session.pin
+        return {node.number: graph.resolved(node, keep) for node, _ in graph.readings()}
 
     def _schemas(self) -> dict[str, pa.Schema]:
         graph = self._plan.graph

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
@@ -29,6 +30,7 @@ from onefold.flow.graph import Graph
 __all__ = ["run"]
 
 WORKERS_MAX = 64
+STATES = ("memory", "rocksdb")
 
 
 def run(
@@ -37,6 +39,7 @@ def run(
     checkpoint: str | Path,
     workers: int = 1,
     store: str | None = None,
+    state: Literal["memory", "rocksdb"] = "memory",
     epoch_interval_s: float = 0.0,
     restarts: Restarts | None = None,
     retain: int = RETAIN,
@@ -48,6 +51,7 @@ def run(
     checkpoint       the folder, or URL, where the flow's state is kept
     workers          how many processes run it, besides this one; each runs one subtask of every operator
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
+    state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
     restarts         what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
@@ -58,16 +62,16 @@ def run(
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
     sources and sinks raise.
     """
-    settings = Settings(workers, epoch_interval_s, restarts or FixedDelay(), on_outcome)
+    settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
     cut = plan(graph)
-    _check(graph, workers)
+    _check(graph, workers, state)
     with ExitStack() as opened:
         nursery = Nursery(worker_of(cut))  # before this process has any client
         opened.callback(nursery.close)
-        state = StateSink(str(checkpoint), retain) if cut.has_state else None
+        keeper = StateSink(str(checkpoint), retain) if cut.has_state else None
         sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
         url = _store_url(graph.flow, sinks, str(checkpoint), store)
-        everyone = sinks if state is None else (*sinks, state)
+        everyone = sinks if keeper is None else (*sinks, keeper)
         session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
         opened.callback(session.close)
         fleet = Fleet(nursery, cut, workers)
@@ -77,7 +81,7 @@ def run(
         return flow.run()
 
 
-def _check(graph: Graph, workers: int) -> None:
+def _check(graph: Graph, workers: int, state: str) -> None:
     check_pipeline_name(graph.flow)
     if not 1 <= workers <= min(WORKERS_MAX, graph.max_parallelism):
         raise ConfigError(
@@ -85,6 +89,8 @@ def _check(graph: Graph, workers: int) -> None:
             f"workers={workers!r}: a flow has 1 to {WORKERS_MAX} workers, and no more than it has key groups"
             f" ({graph.max_parallelism})",
         )
+    if state not in STATES:
+        raise ConfigError("option-value", f"state={state!r}: the backends are {' and '.join(STATES)}")
     names = [writing.sink.name for _, writing in graph.writings()]
     if not names or len({*names, STATE}) != len(names) + 1:
         raise ConfigError(

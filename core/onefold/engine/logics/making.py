@@ -9,7 +9,6 @@ from onefold.core.checks import present
 from onefold.core.contract import Sink
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.logics.aggregating import AggregatingLogic
-from onefold.engine.logics.handle import Handle
 from onefold.engine.logics.logic import Logic
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reading import ReadingLogic
@@ -17,6 +16,7 @@ from onefold.engine.logics.reducing import ReducingLogic
 from onefold.engine.logics.transforming import TransformingLogic
 from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.state.backend import StateBackend
+from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Aggregating, Connecting, Processing, Reading, Reducing, Writing
 
@@ -34,7 +34,8 @@ def make_logic(
             return WritingLogic(sinks[node.number], is_letters, is_numbered)
         case Processing(processor, key) | Connecting(processor, key):
             uid = present(node.uid, f"{node.name} keeps state")
-            handle = Handle(uid, present(backend, f"{node.name} keeps state"), index, parallelism)
+            keeps = present(backend, f"{node.name} keeps state")
+            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
             return ProcessingLogic(node, copy.copy(processor), key, handle)
         case Reducing(function, key):
             return ReducingLogic(node, function, key, present(backend, f"{node.name} keeps state"))

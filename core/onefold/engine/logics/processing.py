@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
-from onefold.engine.logics.handle import Handle
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.backend import Key
+from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Node
 from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.rows import RowCollector, row_type, rows_of
@@ -49,7 +49,7 @@ class ProcessingLogic:
     """`processor` keeps its state in `backend`. Timers of processing time fire at the end of the first epoch whose time
     has come to theirs."""
 
-    def __init__(self, node: Node, processor: StatefulProcessor, key: tuple[str, ...], handle: Handle) -> None:
+    def __init__(self, node: Node, processor: StatefulProcessor, key: tuple[str, ...], handle: KeyedHandle) -> None:
         self._key = key
         self._processor = processor
         self._handle = handle

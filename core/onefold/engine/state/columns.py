@@ -20,7 +20,7 @@ from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.backend import Key, Value
 from onefold.engine.state.codec import decode, encode
 
-__all__ = ["Entries", "from_ipc", "to_ipc"]
+__all__ = ["Entries", "from_ipc", "to_ipc", "typed_columns"]
 
 _CODED = {b"coded": b"1"}
 _GONE = "gone"
@@ -68,6 +68,12 @@ def from_ipc(data: bytes | pa.Buffer, groups: Collection[int] | None, max_parall
     if gone.true_count:
         values = [None if is_gone else value for is_gone, value in zip(gone.to_pylist(), values, strict=True)]
     return Entries(_tuples(batch, "k"), _tuples(batch, "s"), values)
+
+
+def typed_columns(tuples: Sequence[tuple[Any, ...]]) -> list[pa.Array] | None:
+    """A column for each place of the tuples; None where one has no type, or where they differ in width."""
+    columns = list(_columns("k", tuples))
+    return None if not columns or any(is_coded for _, _, is_coded in columns) else [column for _, column, _ in columns]
 
 
 def _of_groups(batch: pa.RecordBatch, groups: Collection[int], max_parallelism: int) -> pa.RecordBatch:

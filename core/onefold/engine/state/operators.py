@@ -1,75 +1,81 @@
-"""State of an operator in a subtask, of no key: lists, broadcast maps, raw bytes.
+"""State of an operator in a subtask, of no key: lists, and maps that all subtasks have alike.
 
 It is stored whole with every snapshot, so it is for what is small: offsets, rules, a sketch.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, ItemsView
+from collections.abc import Iterator
 
 from onefold.core.checks import require
 from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, Value
+from onefold.engine.state.shapes import Shape
+from onefold.engine.state.tables import by_sub
+from onefold.flow.processor import Redistribution
 
-__all__ = ["BroadcastState", "OperatorState", "Redistribution"]
-
-
-class Redistribution(enum.Enum):
-    """What each subtask gets after a restart of the lists that there were."""
-
-    EVEN = "even"  # an equal share of all elements, in order; each goes to one subtask
-    UNION = "union"  # all elements, each in every subtask
+__all__ = ["SubtaskBroadcast", "SubtaskList"]
 
 
-class OperatorState:
-    """The operators' states of one subtask, number `subtask` of `subtasks`; for after the backend's restore."""
+class SubtaskList:
+    """Implements OperatorListState for subtask number `subtask` of `subtasks`. `split` shares the elements out in their
+    order, `union` gives all to all. Made after the backend's restore."""
 
-    def __init__(self, backend: StateBackend, subtask: int, subtasks: int) -> None:
+    def __init__(
+        self,
+        backend: StateBackend,
+        shape: Shape,
+        redistribution: Redistribution = "split",
+        subtask: int = 0,
+        subtasks: int = 1,
+    ) -> None:
         require(0 <= subtask < subtasks, (subtask, subtasks))
-        self._backend = backend
-        self._subtask = subtask
-        self._subtasks = subtasks
-
-    def listed(self, uid: str, name: str, redistribution: Redistribution = Redistribution.EVEN) -> list[Value]:
-        """A list of tuples, to be changed in place."""
-        spec = StateSpec(uid, name, StateKind.OPERATOR)
-        items = [item for part in self._backend.earlier(spec) for item in part]
-        if redistribution is Redistribution.EVEN:
-            first, end = (len(items) * number // self._subtasks for number in (self._subtask, self._subtask + 1))
+        spec = StateSpec(shape.uid, shape.name, StateKind.OPERATOR)
+        items = [item for part in backend.earlier(spec) for item in part]
+        if redistribution == "split":
+            first, end = (len(items) * number // subtasks for number in (subtask, subtask + 1))
             items = items[first:end]
-        self._backend.operator(spec, lambda: items)
-        return items
+        self._items = items
+        self._shape = shape
+        backend.operator(spec, lambda: self._items)
 
-    def broadcast(self, uid: str, name: str) -> BroadcastState:
-        """A map that every subtask has: all are given the same elements to put, in the same order."""
-        spec = StateSpec(uid, name, StateKind.OPERATOR)
-        parts = self._backend.earlier(spec)
-        state = BroadcastState(dict(parts[0]) if parts else {})
-        self._backend.operator(spec, lambda: list(state.entries.items()))
-        return state
+    def get(self) -> Iterator[Value]:
+        return iter(tuple(self._items))
 
-    def raw(self, uid: str, name: str, content: Callable[[], bytes]) -> list[bytes]:
-        """Bytes of the operator's own format, which `content` gives at every snapshot. The answer is what all subtasks
-        that there were had stored; to share it out is the operator's own matter."""
-        spec = StateSpec(uid, name, StateKind.OPERATOR)
-        self._backend.operator(spec, lambda: [(content(),)])
-        return [part[0][0] for part in self._backend.earlier(spec)]
+    def put(self, newState: list[Value]) -> None:
+        self._items = [self._shape.checked(value) for value in newState]
+
+    def appendValue(self, newState: Value) -> None:
+        self._items.append(self._shape.checked(newState))
+
+    def clear(self) -> None:
+        self._items = []
 
 
-class BroadcastState:
-    """A map of tuples to tuples; an operator changes it only by what the broadcast stream brings."""
+class SubtaskBroadcast:
+    """Implements BroadcastState. Every subtask stores it; of the snapshots any has all of it."""
 
-    def __init__(self, entries: dict[Key, Value]) -> None:
-        self.entries = entries
+    def __init__(self, backend: StateBackend, shape: Shape, key_shape: Shape) -> None:
+        spec = StateSpec(shape.uid, shape.name, StateKind.OPERATOR)
+        parts = backend.earlier(spec)
+        self._entries: dict[Key, Value] = dict(parts[0]) if parts else {}
+        self._shape = shape
+        self._key_shape = key_shape
+        backend.operator(spec, lambda: list(self._entries.items()))
 
-    def get(self, key: Key) -> Value | None:
-        return self.entries.get(key)
+    def getValue(self, key: Key) -> Value | None:
+        return self._entries.get(key)
 
-    def put(self, key: Key, value: Value) -> None:
-        self.entries[key] = value
+    def containsKey(self, key: Key) -> bool:
+        return key in self._entries
 
-    def remove(self, key: Key) -> None:
-        self.entries.pop(key, None)
+    def updateValue(self, key: Key, value: Value) -> None:
+        self._entries[self._key_shape.checked_key(key)] = self._shape.checked(value)
 
-    def items(self) -> ItemsView[Key, Value]:
-        return self.entries.items()
+    def iterator(self) -> Iterator[tuple[Key, Value]]:
+        return iter(by_sub(self._entries.items()))
+
+    def removeKey(self, key: Key) -> None:
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        self._entries.clear()

@@ -25,6 +25,7 @@ from onefold.engine.state.storage import Storage
 
 __all__ = [
     "BASE",
+    "FILE",
     "LOG",
     "OPERATOR",
     "Draft",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 VERSION = 1
-LOG, BASE, OPERATOR = "log", "base", "operator"
+LOG, BASE, OPERATOR, FILE = "log", "base", "operator", "file"
 _TRAILER = struct.Struct(">II8s")
 _MAGIC = b"onefoldS"
 _TAIL_BYTES = 64 << 10
@@ -67,7 +68,7 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Part:
     """Entries of one state, as an Arrow IPC stream at an offset of the file. Of a log they are changes, of a base all
-    that some part of the state held; both are put in the order of the files."""
+    that some part of the state held; both are put in the order of the files. Or a file of RocksDB, by its name."""
 
     uid: str
     name: str

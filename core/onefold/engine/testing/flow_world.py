@@ -125,7 +125,7 @@ class FlowWorld:
         self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
         self.state = ModelTwoPhaseSink(STATE)
         nodes = [
-            Node(0, Reading(_Source()), (), ROWS),  # type: ignore[arg-type]
+            Node(0, Reading(_Source()), (), ROWS, (), "t"),  # type: ignore[arg-type]
             Node(1, Processing(_Counting(), ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), OUT, (), "count"),
             *(Node(n, Writing(sink), (Edge(1),), None) for n, sink in enumerate(self.sinks.values(), start=2)),
         ]

@@ -22,10 +22,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """Where a flow's state is kept, and the snapshots that the last decided epoch made it."""
+    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it."""
 
     root: str
     flow: str
+    backend: str
     generation: int
     handles: tuple[str, ...]
 

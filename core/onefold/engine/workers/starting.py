@@ -11,7 +11,7 @@ from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.dataflow.subtask import State, Subtask
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.making import make_logic
-from onefold.engine.state.backend import Frozen
+from onefold.engine.state.backend import Frozen, StateBackend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.storage import Storage
@@ -47,7 +47,7 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
     if chain.uid is not None:
         restoring = present(launch.state, f"{chain.uid} keeps state")
         storage = Storage(restoring.root, restoring.flow)
-        backend = MemoryBackend(storage, restoring.generation, plan.graph.max_parallelism)
+        backend = _backend(restoring.backend, storage, restoring.generation, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
         mark(backend, chain.uid)
         state = State(backend, _keep)
@@ -57,6 +57,14 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
         for node in chain.nodes
     }
     return Subtask(chain, launch.index, launch.parallelism, plan.graph.max_parallelism, logics, state)
+
+
+def _backend(name: str, storage: Storage, generation: int, max_parallelism: int) -> StateBackend:
+    if name == MemoryBackend.name:
+        return MemoryBackend(storage, generation, max_parallelism)
+    from onefold.engine.state.rocks import RocksBackend  # needs its package
+
+    return RocksBackend(storage, generation, max_parallelism)
 
 
 def _keep(task: TaskId, frozen: Frozen) -> Committable:

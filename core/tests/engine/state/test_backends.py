@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry
+from onefold.core.errors import DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
 from onefold.engine.state.backend import Frozen, StateBackend, StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
+from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.storage import Storage
+from onefold.engine.state.tables import by_sub
 
 GROUPS = 16
 VALUES = StateSpec("sum", "total", StateKind.VALUE)
@@ -37,6 +40,10 @@ def of_memory(storage: Storage, generation: int, _folder: Path) -> StateBackend:
     return MemoryBackend(storage, generation, GROUPS, copies_max=9, logged_min=12)
 
 
+def of_rocks(storage: Storage, generation: int, folder: Path) -> StateBackend:
+    return RocksBackend(storage, generation, GROUPS, folder=str(folder), changes_max=15)
+
+
 class Flow(RuleBasedStateMachine):
     """Subtasks with a backend each, one plain dict for them all, and the snapshots that are decided."""
 
@@ -51,6 +58,8 @@ class Flow(RuleBasedStateMachine):
         self.lists: list[tuple[Any, ...]] = []
         self.frozen: list[tuple[int, list[Frozen], Any]] = []
         self.decided: list[tuple[int, list[str], Any]] = []
+        self.zombies: list[list[Frozen]] = []
+        self.asleep: list[StateBackend] = []
         self.generation = self.epoch = 0
 
     @initialize(subtasks=st.integers(1, 3))
@@ -153,9 +162,31 @@ class Flow(RuleBasedStateMachine):
         self.crash(len(self.backends))
 
     @rule(subtasks=st.integers(1, 3))
+    def pause(self, subtasks: int) -> None:
+        """The workers are taken for dead, and wake later."""
+        self.zombies += [frozen for _, frozen, _ in self.frozen]
+        self.asleep += self.backends
+        self.begin_again(subtasks)
+
+    @precondition(lambda self: self.zombies)
+    @rule()
+    def zombie_stores_late(self) -> None:
+        for one in self.zombies.pop(0):
+            try:
+                handle = one.store()
+            except DataLoss:  # its earlier files are gone, since newer epochs no longer name them
+                continue
+            assert committable(handle) in self.committer.leftovers(self.generation)
+        self.committer.abort(self.committer.leftovers(self.generation))
+        assert self.committer.leftovers(self.generation) == []
+
+    @rule(subtasks=st.integers(1, 3))
     def crash(self, subtasks: int) -> None:
         for backend in self.backends:
             backend.close()
+        self.begin_again(subtasks)
+
+    def begin_again(self, subtasks: int) -> None:
         entries, self.lists = self.decided[-1][2] if self.decided else ({VALUES: {}, LISTS: {}, MAPS: {}}, [])
         self.model = {spec: dict(of) for spec, of in entries.items()}
         expected = list(self.lists)
@@ -166,7 +197,8 @@ class Flow(RuleBasedStateMachine):
     def read(self, key: Any) -> None:
         for spec in (VALUES, LISTS, MAPS):
             mine = {sub: value for (at, sub), value in self.model[spec].items() if at == key}
-            assert dict(self.table(spec, key).items(key)) == mine
+            found = list(self.table(spec, key).items(key))
+            assert found == by_sub(mine.items())
             assert all(self.table(spec, key).get(key, sub) == value for sub, value in mine.items())
 
     @invariant()
@@ -189,7 +221,7 @@ class Flow(RuleBasedStateMachine):
             fresh.close()
 
     def teardown(self) -> None:
-        for backend in getattr(self, "backends", ()):
+        for backend in (*getattr(self, "backends", ()), *self.asleep):
             backend.close()
         self.folder.cleanup()
 
@@ -198,6 +230,12 @@ class MemoryFlow(Flow):
     make = staticmethod(of_memory)
 
 
+class RocksFlow(Flow):
+    make = staticmethod(of_rocks)
+
+
 BRIEF = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 TestMemory = pytest.mark.proof(MemoryFlow.TestCase)
 TestMemory.settings = BRIEF
+TestRocks = pytest.mark.proof(RocksFlow.TestCase)
+TestRocks.settings = settings(BRIEF, max_examples=15)

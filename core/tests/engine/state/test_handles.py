@@ -12,10 +12,9 @@ from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.memory import MemoryBackend
-from onefold.engine.state.operators import OperatorState, Redistribution
 from onefold.engine.state.storage import Storage
 from onefold.engine.state.timers import Timers
-from onefold.flow.processor import ListState, MapState, ProcessorHandle, ValueState
+from onefold.flow.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
 
 TIMERS = StateSpec("windows", "event", StateKind.TIMERS)
 
@@ -145,36 +144,43 @@ def test_timers_are_restored_in_their_order(storage: Storage) -> None:
     assert len(left) == 18
 
 
-def restarted(storage: Storage, handles: list[str], subtasks: int) -> list[tuple[MemoryBackend, OperatorState]]:
-    found = []
-    for subtask in range(subtasks):
-        backend = MemoryBackend(storage, 2)
-        backend.restore(handles, key_groups_of_subtask(subtask, subtasks))
-        found.append((backend, OperatorState(backend, subtask, subtasks)))
-    return found
+def test_bytes_are_the_keys_own_and_come_back_as_they_were(handle: KeyedHandle) -> None:
+    sketch: BytesState = handle.getBytesState("sketch")
+    handle.key = (1,)
+    assert not sketch.exists() and sketch.get() is None
+    sketch.update(bytearray(b"\0x"))
+    assert sketch.exists() and sketch.get() == b"\0x"
+    sketch.clear()
+    assert sketch.get() is None
 
 
 def test_operators_lists_are_shared_out_or_given_to_all_and_broadcasts_are_everywhere(storage: Storage) -> None:
     handles: list[str] = []
     for subtasks in (2, 3, 1, 1):
-        before = [(number,) for number in range(7)] if handles else []
-        evens = []
-        lives = restarted(storage, handles, subtasks)
-        for subtask, (_, operators) in enumerate(lives):
-            even = operators.listed("source", "offsets")
-            union = operators.listed("source", "seen", Redistribution.UNION)
-            rules = operators.broadcast("join", "rules")
-            raw = operators.raw("sketch", "bytes", lambda subtask=subtask: bytes([subtask]))
-            assert union == ([(0,)] if handles else [])
-            assert raw == [bytes([number]) for number in range(len(handles))]
-            assert rules.get((1,)) == (("one",) if handles else None)
-            evens.append(list(even))
-            even[:] = [(number,) for number in range(7) if number * subtasks // 7 == subtask]
-            union[:] = [(0,)] if subtask == 0 else []
-            rules.put((1,), ("one",))
-            rules.put((2,), ("two",))
-            rules.remove((2,))
-            assert dict(rules.items()) == {(1,): ("one",)}
-        assert [item for items in evens for item in items] == before
+        evens: list[list[tuple[int, ...]]] = []
+        backends = []
+        for subtask in range(subtasks):
+            backend = MemoryBackend(storage, 2)
+            backend.restore(handles, key_groups_of_subtask(subtask, subtasks))
+            backends.append(backend)
+            protocol: ProcessorHandle = KeyedHandle("join", backend, subtask=subtask, subtasks=subtasks)
+            even = protocol.getOperatorListState("offsets", "n int")
+            union = protocol.getOperatorListState("seen", "n int", "union")
+            rules = protocol.getBroadcastState("rules", "id int", "text string")
+            assert list(union.get()) == ([(0,)] if handles else [])
+            assert list(rules.iterator()) == ([((1,), ("one",))] if handles else [])
+            evens.append(list(even.get()))
+            even.clear()
+            for number in range(7):
+                if number * subtasks // 7 == subtask:
+                    even.appendValue((number,))
+            union.put([(0,)] if subtask == 0 else [])
+            rules.updateValue((1,), ("one",))
+            rules.updateValue((2,), ("two",))
+            rules.removeKey((2,))
+            assert rules.containsKey((1,)) and rules.getValue((2,)) is None
+            with pytest.raises(ConfigError, match="asks for a tuple of 1 values"):
+                even.appendValue((1, 2))
+        assert [item for items in evens for item in items] == ([(number,) for number in range(7)] if handles else [])
         assert max(map(len, evens)) - min(map(len, evens)) <= 1
-        handles = [backend.freeze(1).store() for backend, _ in lives]
+        handles = [backend.freeze(1).store() for backend in backends]
