@@ -233,6 +233,10 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "other columns": (lambda _, s: s.union(s.select("id")), "union-schemas"),
     "columns in another order": (lambda _, s: s.select("id", "note").union(s.select("note", "id")), "union-schemas"),
     "another flow's stream": (lambda _, s: s.union(orders()[1]), "stream-of-another-flow"),
+    "another flow's broadcast stream": (
+        lambda _, s: s.key_by("id").connect(orders()[1].broadcast()),
+        "stream-of-another-flow",
+    ),
     "a stream that is not broadcast": (lambda _, s: s.key_by("id").connect(s), "stream-not-broadcast"),
     "a source without uid": (lambda f, _: f.source(AnySource("b")), "uid-missing"),
     "a source twice": (lambda f, _: f.source(AnySource(), uid="b"), "source-twice"),
