@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,6 @@ import pyarrow.compute as pc
 import pytest
 from flow_parts import ORDERS, AnySink, AnySource, orders, sink_node
 
-import onefold.flow
 from onefold.core import ConfigError, Upsert
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
 from onefold.flow import Edge, Flow, Shipping, Side, Stream, count, sum_
@@ -300,9 +300,15 @@ def test_select_of_a_nested_column_takes_it_out() -> None:
     assert refusal(lambda: stream.select(name=pc.field("who", "nam")))[0] == "no-such-column"
 
 
-def test_the_public_names_of_flow_are_complete_and_sorted() -> None:
-    listed = onefold.flow.__all__
-    assert listed == [*sorted(n for n in listed if n[0].isupper()), *sorted(n for n in listed if n[0].islower())]
-    assert {
-        name for name, value in vars(onefold.flow).items() if not name.startswith("_") and not inspect.ismodule(value)
-    } == {*listed}
+def test_run_hands_the_graph_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.engine.run", lambda graph, **given: (graph.flow, given))
+    flow, stream = orders()
+    stream.sink(AnySink())
+    assert flow.run(checkpoint="c", workers=2, retain=5) == ("shop", {"checkpoint": "c", "workers": 2, "retain": 5})
+
+
+def test_a_flow_is_imported_and_built_without_a_runtime() -> None:
+    does = "import sys, onefold.flow as f; f.Flow('a'); print([m for m in sys.modules if m.startswith(FOREIGN)])"
+    foreign = "('onefold.engine', 'onefold.spark', 'pyspark')"
+    made = subprocess.run([sys.executable, "-c", does.replace("FOREIGN", foreign)], capture_output=True, check=True)
+    assert made.stdout.strip() == b"[]"
