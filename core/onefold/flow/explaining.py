@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from onefold.core.contract import Guarantee, Sink, SinkKind
-from onefold.core.errors import OnefoldError
+from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.flow.drawing.layers import Box, Line
 from onefold.flow.drawing.svg import drawn
 from onefold.flow.graph import Edge, Graph, Node, Shipping
@@ -139,6 +140,10 @@ def _guarantee(graph: Graph) -> list[str]:
                     f"condition: rows of several partitions or streams come in no fixed order: {', '.join(ordered)}"
                     f" must give {name} the same rows in any"
                 )
+    try:
+        sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
+    except ConfigError as error:
+        lines.append(f"refused at its start: {error.message}")
     return lines
 
 

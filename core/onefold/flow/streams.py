@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ from onefold.core.values.names import check_columns, near
 from onefold.flow.aggregates import Aggregate, aggregated_schema
 from onefold.flow.building import Nodes, check_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
-from onefold.flow.evaluation import expression_types, given_by, shaped
+from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.graph import Edge, Node, Shipping
 from onefold.flow.operators import (
     Aggregating,
@@ -111,7 +110,7 @@ class Stream:
     def union(self, *streams: Stream) -> Stream:
         """The rows of several streams of one schema, in no order among them."""
         for other in streams:
-            self._check_ours(other, "union")
+            _check_ours(self._nodes, other, "union")
             _check_same(self.schema, other.schema)
         schema = pa.schema(
             [
@@ -169,12 +168,6 @@ class Stream:
                 " flow is checked before there are records",
             ) from error
 
-    def _check_ours(self, other: Stream | BroadcastStream, label: str) -> None:
-        if other._nodes is not self._nodes:
-            raise ConfigError(
-                "stream-of-another-flow", f"{label}: a stream of flow {other._nodes.flow!r} is none of this flow's"
-            )
-
     def _node(self, operator: Operator, schema: pa.Schema, sides: Sides = None) -> Node:
         return self._nodes.add(operator, [self._edge], schema, sides)
 
@@ -223,7 +216,7 @@ class KeyedStream:
         """This stream and a broadcast one, of rules for one, for a processor that sees both."""
         if not isinstance(other, BroadcastStream):
             raise ConfigError("stream-not-broadcast", "connect takes a stream that is in every task: other.broadcast()")
-        Stream(self._nodes, self._edge)._check_ours(other, "connect")
+        _check_ours(self._nodes, other, "connect")
         return ConnectedStream(self._nodes, self._edge, other._edge)
 
     def _next(self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None) -> Stream:
@@ -261,11 +254,15 @@ class ConnectedStream:
 
 def _field(schema: pa.Schema, name: str, expression: pc.Expression, kind: pa.DataType) -> pa.Field:
     """A column that is taken as it is keeps what is said of it."""
-    taken = str(expression)
-    if taken in schema.names and expression.equals(pc.field(taken)):
-        field: Any = schema.field(taken)
-        return field.with_name(name)
-    return pa.field(name, kind)
+    taken = column_of(expression)
+    return pa.field(name, kind) if taken is None else schema.field(taken).with_name(name)
+
+
+def _check_ours(nodes: Nodes, other: Stream | BroadcastStream, label: str) -> None:
+    if other._nodes is not nodes:
+        raise ConfigError(
+            "stream-of-another-flow", f"{label}: a stream of flow {other._nodes.flow!r} is none of flow {nodes.flow!r}"
+        )
 
 
 def _check_same(schema: pa.Schema, other: pa.Schema) -> None:

@@ -6,11 +6,20 @@ from dataclasses import dataclass, replace
 
 from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
-from onefold.core.job.arrangement import EPOCH_COLUMN, Arrangement, needed_by
+from onefold.core.job.arrangement import EPOCH_COLUMN, needed_by
 from onefold.flow.building import Nodes, check_key
 from onefold.flow.evaluation import column_of
 from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import Aggregating, Filtering, Reducing, Selecting, Writing
+from onefold.flow.operators import (
+    Aggregating,
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Reducing,
+    Selecting,
+    Uniting,
+    Writing,
+)
 
 __all__ = ["STATE", "add_sink"]
 
@@ -31,8 +40,8 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     schema, upsert = nodes.schema(edge), sink.upsert() if isinstance(sink, Upserting) else None
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
     origin = _origin(nodes, edge)
-    if origin.of_groups is not None:
-        _check_replaces(sink.name, upsert, origin.of_groups)
+    if origin.groups is not None:
+        _check_replaces(sink.name, upsert, origin.groups)
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
@@ -45,52 +54,52 @@ class _Origin:
 
     node: Node
     names: dict[str, str]
-    is_rebalanced: bool
 
     @property
-    def of_groups(self) -> dict[str, str | None] | None:
+    def groups(self) -> dict[str, str | None] | None:
         """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
         operator = self.node.operator
         if not isinstance(operator, Aggregating | Reducing):
             return None
         return {name: self.names.get(name) for name in operator.key}
 
-    @property
-    def partition(self) -> set[str]:
-        """The columns whose equal values are in one subtask; none where that is not known."""
-        if self.is_rebalanced or not isinstance(self.node.operator, Aggregating):
-            return set()
-        now = [self.names.get(name) for name in self.node.operator.key]
-        return set() if None in now else {name for name in now if name is not None}
-
 
 def _origin(nodes: Nodes, edge: Edge) -> _Origin:
-    node, is_rebalanced = nodes.made[edge.source], edge.shipping is Shipping.REBALANCE
+    node = nodes.made[edge.source]
     match node.operator:
         case Filtering():
-            before = _origin(nodes, node.inputs[0])
-            return replace(before, is_rebalanced=before.is_rebalanced or is_rebalanced)
+            return _origin(nodes, node.inputs[0])
         case Selecting(columns):
-            before = _origin(nodes, node.inputs[0])
-            now = {column_of(expression): name for name, expression in columns}
-            names = {first: now[then] for first, then in before.names.items() if then in now}
-            return _Origin(before.node, names, before.is_rebalanced or is_rebalanced)
+            before, now = _origin(nodes, node.inputs[0]), {column_of(made): name for name, made in columns}
+            return _Origin(before.node, {first: now[then] for first, then in before.names.items() if then in now})
         case _:
-            return _Origin(node, {name: name for name in nodes.schema(edge).names}, is_rebalanced)
+            return _Origin(node, {name: name for name in nodes.schema(edge).names})
+
+
+def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
+    """Whether `rebalance` spread the rows over the tasks after they were read or last brought together by key."""
+    node = nodes.made[edge.source]
+    is_stateless = isinstance(node.operator, Filtering | Selecting | MappingBatches | FlatMapping | Uniting)
+    before = is_stateless and any(_is_rebalanced(nodes, each) for each in node.inputs)
+    return before or edge.shipping is Shipping.REBALANCE
 
 
 def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: _Origin) -> Edge:
     """The edge to the sink, with an exchange where rows of one key must come to one writer."""
-    need: Arrangement = needed_by(sink)
-    if origin.is_rebalanced and (need.in_place or need.moves_rows):
-        wants = ", ".join(need.partition_by or need.order_by) or "their first task"
+    need = needed_by(sink)
+    is_rebalanced = _is_rebalanced(nodes, edge)
+    if need.in_place and is_rebalanced:
         raise ConfigError(
             "sink-rebalanced",
-            f"sink {sink.name!r} needs its rows by {wants}, in their order, and rebalance() spreads them over all"
-            " tasks: leave out rebalance()",
+            f"sink {sink.name!r} takes rows in the tasks and the order in which they come, and rebalance() spreads them"
+            " over all tasks: leave out rebalance(), or let the sink have them by key",
         )
-    if need.in_place or not need.partition_by or (origin.partition and origin.partition <= {*need.partition_by}):
+    if need.in_place or not need.partition_by:
         return edge
+    if isinstance(origin.node.operator, Aggregating) and not is_rebalanced:
+        now = {*(origin.groups or {}).values()}
+        if now <= {*need.partition_by}:  # equal values of these are in one task already
+            return edge
     check_key(need.partition_by, nodes.schema(edge), f"sink {sink.name!r}, which needs rows by {need.partition_by}")
     return replace(edge, shipping=Shipping.KEYED, key=need.partition_by)
 

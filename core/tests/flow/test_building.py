@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,6 @@ import pyarrow.compute as pc
 import pytest
 from flow_parts import ORDERS, AnySink, AnySource, orders, sink_node
 
-import onefold.flow
 from onefold.core import ConfigError, Upsert
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
 from onefold.flow import Edge, Flow, Shipping, Side, Stream, count, sum_
@@ -134,6 +134,16 @@ def test_rows_that_are_in_one_task_by_the_sinks_key_already_are_not_exchanged_ag
     assert sink_node(flow.graph(), "archive").inputs[0].shipping is shipping
 
 
+def test_a_sink_that_wants_its_key_in_one_task_gets_it_behind_rebalance() -> None:
+    flow, stream = orders()
+    stream.rebalance().sink(AnySink("raw", by=("id",)))
+    counted = stream.key_by("account").aggregate(uid="n", n=count())
+    counted.rebalance().filter(pc.field("n") > 1).sink(AnySink("n", by=("account",), replaces=BY_ACCOUNT))
+    graph = flow.graph()
+    assert sink_node(graph, "raw").inputs[0] == Edge(0, Shipping.KEYED, ("id",))
+    assert [node.inputs[0].shipping for node, _ in graph.writings()] == [Shipping.KEYED, Shipping.KEYED]
+
+
 def test_a_sink_in_place_gets_its_rows_as_they_come() -> None:
     flow, stream = orders()
     stream.sink(AnySink(by=("id",), stays=True))
@@ -223,6 +233,10 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "other columns": (lambda _, s: s.union(s.select("id")), "union-schemas"),
     "columns in another order": (lambda _, s: s.select("id", "note").union(s.select("note", "id")), "union-schemas"),
     "another flow's stream": (lambda _, s: s.union(orders()[1]), "stream-of-another-flow"),
+    "another flow's broadcast stream": (
+        lambda _, s: s.key_by("id").connect(orders()[1].broadcast()),
+        "stream-of-another-flow",
+    ),
     "a stream that is not broadcast": (lambda _, s: s.key_by("id").connect(s), "stream-not-broadcast"),
     "a source without uid": (lambda f, _: f.source(AnySource("b")), "uid-missing"),
     "a source twice": (lambda f, _: f.source(AnySource(), uid="b"), "source-twice"),
@@ -239,10 +253,9 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "a sink's key that is not there": (lambda _, s: s.sink(AnySink(by=("ids",))), "no-such-column"),
     "a sink's key of floats": (lambda _, s: s.sink(AnySink(by=("weight",))), "key-type"),
     "a sink of order after rebalance": (
-        lambda _, s: s.rebalance().filter(pc.field("id") > 1).sink(AnySink(stays=True)),
+        lambda _, s: s.rebalance().map_batches(lambda b: b).union(s).sink(AnySink(stays=True)),
         "sink-rebalanced",
     ),
-    "a sink by key after rebalance": (lambda _, s: s.rebalance().sink(AnySink(by=("id",))), "sink-rebalanced"),
     "a flow without sinks": (lambda f, _: f.graph(), "sink-names"),
     "a stream that goes nowhere": (lambda f, s: [s.select("id"), s.sink(AnySink()), f.graph()], "stream-unused"),
     "a side that goes nowhere": (
@@ -287,9 +300,15 @@ def test_select_of_a_nested_column_takes_it_out() -> None:
     assert refusal(lambda: stream.select(name=pc.field("who", "nam")))[0] == "no-such-column"
 
 
-def test_the_public_names_of_flow_are_complete_and_sorted() -> None:
-    listed = onefold.flow.__all__
-    assert listed == [*sorted(n for n in listed if n[0].isupper()), *sorted(n for n in listed if n[0].islower())]
-    assert {
-        name for name, value in vars(onefold.flow).items() if not name.startswith("_") and not inspect.ismodule(value)
-    } == {*listed}
+def test_run_hands_the_graph_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.engine.run", lambda graph, **given: (graph.flow, given))
+    flow, stream = orders()
+    stream.sink(AnySink())
+    assert flow.run(checkpoint="c", workers=2, retain=5) == ("shop", {"checkpoint": "c", "workers": 2, "retain": 5})
+
+
+def test_a_flow_is_imported_and_built_without_a_runtime() -> None:
+    does = "import sys, onefold.flow as f; f.Flow('a'); print([m for m in sys.modules if m.startswith(FOREIGN)])"
+    foreign = "('onefold.engine', 'onefold.spark', 'pyspark')"
+    made = subprocess.run([sys.executable, "-c", does.replace("FOREIGN", foreign)], capture_output=True, check=True)
+    assert made.stdout.strip() == b"[]"

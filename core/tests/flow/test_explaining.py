@@ -74,6 +74,14 @@ def test_a_guarantee_that_only_an_absent_server_knows_is_said_to_be_unknown() ->
     assert "guarantee: not known: the server does not answer" in flow.explain()
 
 
+def test_a_flow_of_two_sinks_that_would_both_decide_is_said_to_be_refused_at_its_start() -> None:
+    flow, stream = orders()
+    stream.sink(AnySink("a", SinkKind.LAST_RESOURCE))
+    assert "refused" not in flow.explain()
+    stream.sink(AnySink("b", SinkKind.LAST_RESOURCE))
+    assert "refused at its start: the sinks a, b would each have to be the one transaction" in flow.explain()
+
+
 def test_the_picture_is_well_formed_and_names_every_node_and_way() -> None:
     flow = shop()
     picture = ET.fromstring(flow.explain("svg"))
