@@ -21,6 +21,7 @@ class Flows:
     def __init__(self, servers: str, topic: str, url: str, directory: Path) -> None:
         self.servers, self.topic, self.url, self.directory = servers, topic, url, directory
         self.sent: list[tuple[int, int, int]] = []
+        self._starts = 0
 
     def put(self, count: int, partitions: int = 4) -> None:
         producer = in_order(self.servers)
@@ -35,7 +36,8 @@ class Flows:
         return FlowJob(self.servers, self.topic, self.url, str(self.directory / "checkpoint"), **settings)
 
     def start(self, job: FlowJob, failpoint: str = "") -> FlowProcess:
-        return FlowProcess(job, self.directory / "job", failpoint)
+        self._starts += 1
+        return FlowProcess(job, self.directory / f"start-{self._starts}", failpoint)
 
     def finish(self, job: FlowJob) -> None:
         process = self.start(job)
