@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.positions import Positions, Range
 
 __all__ = ["Bounded", "BoundedSource", "Keep", "Part", "Source", "SourcePlanner", "Split", "own_positions"]
@@ -170,8 +171,8 @@ class BoundedSource:
         return self.source.arrow_schema()
 
     def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
-        assert self.until is not None, "a bounded source is resolved before it is planned"
-        return self.source.planner(frozen, self.until if until is None else until)
+        end = present(self.until, "a bounded source is resolved before it is planned")
+        return self.source.planner(frozen, end if until is None else until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return self.source.read(split, guarded=guarded)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.core.writing.bad_records import Bad, Letters, Policy
@@ -40,8 +41,7 @@ def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Po
         letters = Letters(policy, task, dead) if policy is not None else None
         for batch in batches:
             if isinstance(batch, Bad):
-                assert letters is not None, "bad records are only fetched where somebody said what becomes of them"
-                letters.take(batch.records)
+                present(letters, "bad records are fetched where a policy says what becomes of them").take(batch.records)
                 continue
             for writer in writers:
                 writer.write(batch)
