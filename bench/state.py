@@ -38,6 +38,7 @@ class Result:
     epoch_bytes: dict[int, int] = field(default_factory=dict)  # by the number of changes, the median
     whole_bytes: int = 0
     restore_s: float = 0.0
+    restore_cpu_s: float = 0.0
 
 
 def main() -> None:
@@ -79,10 +80,10 @@ def run(name: str, keys: int, folder: Path) -> Result:
     backend.close()
     del backend
     gc.collect()
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.thread_time()
     again = make(name, storage, folder / "again")
     again.restore([handle], range(128))
-    result.restore_s = time.perf_counter() - begun
+    result.restore_s, result.restore_cpu_s = time.perf_counter() - begun, time.thread_time() - used
     again.close()
     return result
 
@@ -154,7 +155,7 @@ def say(result: Result) -> None:
     print(f"  first snapshot {result.whole_bytes / 1e6:,.1f} MB; then, by changes an epoch:")
     for changes, size in result.epoch_bytes.items():
         print(f"    {changes:>9,}  {size / 1e3:>12,.1f} kB, {size / changes:,.0f} bytes a change")
-    print(f"  restore {result.restore_s:.1f} s", flush=True)
+    print(f"  restore {result.restore_s:.1f} s, {result.restore_cpu_s:.1f} s of CPU", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -97,10 +99,11 @@ class MemoryBackend(Backend):
             pieces = (piece.narrowed(footer.first, footer.end) for piece in (*footer.pieces, own))
             mine = [piece.narrowed(self._groups.start, self._groups.stop) for piece in pieces]
             self._chain.pieces += [piece for piece in mine if piece.first < piece.end]
-        for piece in self._chain.pieces:
-            self._load(piece)
-        for table in self._tables.values():
-            table.loaded()
+        with _uncollected():
+            for piece in self._chain.pieces:
+                self._load(piece)
+            for table in self._tables.values():
+                table.loaded()
 
     def close(self) -> None:
         """Nothing is held but memory."""
@@ -157,6 +160,18 @@ class MemoryBackend(Backend):
         for spec, copies in groupby(delta.copies, itemgetter(0)):
             yield from parts(spec, BASE, self._tables[spec].copied([copy for _, copy in copies]))
         yield from list_parts(delta.lists)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Millions of new tuples would have Python look through all of them again and again, for cycles that are not."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(slots=True)
