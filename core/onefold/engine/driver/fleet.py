@@ -141,7 +141,7 @@ class Fleet:
         lost.orders.socket.close()
         self.end()
         told = f"signal {signal.Signals(-how).name}" if how < 0 else f"status {how}"
-        return Retriable(LOST, f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
+        return Retriable("worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
 
     def _links(self) -> list[Link]:
         everyone = range(self._workers)
