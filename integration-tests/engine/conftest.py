@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ class Flows:
     def __init__(self, servers: str, topic: str, url: str, directory: Path) -> None:
         self.servers, self.topic, self.url, self.directory = servers, topic, url, directory
         self.sent: list[tuple[int, int, int]] = []
+        self._started: list[FlowProcess] = []
 
     def put(self, count: int, partitions: int = 4) -> None:
         producer = in_order(self.servers)
@@ -35,7 +37,12 @@ class Flows:
         return FlowJob(self.servers, self.topic, self.url, str(self.directory / "checkpoint"), **settings)
 
     def start(self, job: FlowJob, failpoint: str = "") -> FlowProcess:
-        return FlowProcess(job, self.directory / "job", failpoint)
+        self._started.append(FlowProcess(job, self.directory / f"start-{len(self._started)}", failpoint))
+        return self._started[-1]
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
 
     def finish(self, job: FlowJob) -> None:
         process = self.start(job)
@@ -74,5 +81,6 @@ class Flows:
 
 
 @pytest.fixture
-def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Flows:
-    return Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)
+def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Iterator[Flows]:
+    with closing(Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as flows:
+        yield flows

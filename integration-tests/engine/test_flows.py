@@ -24,9 +24,31 @@ def test_rows_come_once(flows: Any, delivery: str, workers: int) -> None:
 
 @pytest.mark.parametrize("kind", ["numbered", "totals"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_state_is_of_all_workers_together_and_goes_on_at_the_next_start(flows: Any, kind: str, workers: int) -> None:
+def test_state_is_of_all_workers_together(flows: Any, kind: str, workers: int) -> None:
     flows.put(1_000)
     job = flows.job(kind=kind, workers=workers)
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+@pytest.mark.slow
+def test_a_flow_that_has_ended_writes_nothing_when_it_is_started_again(flows: Any) -> None:
+    flows.put(100)
+    job = flows.job(kind="totals", workers=2)
+    flows.finish(job)
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_state_goes_on_with_other_workers(flows: Any, state: str) -> None:
+    flows.put(1_000)
+    for workers in (2, 3, 1):
+        job = flows.job(kind="numbered", workers=workers, state=state)
+        process = flows.start(job, "before:OpenEpoch#2")
+        process.held()
+        process.kill()
     flows.finish(job)
     flows.assert_exact(job)
 

@@ -52,6 +52,7 @@ class FlowJob:
     delivery: str = "two_phase"  # of Postgres; or "kafka", or "hbase", into the topic or table `out`
     workers: int = 1
     at_most: int = 300
+    state: str = "memory"
     out: str = ""
     hbase: str = ""  # its Thrift servers
 
@@ -79,7 +80,7 @@ class FlowJob:
         return flow
 
     def run(self) -> Any:
-        return self.flow().run(checkpoint=self.checkpoint, workers=self.workers)
+        return self.flow().run(checkpoint=self.checkpoint, workers=self.workers, state=self.state)
 
     def _sink(self, **more: Any) -> Sink:
         if self.delivery == "kafka":

@@ -21,10 +21,9 @@ from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
 
-__all__ = ["LOST", "Fleet"]
+__all__ = ["Fleet"]
 
 STOP_S = 10.0
-LOST = "worker-lost"
 
 log = logging.getLogger("onefold")
 
@@ -95,7 +94,9 @@ class Fleet:
         return [done[index] for index in range(self._workers)]
 
     def stop(self) -> None:
-        """Let the workers end in good order."""
+        """Let the workers end in good order, if there are any."""
+        if not self._members:
+            return
         try:
             self._order([Stop()] * self._workers)
             for member in self._members:

@@ -111,6 +111,7 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
             f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
             " store's (store='postgresql+psycopg://...')",
         )
+    Path(checkpoint).mkdir(parents=True, exist_ok=True)
     return default_store(flow, Path(checkpoint))
 
 

@@ -16,7 +16,6 @@ from onefold.core.source import Split
 from onefold.core.waiting import hold
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
-from onefold.engine.driver.fleet import LOST
 from onefold.engine.driver.restarts import Tracker
 from onefold.engine.driver.standing import Standing
 from onefold.engine.workers.messages import Done
@@ -90,7 +89,7 @@ class Writers:
         except Retriable as error:
             self._end()
             self._delay_s = self._after(error, record)
-            self._guarded = error.code == LOST
+            self._guarded = error.code == "worker-lost"
             raise
         except BaseException:
             self._end()
