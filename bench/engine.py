@@ -135,9 +135,8 @@ def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
 def _going_on(world: World) -> Iterator[tuple[Job, Producer]]:
     """A flow that does not end, on a new topic of one partition, and who produces into that."""
     name = f"live_{uuid.uuid4().hex[:8]}"
-    AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers}).create_topics([NewTopic(name, 1, 1)])[
-        name
-    ].result()
+    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
     world.sql(f"CREATE TABLE {name} ({DDL})")
     producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers, "linger.ms": 1})
     with world.checkpoint() as root:
