@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyruhvro
 
 from bench.orders import AVRO, SCHEMA
+from onefold.sources.formats.bad_values import TooManyBad, separate
+from onefold.sources.formats.csv import CsvParser
+from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import TooManyBad, separate
-from onefold.sources.kafka.formats.csv import CsvParser
-from onefold.sources.kafka.formats.json import JsonParser
 from onefold.trials.workload.orders import orders
 
 ROWS = 10_000

@@ -12,12 +12,15 @@ import pytest
 
 import onefold.core
 import onefold.core.testing
+import onefold.flow
 from onefold.core import errors
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "pgpq", "thriftpy2", "happybase", "py4j"}
 MAY_IMPORT = {
     "core/onefold/core": {"core"},
+    "core/onefold/flow": {"core", "flow"},
+    "core/onefold/engine": {"core", "flow", "engine"},
     "clients/onefold/clients": {"core", "clients"},
     "sources/onefold/sources": {"core", "clients", "sources"},
     "sinks/onefold/sinks": {"core", "clients", "sinks"},
@@ -65,7 +68,7 @@ def test_no_portion_has_an_init_in_the_shared_namespace() -> None:
         assert not (ROOT / portion / "onefold/__init__.py").exists()
 
 
-@pytest.mark.parametrize("module", [onefold.core, onefold.core.testing], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [onefold.core, onefold.core.testing, onefold.flow], ids=lambda m: m.__name__)
 def test_the_public_names_are_complete_and_sorted(module: ModuleType) -> None:
     listed: list[str] = module.__all__
     constants = sorted(name for name in listed if name.isupper())

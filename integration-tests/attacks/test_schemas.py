@@ -14,13 +14,13 @@ from harness.kafka.topics import in_order
 from harness.schema_registry import SchemaRegistry
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
+from onefold.core.source import Part
 from onefold.sources import KafkaSource
+from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.formats.avro.registry import Registry
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import Unparsable
 from onefold.sources.kafka.formats.columns import added_columns
-from onefold.sources.kafka.reading import Part
 
 Json = Any
 Topic = Callable[..., str]

@@ -17,13 +17,13 @@ from onefold.core import Committable, OnefoldError, Retriable, SinkKind
 from onefold.core.contract import Guarantee
 from onefold.core.findings import Held
 from onefold.core.protocol.epoch import Started
+from onefold.core.writing.bad_records import Tally
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
 from onefold.daemon.run import Run
 from onefold.definition import Restart, Trigger
 from onefold.sources import KafkaSource
-from onefold.spark.runtime.bad_records import Tally
 
 DOWN = Retriable("test", "the server is down")
 AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)

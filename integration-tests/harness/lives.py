@@ -25,12 +25,12 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
 from onefold.core.protocol.patience import Patience
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.writing import attempt
+from onefold.core.writing.bad_records import Policy
 from onefold.sinks import PostgresSink
 from onefold.sinks import writer as writing
 from onefold.sinks.postgres.commit import committer as committing
 from onefold.sinks.staged import committer as merging
-from onefold.spark.runtime import writers
-from onefold.spark.runtime.bad_records import Policy
 
 __all__ = ["Epochs", "Line", "MakeWorld", "World", "assert_exact", "at_failpoint", "later", "worlds"]
 
@@ -117,11 +117,11 @@ class Life(Generic[S]):
         return self.driver.run(epoch(self.started.generation, self.started.store_id, request), write)
 
     def task(
-        self, sink: Sink, record: EpochRecord, batches: writers.Batches, policy: Policy | None = None
+        self, sink: Sink, record: EpochRecord, batches: attempt.Batches, policy: Policy | None = None
     ) -> tuple[Committable, ...]:
         """One attempt of one task."""
         task = TaskId(self.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        return writers.write_task((sink,), task, batches, policy).committables
+        return attempt.write_task((sink,), task, batches, policy).committables
 
     def close(self) -> None:
         for committer in self.driver.committers.values():
@@ -315,7 +315,7 @@ def at_failpoint(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], 
             passed.append(name)
             act()
 
-    for module in (coordinator, committing, merging, writing, writers):
+    for module in (coordinator, committing, merging, writing, attempt):
         monkeypatch.setattr(module, "failpoint", failpoint)
     return passed
 

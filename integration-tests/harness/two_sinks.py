@@ -24,11 +24,11 @@ from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskI
 from onefold.core.failpoints import arm, failpoint
 from onefold.core.protocol.epoch import Started
 from onefold.core.protocol.patience import Patience
+from onefold.core.writing.attempt import write_task
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, ranges, read
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
-from onefold.spark.runtime.writers import write_task
 
 __all__ = ["OPENED", "PARTS", "RECOVERED", "Driver", "Job", "Orders"]
 
@@ -48,7 +48,7 @@ _LOADED = [  # before the fork, among it what Arrow and SQLAlchemy would load in
     "pandas",
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
-    "onefold.sources.kafka.formats.json",
+    "onefold.sources.formats.json",
     "onefold.sinks.postgres.commit.committer",
     "onefold.clients.hbase.connection",
 ]

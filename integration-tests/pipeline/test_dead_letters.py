@@ -22,10 +22,10 @@ from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, Si
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.core.errors import BadRecord, Retriable
 from onefold.core.protocol.patience import Patience
+from onefold.core.writing.bad_records import Bad, Policy
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
-from onefold.spark.runtime.bad_records import Bad, Policy
 from onefold.spark.verify.verification import Verification, verify
 
 pytestmark = pytest.mark.servers

@@ -12,7 +12,7 @@ import pytest
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Records
-from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.formats.json import JsonParser
 
 JSON = Encoding("json")
 INSTANT = dt.datetime(2026, 11, 21, 13, 59, 59, 123456)

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
+from onefold.sources.formats.bad_values import TooManyBad, Unparsable, separate
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.registry import Registry
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import TooManyBad, Unparsable, separate
 
 UTC = dt.UTC
 Json = Any
@@ -326,7 +326,7 @@ DEEP = """
 import json
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import separate
+from onefold.sources.formats.bad_values import separate
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
 endless = {"type": "record", "name": "Endless", "fields": [{"name": "inner", "type": "Endless"}]}

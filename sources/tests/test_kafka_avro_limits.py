@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.errors import ConfigError
+from onefold.sources.formats.bad_values import Unparsable, separate
 from onefold.sources.kafka.formats.avro.decoding import decoder_of
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
 from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import Unparsable, separate
 
 Json = Any
 LARGE = 1_000_000

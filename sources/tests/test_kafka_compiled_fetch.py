@@ -15,9 +15,9 @@ import pytest
 
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka.fetching.records import Lines
-from onefold.sources.kafka.formats.bad_values import separate
-from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import Lines
 from onefold.sources.kafka.native import backend, described, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 

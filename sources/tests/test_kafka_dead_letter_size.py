@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.sources.formats.bad_values import BadValue, TooManyBad, separate
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, separate
 from onefold.sources.kafka.formats.text import TextParser
 
 LARGE = b"x" * 1_000_000

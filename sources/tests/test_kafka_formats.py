@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import column_names, ddl_of
+from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
+from onefold.sources.formats.csv import CsvParser, check
+from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.fetching.records import Wanted
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
-from onefold.sources.kafka.formats.csv import CsvParser, check
-from onefold.sources.kafka.formats.ddl import column_names, ddl_of, schema_of
 from onefold.sources.kafka.formats.inferring import infer
-from onefold.sources.kafka.formats.json import JsonParser
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
 from onefold.sources.kafka.formats.text import TextParser
 
@@ -190,14 +190,6 @@ def test_a_schema_is_inferred_from_what_all_records_have_and_printed_as_ddl() ->
         "late array<struct<q: string, `a b`: bigint>>, s struct<n: bigint>"
     )
     assert column_names(ddl_of(found)) == ["id", "at", "x", "big", "no", "ok", "late", "s"]
-
-
-def test_a_ddl_of_scalar_types_is_read_back() -> None:
-    found = schema_of("id LONG, `a b` decimal(12, 2), at: timestamp, n int")
-    assert ddl_of(found) == "id bigint, `a b` decimal(12,2), at timestamp, n int"
-    for odd in ("id", "id array<int>", "id long,", "id decimal", "id int(3, 1)"):
-        with pytest.raises(ConfigError, match="is no column of a scalar type"):
-            schema_of(odd)
 
 
 @pytest.mark.parametrize(

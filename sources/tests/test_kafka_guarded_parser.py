@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.errors import Retriable
-from onefold.sources.kafka.fetching.records import Values
-from onefold.sources.kafka.formats import guarded_parser
-from onefold.sources.kafka.formats.bad_values import Parser, Unparsable, separate
-from onefold.sources.kafka.formats.csv import CsvParser
-from onefold.sources.kafka.formats.guarded_parser import in_task
-from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.formats import guarded_parser
+from onefold.sources.formats.bad_values import Parser, Unparsable, separate
+from onefold.sources.formats.csv import CsvParser
+from onefold.sources.formats.guarded_parser import in_task
+from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import Values
 
 IDS = pa.schema({"id": pa.int64()})
 

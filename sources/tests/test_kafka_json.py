@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.formats import json
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, separate
+from onefold.sources.formats import json
+from onefold.sources.formats.bad_values import BadValue, TooManyBad, separate
 
 UTC = dt.UTC
 

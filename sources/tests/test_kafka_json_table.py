@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from harness.renewing import assert_renewed
 
-from onefold.sources.kafka.formats.bad_values import separate
-from onefold.sources.kafka.formats.ddl import ddl_of
-from onefold.sources.kafka.formats.json import JsonParser
+from onefold.core.values.ddl import ddl_of
+from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.json import JsonParser
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka-source.md"
 DECIMAL, INSTANT, LOCAL = pa.decimal128(12, 2), pa.timestamp("us", "UTC"), pa.timestamp("us")

@@ -6,13 +6,13 @@ Spark's data source options are made of the same dataclasses: option_texts.py.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.names import near
 
 __all__ = ["constructed_from", "in_one_form", "names_of", "near", "no_option", "options_model"]
 
@@ -77,10 +77,3 @@ def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
     return ConfigError(
         "option-unknown", f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}")
     )
-
-
-def near(name: str, known: Collection[str]) -> str:
-    """`; did you mean ...?`, or nothing. The case of names makes no difference."""
-    proper = {word.lower(): word for word in known}
-    close = difflib.get_close_matches(name.lower(), list(proper), 1) if name and name not in known else []
-    return f"; did you mean {proper[close[0]]!r}?" if close else ""

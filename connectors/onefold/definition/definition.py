@@ -17,10 +17,11 @@ from onefold.core.protocol.epoch import Outcome
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import default_store
+from onefold.core.writing.bad_records import check_dead_letters
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.runtime.refusals import check_parts, check_reader, check_source, is_direct_for
+from onefold.spark.runtime.refusals import check_parts, check_reader, is_direct_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +94,7 @@ class Definition:
         if self.store is not None:
             check_place("store", self.store)
         # What a start refuses is best known now.
-        check_source(self.source, self.dead_letters)
+        check_dead_letters(self.source, self.dead_letters)
         check_reader(self.source)
         if self.output_mode == "update" and self.is_direct:
             raise ConfigError(

@@ -27,19 +27,19 @@ from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.waiting import Wait
+from onefold.core.writing.bad_records import Tally, check_dead_letters
 from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.errors.sealing import seal
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
 from onefold.spark.output_modes import check_output_mode, is_epoch_named, refused_query
-from onefold.spark.runtime.bad_records import Tally
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.runtime.query import QuerySession
-from onefold.spark.runtime.refusals import check_direct_source, check_parts, check_source
+from onefold.spark.runtime.refusals import check_direct_source, check_parts
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -326,15 +326,10 @@ class Pipeline:
 
     def pinned(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema that the pipeline's first start found, where the source names none."""
-        check_source(source, self.dead_letters)
+        check_dead_letters(source, self.dead_letters)
         if self._requires_tls:
             exposure.require_tls([("the source", source)])
-        if source.has_schema:
-            return source
-        from onefold.sources.kafka import find_schema
-
-        name = f"{source.format} schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
-        return source.with_schema(self._session().pin(name[:100], lambda: find_schema(source)))
+        return source.resolved(lambda name, find: self._session().pin(name, find))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         from onefold.sources.kafka import record_ddl

@@ -19,10 +19,11 @@ ADDRESS = re.compile(r"<function .*? at 0x\w+>")
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 LISTED = {
     "onefold.core": "errors, and the contract of sinks",
-    "onefold.core.testing": "conformance of sinks and stores",
+    "onefold.core.testing": "conformance of sinks, sources and stores",
     "onefold.local": "servers for development",
     "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",
 }
+WITH_METHODS = ("Pipeline", "Definition", "Flow", "Stream", "KeyedStream", "ConnectedStream", "Graph")
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
     "diagnose": "onefold.doctor",
@@ -84,12 +85,19 @@ def listed(names: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> Iterator[str]:
-    for module in ("onefold.spark", "onefold.definition", "onefold.sources", "onefold.sinks"):
+    for module in (
+        "onefold.spark",
+        "onefold.flow",
+        "onefold.engine",
+        "onefold.definition",
+        "onefold.sources",
+        "onefold.sinks",
+    ):
         yield from ("", f"## {module}")
         face = importlib.import_module(module)
         for name in face.__all__:
             yield from shown(name, getattr(face, name))
-            if name in ("Pipeline", "Definition"):
+            if name in WITH_METHODS:
                 for method, called in vars(getattr(face, name)).items():
                     if inspect.isfunction(called) and not method.startswith("_"):
                         yield from shown(f"{name}.{method}", called)

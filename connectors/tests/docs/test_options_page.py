@@ -24,7 +24,7 @@ from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.staged.config import SqlSinkConfig
-from onefold.sources import HBaseSource, IdsWithin, KafkaSource, OrderedIds, PostgresSource
+from onefold.sources import FileSource, HBaseSource, IdsWithin, KafkaSource, OrderedIds, PostgresSource
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 MEANINGS = tomllib.loads(files("onefold.definition").joinpath("meanings.toml").read_text())
@@ -38,6 +38,7 @@ MODELS: dict[str, tuple[type, bool]] = {
     "KafkaSource": (KafkaSource, True),
     "OrderedIds": (OrderedIds, False),
     "IdsWithin": (IdsWithin, False),
+    "FileSource": (FileSource, False),
     "PostgresSource": (PostgresSource, True),
     "HBaseSource": (HBaseSource, True),
     "PostgresSink": (PostgresSinkConfig, True),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from onefold import core, definition, sinks, sources, spark
+from onefold import core, definition, flow, sinks, sources, spark
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
 from onefold.sinks.postgres.config import PostgresSinkConfig
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"<!-- docs/examples/(\w+\.py) -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-KNOWN = {name: getattr(face, name) for face in (core, definition, sinks, sources, spark) for name in face.__all__}
+KNOWN = {name: getattr(face, name) for face in (core, definition, flow, sinks, sources, spark) for name in face.__all__}
 # Of Spark's formats: the models of their options, and the options that say what one query or one run is.
 FORMATS = {
     "onefold_kafka": ((sources.KafkaSource,), {"endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"}),

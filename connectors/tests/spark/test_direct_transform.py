@@ -6,19 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
 from onefold.sources import KafkaSource
-from onefold.spark.runtime import direct
 from onefold.spark.runtime.direct import Fetch
 
 SOURCE = KafkaSource("orders", bootstrap_servers="b:1", format="json", schema="id long, n long")
-
-
-@pytest.fixture(autouse=True)
-def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "struct_of", lambda _: StructType().add("id", "long").add("n", "long"))
 
 
 def test_a_function_that_fails_says_that_it_has_to_take_such_a_batch() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from onefold.core.errors import BadRecord
 from onefold.sources import KafkaSource
+from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.kafka import RAW_COLUMNS, reading
 from onefold.sources.kafka.fetching.records import Wanted
-from onefold.sources.kafka.formats.bad_values import Unparsable
 from onefold.spark.formats.jvm_reader import _Parse, _SparksRecords
 
 SCHEMA = pa.schema({"id": pa.int64()})

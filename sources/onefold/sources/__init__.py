@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING
 from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
+    from onefold.sources.files import FileSource
     from onefold.sources.hbase import HBaseSource
     from onefold.sources.kafka import IdsWithin, KafkaSource, OrderedIds
     from onefold.sources.postgres import PostgresSource
 
-__all__ = ["HBaseSource", "IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
+__all__ = ["FileSource", "HBaseSource", "IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
 
 __getattr__ = on_demand(
     __name__,
     {
+        "FileSource": "onefold.sources.files",
         "HBaseSource": "onefold.sources.hbase",
         "IdsWithin": "onefold.sources.kafka",
         "KafkaSource": "onefold.sources.kafka",

@@ -21,10 +21,11 @@ from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
 from onefold.core.waiting import hold
-from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
+from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
+from onefold.sources.kafka.planning.planner import up_to
 from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
@@ -139,16 +140,8 @@ class _Planned:
         until = options.get("until")
         self._first_end = None if until is None else OffsetSnapshot.from_nested(json.loads(until))
 
-    def planned(self, begin: Mapping[Partition, int], until: OffsetSnapshot) -> list[InputPartition]:
-        unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
-        if unknown and "topic_id" in self.source.columns:
-            topics = ", ".join(sorted(unknown))
-            raise ConfigError(
-                "topic-id-unknown",
-                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
-                " 2.8 on. Leave 'topic_id' out",
-            )
-        return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
+    def planned(self, begin: OffsetSnapshot, until: OffsetSnapshot) -> list[InputPartition]:
+        return [_RangePartition(wanted) for wanted in self.planner.ranges(begin, until)]
 
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         if self.direct:
@@ -191,9 +184,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         goal = seen.offsets
         if self._is_available_now:
             self._target = self._target or seen
-            # Partitions that came after the target are left to the next run.
-            target = self._target.offsets
-            goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
+            goal = up_to(self._target.offsets, at, seen)  # partitions that came later are left to the next run
         if self._may_go_on(at, goal):
             end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         else:
@@ -219,7 +210,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
-        return self.planned(begin.offsets, OffsetSnapshot(until.offsets, {**begin.ids, **until.ids}))
+        return self.planned(begin, until)
 
     def _until(self, start: Nested) -> OffsetSnapshot | None:
         """Where the batch from `start` on must end: an epoch that writes through was begun there."""
@@ -269,7 +260,7 @@ class _BatchReader(_Planned, DataSourceReader):
                     "ending-before-starting",
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}",
                 )
-        return self.planned(begin, OffsetSnapshot(end, latest.ids))
+        return self.planned(OffsetSnapshot(begin), OffsetSnapshot(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_imports()

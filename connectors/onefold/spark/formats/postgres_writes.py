@@ -21,12 +21,12 @@ from onefold.clients.option_texts import from_texts
 from onefold.core import Committable, ConfigError
 from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.writing.attempt import write_task
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.runtime.writers import write_task
 
 __all__ = ["PostgresWrites"]
 

@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
+from onefold.core.job.arrangement import EPOCH_COLUMN
 
 __all__ = ["EPOCH_COLUMN", "column", "columns", "struct_of", "with_epoch"]
-
-EPOCH_COLUMN = "onefold_epoch"
 
 
 def column(name: str) -> Column:

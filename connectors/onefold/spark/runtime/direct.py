@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError, OnefoldError
+from onefold.core.source import Split
 from onefold.core.values.plain import plain
-from onefold.spark.runtime.bad_records import Bad
-from onefold.spark.runtime.columns import struct_of
+from onefold.core.writing.bad_records import Bad
 from onefold.spark.runtime.workers import is_guarded
 
 if TYPE_CHECKING:
@@ -31,20 +30,15 @@ class Fetch:
     """Turns a batch of offset ranges into batches of rows to write. Pickles; runs in the writing task."""
 
     source: KafkaSource
-    records: pa.Schema
     schema: pa.Schema
     transform: Transform | None
 
     @classmethod
     def of(cls, source: KafkaSource, transform: Transform | None) -> Fetch:
         """Finds the schemas: the records' from the source, the rows' by transforming an empty batch."""
-        from onefold.sources.kafka import check_schema, record_ddl
-
-        # Not by loading the source, which would start a Python process that imports all of this again.
-        records = to_arrow_schema(struct_of(record_ddl(source)), timezone="UTC")
-        check_schema(source, records)
+        records = source.arrow_schema()
         if transform is None:
-            return cls(source, records, records, None)
+            return cls(source, records, None)
         empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)
         first = _first(transform, empty)
         if first is None:
@@ -53,13 +47,14 @@ class Fetch:
                 "transform must return at least one record batch, also for an empty one: its schema is the rows'"
                 " schema",
             )
-        return cls(source, records, first.schema, transform)
+        return cls(source, first.schema, transform)
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
-        from onefold.sources.kafka import OffsetRange, read_parts
+        from onefold.sources.kafka import OffsetRange
 
         for row in ranges.to_pylist():  # a row is a whole range of records
-            for part in read_parts(self.source, self.records, OffsetRange(**row), guarded=is_guarded()):
+            split = Split(f"{row['topic']}/{row['partition']}", OffsetRange(**row))
+            for part in self.source.read(split, guarded=is_guarded()):
                 if part.bad.num_rows:
                     yield Bad(part.bad)
                 if not part.rows.num_rows:

@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, EpochRecord, Range, Sink
 from onefold.core.job.session import task_of
-from onefold.spark.runtime.bad_records import Policy
+from onefold.core.writing.attempt import Written
+from onefold.core.writing.bad_records import Policy
 from onefold.spark.runtime.direct import RANGES_DDL, BadFetch, Fetch
-from onefold.spark.runtime.writers import Written, run_writers
+from onefold.spark.runtime.writers import run_writers
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource

@@ -18,9 +18,9 @@ from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
-from onefold.spark.runtime.bad_records import Tally
 from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.columns import with_epoch
 from onefold.spark.runtime.direct import BadFetch, Fetch

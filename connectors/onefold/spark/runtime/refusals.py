@@ -16,7 +16,7 @@ from onefold.core.job.session import check_pipeline_name
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["check_direct_sinks", "check_direct_source", "check_parts", "check_reader", "check_source", "is_direct_for"]
+__all__ = ["check_direct_sinks", "check_direct_source", "check_parts", "check_reader", "is_direct_for"]
 
 
 def check_parts(
@@ -34,23 +34,6 @@ def check_parts(
         exposure.require_tls([(f"sink {sink.name!r}", sink) for sink in everyone])
         if store and (says := exposure.of_url(store, "the checkpoint store's")):
             raise ConfigError("tls-required", f"the checkpoint store may not be reached so, with require_tls: {says}")
-
-
-def check_source(source: KafkaSource, dead_letters: Sink | None) -> None:
-    """Raise ConfigError where a source's bad records and a pipeline's sink for them do not go together."""
-    if source.on_error == "dead_letter" and dead_letters is None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
-            " dead_letters=PostgresSink(url, 'dead_letters')), in a file [dead_letters]; or use on_error='fail' or"
-            " 'skip'",
-        )
-    if source.on_error != "dead_letter" and dead_letters is not None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
-            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters",
-        )
 
 
 def check_reader(source: KafkaSource) -> None:

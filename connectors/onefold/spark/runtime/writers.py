@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onefold.core import Committable, Sink, SinkWriter, TaskId
-from onefold.core.failpoints import failpoint
+from onefold.core import Sink, TaskId
 from onefold.core.job.arrangement import AS_THEY_COME, Arrangement, Pass, passes
-from onefold.spark.runtime.bad_records import Bad, Letters, Policy
+from onefold.core.writing.attempt import Batches, Written, write_task
+from onefold.core.writing.bad_records import Bad, Policy
 from onefold.spark.runtime.columns import columns
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write_task"]
+__all__ = ["Fetching", "run_writers", "shared_out"]
 
-Batches = Iterable[pa.RecordBatch | Bad]
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What one task, or all of them, prepared, and how many bad records they found."""
-
-    committables: tuple[Committable, ...]
-    bad: int = 0
 
 
 def run_writers(
@@ -101,39 +91,6 @@ def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None 
 def _writers_max(sinks: Sequence[Sink]) -> int | None:
     limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
     return max(1, min(limits) // len(limits)) if limits else None  # they may share one server's slots
-
-
-def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
-    """Runs one attempt: every batch goes to every sink, bad records to theirs, then all prepare. A failure aborts what
-    this attempt has not prepared."""
-    with ExitStack() as undo:
-
-        def writer_of(sink: Sink) -> SinkWriter:
-            writer = sink.writer(task)
-            undo.callback(_abort, writer)
-            return writer
-
-        writers = [writer_of(sink) for sink in sinks]
-        dead = writer_of(policy.sink) if policy is not None and policy.sink is not None else None
-        letters = Letters(policy, task, dead) if policy is not None else None
-        for batch in batches:
-            if isinstance(batch, Bad):
-                assert letters is not None, "bad records are only fetched where somebody said what becomes of them"
-                letters.take(batch.records)
-                continue
-            for writer in writers:
-                writer.write(batch)
-        failpoint("writers:written")
-        prepared = [writer.prepare() for writer in (*writers, *([dead] if dead is not None else []))]
-        undo.pop_all()
-    failpoint("writers:prepared")
-    committables = tuple(committable for committable in prepared if committable is not None)
-    return Written(committables, letters.count if letters is not None else 0)
-
-
-def _abort(writer: SinkWriter) -> None:
-    with suppress(Exception):  # the first error is the one to report; what stays behind, the sweep removes
-        writer.abort()
 
 
 def _fetched(batches: Iterable[pa.RecordBatch], fetch: Fetching | None) -> Batches:

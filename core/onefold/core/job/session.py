@@ -8,7 +8,7 @@ import math
 import re
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -251,12 +251,13 @@ class Session:
                 committer.close()
             self.store.close()
 
-    def open_sinks(self, schema: pa.Schema) -> str:
-        """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
+    def open_sinks(self, schema: pa.Schema | Mapping[str, pa.Schema]) -> str:
+        """Before the first writers of a query: tables, settings, permissions. `schema` is the rows', or those of each
+        sink, by its name. Returns the job's fingerprint."""
         for caution in self.check_targets():
             log.warning(caution.says)
         for sink in self._everyone:
-            rows = LETTER_COLUMNS if sink is self.dead_letters else schema
+            rows = LETTER_COLUMNS if sink is self.dead_letters else _rows_of(sink, schema)
             committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
@@ -278,9 +279,11 @@ class Session:
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         identities = {sink.name: sink.identity() for sink in self._everyone if isinstance(sink, Identifying)}
-        return hashlib.sha256(
-            f"{schema.to_string()}{sorted(modes.items())}{sorted(identities.items())}".encode()
-        ).hexdigest()[:16]
+        if isinstance(schema, pa.Schema):
+            columns = schema.to_string()
+        else:
+            columns = str(sorted((name, rows.to_string()) for name, rows in schema.items()))
+        return hashlib.sha256(f"{columns}{sorted(modes.items())}{sorted(identities.items())}".encode()).hexdigest()[:16]
 
     def check_targets(self) -> Sequence[Finding]:
         """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to
@@ -308,6 +311,10 @@ class Session:
 
     def _is_shared(self, committer: LastResource) -> bool:
         return committer.shares_store(self.store.id())
+
+
+def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Schema:
+    return schema if isinstance(schema, pa.Schema) else schema[sink.name]
 
 
 def _lifetime_s(promise: Guarantee) -> float:

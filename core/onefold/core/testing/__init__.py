@@ -16,7 +16,14 @@ from onefold.core.invariants import (
     Transition,
     violations,
 )
-from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
+from onefold.core.testing.conformance import (
+    BrokenPromise,
+    ConformanceReport,
+    Promise,
+    check_sink,
+    check_source,
+    check_store,
+)
 from onefold.core.testing.proof.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.proof.mutants import MUTANTS, Mutant
 from onefold.core.testing.proof.prove import Caught, Proof, catch_mutants, prove
@@ -73,6 +80,7 @@ __all__ = [
     "Transition",
     "catch_mutants",
     "check_sink",
+    "check_source",
     "check_store",
     "explore",
     "load",

@@ -16,7 +16,7 @@ from onefold.sources.kafka.planning.lag import LagFigures, LagMeter, PartitionLa
 from onefold.sources.kafka.planning.moving import wanted_positions
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.planner import Planner, limit, ranges
-from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.reading import read, read_parts
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "LagMeter",
     "OffsetRange",
     "OrderedIds",
-    "Part",
     "PartitionLag",
     "Planner",
     "Records",

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
+from onefold.sources.formats.bad_values import BadValue
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
-from onefold.sources.kafka.formats.bad_values import BadValue
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["bad_batch", "cannot_unpack", "may_change", "refused"]

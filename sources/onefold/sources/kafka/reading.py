@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.core.source import Part
+from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
+from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.kafka.bad_records import bad_batch, cannot_unpack, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
 from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, with_odd_headers
 from onefold.sources.kafka.formats import raw
-from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.formats.dispatch import parser_of
-from onefold.sources.kafka.formats.guarded_parser import in_task
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
-__all__ = ["Parsing", "Part", "read", "read_parts", "tell_skipped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some records of a range: the rows of those that could be read, and those that couldn't, as `BAD_COLUMNS`."""
-
-    rows: pa.RecordBatch
-    bad: pa.RecordBatch
+__all__ = ["Parsing", "read", "read_parts", "tell_skipped"]
 
 
 def read(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Self
 
+import pyarrow as pa
+
 from onefold.clients.exposure import of_kafka, of_registry
 from onefold.clients.options import options_model
+from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
+from onefold.core.source import BoundedSource, Keep, Part, Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.config.options import constructor_arguments, spark_options
 from onefold.sources.kafka.formats.columns import Choice
-from onefold.sources.kafka.formats.dispatch import INFER, check_format
+from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
+from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.native import described
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.group_positions import GroupPositions
+from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
+from onefold.sources.kafka.reading import read_parts
 
 __all__ = ["KafkaSource"]
 
@@ -56,6 +63,41 @@ class KafkaSource(KafkaSourceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_format(self)
+
+    @property
+    def name(self) -> str:
+        """The topics' names, or the pattern of them."""
+        return ",".join(sorted(self.topics)) or str(self.topics_pattern)
+
+    def covers(self, name: str) -> bool:
+        topic = name.rpartition("/")[0]
+        return self.subscription.covers(topic) or topic in self.forget_topics
+
+    def resolved(self, keep: Keep) -> Self:
+        """The same source with the schema that was found first, where it names none."""
+        if self.has_schema:
+            return self
+        return self.with_schema(keep(f"{self.format} schema of {self.name}"[:100], lambda: find_schema(self)))
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of its records, the same as Spark gives them. Raises ConfigError where the schema is open, and
+        for columns that the format cannot be parsed to."""
+        if not self.has_schema:
+            raise ConfigError(
+                "schema-not-resolved",
+                f"the source {self.name!r} has no schema yet: `resolved` asks the servers for it, or give it one",
+            )
+        return record_schema(self)
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> KafkaSourcePlanner:
+        return KafkaSourcePlanner(self, frozen, until)
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        return read_parts(self, self.arrow_schema(), split.range, guarded=guarded)
+
+    def bounded(self) -> BoundedSource:
+        """The same source up to where it ends at a flow's first start; partitions that come later are not read."""
+        return BoundedSource(self)
 
     @property
     def has_schema(self) -> bool:

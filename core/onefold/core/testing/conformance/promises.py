@@ -79,6 +79,18 @@ class Promise(enum.Enum):
     STORE_AGAIN = "store: a call whose process was killed can be made again, with the result of one call"
     STORE_FENCED = "store: a killed process's generation decides nothing once a newer one was acquired"
 
+    # of sources
+    SOURCE_PICKLES = "source: it and its splits reach another process as they are"
+    SOURCE_INITIAL = "initial: the same however often it is asked, by any planner; and what was frozen, once it is"
+    SOURCE_END = "end: goes on to all there is, which is latest; equal to the start where nothing came"
+    SOURCE_SCHEMA = "read: rows have arrow_schema, and bad records BAD_COLUMNS"
+    SOURCE_SPLITS = "splits: cover a range without gap or overlap, and name partitions that the source covers"
+    SOURCE_REPLAY = "read: a split gives the same rows in the same order, however often, and in any process"
+    SOURCE_RESTART = "splits: a range that was planned before a restart is split and read as before"
+    SOURCE_UNTIL = "until: nothing beyond it is planned, and is_done says so there and not before"
+    SOURCE_BAD = "bad records: fail raises BadRecord; else they come beside all the others, up to bad_records_max"
+    SOURCE_LOST = "read, splits: DataLoss where records of a planned range are gone"
+
 
 class BrokenPromise(AssertionError):
     """Which promise is broken, in which call, struck where, what was expected, and what was seen instead."""

@@ -28,7 +28,7 @@ KINDS: dict[SinkKind, Kind] = {
     SinkKind.LAST_RESOURCE: LAST_RESOURCE,
     SinkKind.WRITE_THROUGH: WRITE_THROUGH,
 }
-OF_STORES = {promise for promise in Promise if promise.name.startswith("STORE_")}
+OF_OTHERS = {promise for promise in Promise if promise.name.startswith(("STORE_", "SOURCE_"))}
 
 
 def id_and_name(ids: Sequence[int]) -> pa.RecordBatch:
@@ -91,6 +91,6 @@ def check_sink(
                 error.add_note(f"(check_sink, {check.__name__.replace('_', ' ')})")
                 raise
     of_kinds = {promise for other in KINDS.values() for promise in other.promises}
-    due = set(Promise) - OF_STORES - of_kinds - kind.besides | kind.promises
+    due = set(Promise) - OF_OTHERS - of_kinds - kind.besides | kind.promises
     name = f"{type(sink).__name__} {sink.name!r}, {guarantee.mode} ({guarantee.kind.value})"
     return passed(name, book, due, time.monotonic() - begun_s)

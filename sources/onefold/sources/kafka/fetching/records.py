@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import methodcaller
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from onefold.sources.kafka.formats.value_range import record_timestamps
+from onefold.sources.formats.value_range import record_timestamps
+from onefold.sources.formats.values import Values
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = [
     "LETTER_BYTES_MAX",
     "RECORD_BYTES_MAX",
     "UNREADABLE",
-    "Lines",
     "MessageRecords",
     "Packed",
     "Records",
-    "Values",
     "Wanted",
     "with_odd_headers",
 ]
@@ -31,7 +30,6 @@ RECORD_BYTES_MAX = 32 << 20
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10
 
-Values = Sequence[bytes | None]
 _Pairs = Sequence[tuple[str, bytes | None]]
 UNREADABLE = (
     "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
@@ -77,47 +75,6 @@ class Records(Protocol):
     def column(self, field: pa.Field) -> pa.Array:
         """The raw column of this name, as this type (which may name and mark nested fields in its own way)."""
         ...
-
-
-class Lines(Sequence[bytes | None]):
-    """Values in one buffer, each with a newline behind it: what a parser of lines reads.
-
-    A slice shares the buffer. `are_objects`: each value begins with `{` and ends with `}`, so none is null.
-    """
-
-    def __init__(self, array: pa.BinaryArray, *, are_objects: bool, is_ascii: bool) -> None:
-        self._array = array  # each value with its newline
-        self.are_objects = are_objects
-        self.is_ascii = is_ascii
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __iter__(self) -> Iterator[bytes | None]:
-        return iter(self.array().to_pylist())
-
-    @overload
-    def __getitem__(self, index: int) -> bytes | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> Lines: ...
-    def __getitem__(self, index: int | slice) -> bytes | Lines | None:
-        if isinstance(index, slice):
-            return Lines(self._array[index], are_objects=self.are_objects, is_ascii=self.is_ascii)
-        value: bytes | None = self._array[index].as_py()
-        return None if value is None else value[:-1]
-
-    def array(self) -> pa.BinaryArray:
-        """The values without their newlines: a copy."""
-        import pyarrow.compute as pc  # takes its time, and Spark's planners import all this for each query
-
-        return pc.binary_slice(self._array, 0, -1)
-
-    def buffer(self) -> pa.Buffer:
-        """The values with their newlines, as they lie there."""
-        ends = pa.Array.from_buffers(
-            pa.int32(), len(self._array) + 1, [None, self._array.buffers()[1]], offset=self._array.offset
-        )
-        return self._array.buffers()[2][ends[0].as_py() : ends[-1].as_py()]
 
 
 class MessageRecords:

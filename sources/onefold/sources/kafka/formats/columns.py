@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.fetching.records import Records
 from onefold.sources.kafka.formats import raw
-from onefold.sources.kafka.formats.ddl import ddl_of
 
 __all__ = [
     "COLUMNS",

@@ -8,12 +8,13 @@ import pyarrow as pa
 
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import column_names, schema_of
+from onefold.sources.formats import csv, json
+from onefold.sources.formats.bad_values import Parser
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
-from onefold.sources.kafka.formats import columns, csv, json, raw, text
-from onefold.sources.kafka.formats.bad_values import Parser
-from onefold.sources.kafka.formats.ddl import column_names
+from onefold.sources.kafka.formats import columns, raw, text
 
-__all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
+__all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl", "record_schema"]
 
 INFER = "infer"
 
@@ -54,8 +55,8 @@ def record_ddl(source: KafkaSourceConfig) -> str:
         case "string":
             parsed = text.TEXT_DDL
         case "avro":
+            from onefold.core.values.ddl import ddl_of
             from onefold.sources.kafka.formats.avro.types import AvroSchema
-            from onefold.sources.kafka.formats.ddl import ddl_of
 
             assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
@@ -67,6 +68,13 @@ def record_ddl(source: KafkaSourceConfig) -> str:
         case _:
             parsed = source.schema
     return columns.columns_ddl(parsed, source.columns)
+
+
+def record_schema(source: KafkaSourceConfig) -> pa.Schema:
+    """The columns of a source's records, in Arrow. Raises ConfigError if its records can't be read as these."""
+    found = schema_of(record_ddl(source))
+    check_schema(source, found)
+    return found
 
 
 def check_schema(source: KafkaSourceConfig, schema: pa.Schema) -> None:

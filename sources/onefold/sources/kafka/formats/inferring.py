@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
-from onefold.sources.kafka.formats.ddl import ddl_of
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["SAMPLE_MAX", "find_schema", "infer"]

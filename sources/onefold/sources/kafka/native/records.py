@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.sources.kafka.fetching.records import Lines, Values, Wanted
-from onefold.sources.kafka.formats.value_range import record_timestamps
+from onefold.sources.formats.value_range import record_timestamps
+from onefold.sources.formats.values import Lines, Values
+from onefold.sources.kafka.fetching.records import Wanted
 from onefold.sources.kafka.native.library import Buffers, Gathered
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 

@@ -17,7 +17,7 @@ from onefold.sources.kafka.planning.size_estimate import SizeEstimate
 from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
 
-__all__ = ["Planner", "limit", "not_behind", "ranges"]
+__all__ = ["Planner", "limit", "not_behind", "ranges", "up_to"]
 
 
 _ID_PROPAGATION_S = 1.0  # a broker that lags behind may know the topic that had the name before
@@ -101,6 +101,23 @@ class Planner:
             self._check(OffsetSnapshot({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
             self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
 
+    def ranges(self, start: OffsetSnapshot, end: OffsetSnapshot) -> list[OffsetRange]:
+        """What is to be read from `start` to `end`. Raises ConfigError where a topic's id is wanted and unknown."""
+        ids = {**start.ids, **end.ids}
+        unknown = {topic for topic, _ in end.offsets} - ids.keys()
+        if unknown and "topic_id" in self.source.columns:
+            topics = ", ".join(sorted(unknown))
+            raise ConfigError(
+                "topic-id-unknown",
+                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
+                " 2.8 on. Leave 'topic_id' out",
+            )
+        return ranges(start.offsets, end.offsets, ids)
+
+    def close(self) -> None:
+        """Let go of the connection; the next question opens another."""
+        self._broker = None
+
     def _check_kept(self, start: Offsets) -> None:
         """Raise `DataLoss` if Kafka has deleted records at the stream's start. This is checked once in a stream's life:
         the fetcher finds records that are deleted later. An open consumer may still hold the deleted ones, so it would
@@ -152,6 +169,15 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
         share[p] += more
         rest -= more
     return {p: start.get(p, 0) + share[p] for p in latest}
+
+
+def up_to(target: Mapping[Partition, int], start: OffsetSnapshot, seen: OffsetSnapshot) -> Offsets:
+    """What was `seen`, as far as `target` goes: partitions that it does not have are left out, and none goes back."""
+    return {
+        partition: max(start.offsets.get(partition, 0), min(end, seen.offsets[partition]))
+        for partition, end in target.items()
+        if partition in seen.offsets
+    }
 
 
 def _lag(start: Mapping[Partition, int], goal: Mapping[Partition, int]) -> int:

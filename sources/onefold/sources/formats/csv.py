@@ -18,8 +18,8 @@ import pyarrow.csv as pcsv
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.decimals import decimals_of
-from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
-from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
+from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 

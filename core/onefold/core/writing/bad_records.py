@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.core import Sink, SinkWriter, TaskId
 from onefold.core.checks import require
+from onefold.core.contract import Sink, SinkWriter, TaskId
 from onefold.core.dead_letters import letters
-from onefold.core.errors import BadRecord
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.source import Source
 
-if TYPE_CHECKING:
-    from onefold.sources.kafka import KafkaSource
-
-__all__ = ["Bad", "Letters", "Policy", "Tally"]
+__all__ = ["Bad", "Letters", "Policy", "Tally", "check_dead_letters"]
 
 log = logging.getLogger("onefold")
 
@@ -36,7 +33,7 @@ class Policy:
     bad_max: int
 
     @classmethod
-    def of(cls, source: KafkaSource, dead_letters: Sink | None) -> Policy | None:
+    def of(cls, source: Source, dead_letters: Sink | None) -> Policy | None:
         """None where the first bad record stops the pipeline: the reader does that."""
         if source.on_error == "fail":
             return None
@@ -96,3 +93,20 @@ class Tally:
         else:
             self.dead_letters += bad
             log.warning("epoch %d: %d records could not be read: dead letters in %r", epoch, bad, policy.sink.name)
+
+
+def check_dead_letters(source: Source, dead_letters: Sink | None) -> None:
+    """Raise ConfigError where a source's bad records and a pipeline's sink for them do not go together."""
+    if source.on_error == "dead_letter" and dead_letters is None:
+        raise ConfigError(
+            "dead-letters-mismatch",
+            "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
+            " dead_letters=PostgresSink(url, 'dead_letters')), in a file [dead_letters]; or use on_error='fail' or"
+            " 'skip'",
+        )
+    if source.on_error != "dead_letter" and dead_letters is not None:
+        raise ConfigError(
+            "dead-letters-mismatch",
+            f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
+            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters",
+        )

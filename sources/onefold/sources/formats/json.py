@@ -24,9 +24,9 @@ import pyarrow.json as pj
 from onefold.core.errors import ConfigError
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
-from onefold.sources.kafka.fetching.records import Lines, Values
-from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
-from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
+from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
+from onefold.sources.formats.values import Lines, Values
 
 __all__ = ["JsonParser", "check"]
 
@@ -50,8 +50,8 @@ def check(schema: pa.Schema) -> None:
         if (bad := _unsupported(field.type)) is not None:
             raise ConfigError(
                 "type-unsupported",
-                f"format=json cannot parse the column {field.name!r}: {bad} is not supported there. Read it with "
-                "format=raw and Spark's from_json, or as a string if the value is one",
+                f"format=json cannot parse the column {field.name!r}: {bad} is not supported there. Read it as a string"
+                " if the value is one; or, of Kafka, with format=raw and Spark's from_json",
             )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.values.plain import plain
-from onefold.sources.kafka.fetching.records import Values
+from onefold.sources.formats.values import Values
 
 __all__ = ["BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
 

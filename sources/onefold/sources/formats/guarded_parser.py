@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from onefold.core.errors import Retriable
 from onefold.core.failpoints import deadly
-from onefold.sources.kafka.fetching.records import Values
-from onefold.sources.kafka.formats.bad_values import Parser, Unparsable
+from onefold.sources.formats.bad_values import Parser, Unparsable
+from onefold.sources.formats.values import Values
 
 __all__ = ["GuardedParser", "in_task"]
 

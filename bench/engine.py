@@ -1,0 +1,261 @@
+"""`python -m bench.engine`: flows on the engine beside the hand-written loop: throughput, latency, recovery. See
+docs/engine.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.table import Table
+
+from bench.loop import Loop
+from bench.report import Load
+from bench.world import DDL, PARTITIONS, World, open_world
+from onefold.flow import Flow
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+
+__all__ = ["Job"]
+
+SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
+UP_S_MAX = 120.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A flow from a topic into a table, in a process of its own."""
+
+    servers: str
+    url: str
+    topic: str
+    table: str
+    checkpoint: str
+    delivery: str
+    workers: int
+    rows_per_epoch: int | None = None
+    goes_on: bool = False
+
+    def run(self) -> None:
+        flow = Flow(self.table)
+        source = KafkaSource(
+            self.topic,
+            bootstrap_servers=self.servers,
+            format="json",
+            schema=SCHEMA,
+            max_offsets_per_trigger=self.rows_per_epoch,
+        )
+        rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
+        rows.sink(PostgresSink(self.url, self.table, delivery=self.delivery))
+        flow.run(checkpoint=self.checkpoint, workers=self.workers)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "bench.engine", "--job", json.dumps(asdict(self))])
+
+
+def main() -> int:
+    arguments = _arguments()
+    if arguments.job is not None:
+        Job(**json.loads(arguments.job)).run()
+        return 0
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    load = Load()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{text}[/]", highlight=False)
+
+    with open_world(arguments.directory, say) as world:
+        if "throughput" in arguments.only:
+            _print_throughput(console, _throughput(world, arguments))
+        if "latency" in arguments.only:
+            _print_latency(console, _latencies_ms(world, arguments), arguments)
+        if "recovery" in arguments.only:
+            _print_recovery(console, _recoveries_s(world, arguments))
+    console.print(str(load))
+    return 0
+
+
+def _throughput(world: World, arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds of each contestant's runs, from the start of its processes to their end."""
+    topic, found = world.topic(arguments.rows), dict[str, list[float]]()
+    for turn in range(arguments.repeat):
+        for rows in (None, arguments.rows_per_epoch):
+            how = "one epoch" if rows is None else f"epochs of {rows:,}"
+            for name, run in (("engine, two_phase, 2 workers", _run_engine), ("(d) loop, 2 processes", _run_loop)):
+                with world.table(arguments.rows) as table:
+                    seconds = run(world, topic, table, rows)
+                found.setdefault(f"{name}, {how}", []).append(seconds)
+                world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {arguments.rows / seconds:,.0f} rows/s")
+    return {name: [arguments.rows / seconds for seconds in of] for name, of in found.items()}
+
+
+def _run_engine(world: World, topic: str, table: str, rows: int | None) -> float:
+    with world.checkpoint() as root:
+        job = Job(world.kafka.bootstrap_servers, world.postgres.url, topic, table, root, "two_phase", 2, rows)
+        began_s = time.monotonic()
+        process = job.start()
+        if process.wait() != 0:
+            raise RuntimeError(f"the flow ended with {process.returncode}")
+        return time.monotonic() - began_s
+
+
+def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
+    world.sql(f"CREATE TABLE {table}_offsets (kafka_partition int PRIMARY KEY, next_offset bigint NOT NULL)")
+    world.sql(f"INSERT INTO {table}_offsets SELECT partition, 0 FROM generate_series(0, {PARTITIONS - 1}) AS partition")
+    source = world.source(topic, None)
+    broker = source.broker()
+    ends = {number: end for (_, number), end in broker.latest(source.subscription.partitions(broker)).items()}
+    began_s = time.monotonic()
+    loop = Loop(world.kafka.bootstrap_servers, world.postgres.url, topic, table, ends, rows)
+    try:
+        loop.wait_until_up()
+        loop.go()
+        return time.monotonic() - began_s
+    finally:
+        loop.close()
+        world.sql(f"DROP TABLE {table}_offsets")
+
+
+@contextmanager
+def _going_on(world: World) -> Iterator[tuple[Job, Producer]]:
+    """A flow that does not end, on a new topic of one partition, and who produces into that."""
+    name = f"live_{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+    world.sql(f"CREATE TABLE {name} ({DDL})")
+    producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers, "linger.ms": 1})
+    with world.checkpoint() as root:
+        yield (
+            Job(
+                world.kafka.bootstrap_servers,
+                world.postgres.url,
+                name,
+                name,
+                root,
+                "staged",
+                workers=1,
+                goes_on=True,
+            ),
+            producer,
+        )
+    world.sql(f"DROP TABLE {name}")
+
+
+def _produce(producer: Producer, topic: str, number: int) -> None:
+    value = b'{"id":%d,"account":%d,"amount":1.00,"at":"2026-01-01T00:00:00Z"}' % (number, number % 1000)
+    producer.produce(topic, value)
+    producer.poll(0)
+
+
+def _latencies_ms(world: World, arguments: argparse.Namespace) -> list[float]:
+    """Of every record: from before it is given to the producer until a reader has seen its row."""
+    with _going_on(world) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
+        process = job.start()
+        try:
+            _produce(producer, job.topic, 0)
+            _wait_for(reader, job.table, 0)
+            began_s, sent_s, seen_ms = time.monotonic(), [0.0], list[float]()
+            total = arguments.rate * arguments.seconds
+            while len(seen_ms) < total:
+                due = min(total, int((time.monotonic() - began_s) * arguments.rate))
+                while len(sent_s) <= due:
+                    sent_s.append(time.monotonic())
+                    _produce(producer, job.topic, len(sent_s) - 1)
+                newest, now_s = _newest(reader, job.table), time.monotonic()
+                seen_ms += [(now_s - at_s) * 1000 for at_s in sent_s[len(seen_ms) + 1 : newest + 1]]
+            return seen_ms[arguments.rate :]  # without the first second
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _recoveries_s(world: World, arguments: argparse.Namespace) -> list[float]:
+    """From kill -9 of the driver to the first row of the next one, which is started at once."""
+    found = []
+    with _going_on(world) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
+        process, number = job.start(), 0
+        try:
+            for _ in range(arguments.kills):
+                _produce(producer, job.topic, number)
+                _wait_for(reader, job.table, number)
+                process.kill()
+                killed_s = time.monotonic()
+                number += 1
+                _produce(producer, job.topic, number)
+                producer.flush()
+                process.wait()
+                process = job.start()
+                _wait_for(reader, job.table, number)
+                found.append(time.monotonic() - killed_s)
+                number += 1
+        finally:
+            process.kill()
+            process.wait()
+    return found
+
+
+def _newest(reader: psycopg.Connection[Any], table: str) -> int:
+    row = reader.execute(f"SELECT coalesce(max(id), -1) FROM {table}".encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _wait_for(reader: psycopg.Connection[Any], table: str, number: int) -> None:
+    until_s = time.monotonic() + UP_S_MAX
+    while _newest(reader, table) < number:
+        if time.monotonic() > until_s:
+            raise RuntimeError("the flow writes nothing")
+        time.sleep(0.002)
+
+
+def _print_throughput(console: Console, rates: dict[str, list[float]]) -> None:
+    table = Table("Kafka to Postgres", "rows/s, median", "of the loop's")
+    loops = {name.partition(", 2")[2].partition(", ")[2]: of for name, of in rates.items() if name.startswith("(d)")}
+    for name, of in rates.items():
+        how = name.partition(", 2")[2].partition(", ")[2]
+        ratio = statistics.median(of) / statistics.median(loops[how])
+        table.add_row(name, f"{statistics.median(of):,.0f}", f"{ratio:.2f}")
+    console.print(table)
+
+
+def _print_latency(console: Console, found_ms: list[float], arguments: argparse.Namespace) -> None:
+    cuts = statistics.quantiles(found_ms, n=100)
+    console.print(f"latency at {arguments.rate:,} records/s, staged: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+
+
+def _print_recovery(console: Console, found_s: list[float]) -> None:
+    console.print(f"kill -9 to the next row: median {statistics.median(found_s):.2f} s, worst {max(found_s):.2f} s")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    add, parts = parser.add_argument, ["throughput", "latency", "recovery"]
+    add("--rows", type=int, default=4_000_000, help="events in the topic (default: %(default)s)")
+    add("--rows-per-epoch", type=int, default=500_000, help="of the runs in epochs (default: %(default)s)")
+    add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")
+    add("--rate", type=int, default=10_000, help="records a second, for the latency (default: %(default)s)")
+    add("--seconds", type=int, default=20, help="of the latency (default: %(default)s)")
+    add("--kills", type=int, default=20, help="of the recovery (default: %(default)s)")
+    add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
+    add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
+    add("--job", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

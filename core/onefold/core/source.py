@@ -1,0 +1,186 @@
+"""What a replayable source promises a runtime: how far it could go, how a range is split, and a part of it as Arrow.
+
+The driver plans: it asks a `SourcePlanner` where the source ends now, fixes the range of an epoch, and splits it. A
+worker reads a split, as often as it is asked to, with the same records each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.positions import Positions, Range
+
+__all__ = ["Bounded", "BoundedSource", "Keep", "Part", "Source", "SourcePlanner", "Split", "own_positions"]
+
+Keep = Callable[[str, Callable[[], str]], str]
+"""Answers with what was found first under a name; asks the function where nothing was (`Session.pin`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of an epoch's range that one reader reads, in order: of `partition`, by the source's own `range`.
+
+    `partition` names it as positions do (`orders/0`). `size` is about how much it is, in the unit of the source's own
+    limits; 0 where that is unknown. Pickles.
+    """
+
+    partition: str
+    range: Any
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some records of a split: the rows of those that could be read, and those that couldn't, as `BAD_COLUMNS`."""
+
+    rows: pa.RecordBatch
+    bad: pa.RecordBatch
+
+
+class Source(Protocol):
+    """Where records come from, as a user names it. Pickles, and opens its connections when they are needed."""
+
+    @property
+    def name(self) -> str:
+        """For people, and unique among a flow's sources."""
+        ...
+
+    @property
+    def on_error(self) -> str:
+        """What becomes of a record that cannot be read: "fail", "dead_letter" or "skip"."""
+        ...
+
+    @property
+    def bad_records_max(self) -> int:
+        """More bad records than this in one epoch stop the pipeline."""
+        ...
+
+    def covers(self, name: str) -> bool:
+        """Whether a position or a mark of this name is of this source: the positions of a flow's sources are kept as
+        one value (`own_positions`)."""
+        ...
+
+    def resolved(self, keep: Keep) -> Source:
+        """The same source with its schema known. Asks the servers where the settings leave it open; the answer may
+        change, so it is asked for through `keep`."""
+        ...
+
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of `Part.rows`, of a source that is resolved. Raises ConfigError for one that is not, and for
+        columns that its records cannot be read as."""
+        ...
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
+        """For one run of a driver. `frozen`: where the pipeline's first batch began, once that is on record. `until`:
+        where the source ends; nothing beyond is planned."""
+        ...
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        """The records of a split. Raises `BadRecord` for the first bad one with `on_error="fail"`, and for the first
+        beyond `bad_records_max` otherwise; `DataLoss` where some are gone, `Retriable` where the server doesn't answer.
+
+        `guarded`: for a task that follows one whose process died. What a parser's library dies of is a bad record
+        then, at the price of a process for each batch.
+        """
+        ...
+
+
+class SourcePlanner(Protocol):
+    """The driver's side of a source. Calls raise `Retriable` where a server doesn't answer, `DataLoss` where records
+    between the pipeline's positions and the source's end are gone. Positions are the source's own, without others'."""
+
+    def initial(self) -> Positions:
+        """Where a first batch begins, explicit for every partition; the same however often it is asked."""
+        ...
+
+    def latest(self, start: Positions) -> Positions:
+        """All there is now from `start` on, whatever the limits."""
+        ...
+
+    def end(self, start: Positions) -> Positions:
+        """Where an epoch from `start` on may end now: what there is, as far as the source's own limits (records,
+        bytes, rate) let. Equal to `start` where there is nothing to read yet, or the rate says to wait."""
+        ...
+
+    def splits(self, span: Range) -> Sequence[Split]:
+        """The parts of a range, one or more for each partition that has records in it; also for a range that was
+        planned before a restart."""
+        ...
+
+    def is_done(self, at: Positions) -> bool:
+        """Whether the source has an end, and nothing comes after `at`. Always False for one that goes on."""
+        ...
+
+    def completed(self, end: Positions) -> None:
+        """Told after each complete epoch; a source may show the position elsewhere, in a consumer group for one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Bounded(Source, Protocol):
+    """A source that can be read up to where it ends now, and no further."""
+
+    def bounded(self) -> Source:
+        """The same source, ending where it ends at a flow's first start: when it is resolved."""
+        ...
+
+
+@dataclass(frozen=True)
+class BoundedSource:
+    """A source up to where it ended when it was resolved; before that, it has no planner."""
+
+    source: Source
+    until: Positions | None = None
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def on_error(self) -> str:
+        return self.source.on_error
+
+    @property
+    def bad_records_max(self) -> int:
+        return self.source.bad_records_max
+
+    def covers(self, name: str) -> bool:
+        return self.source.covers(name)
+
+    def resolved(self, keep: Keep) -> BoundedSource:
+        source = self.source.resolved(keep)
+
+        def ends() -> str:
+            planner = source.planner()
+            try:
+                return planner.latest(planner.initial()).to_json()
+            finally:
+                planner.close()
+
+        until = Positions.from_json(keep(f"end of {self.name}"[:100], ends))
+        return replace(self, source=source, until=until)
+
+    def arrow_schema(self) -> pa.Schema:
+        return self.source.arrow_schema()
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
+        end = present(self.until, "a bounded source is resolved before it is planned")
+        return self.source.planner(frozen, end if until is None else until)
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        return self.source.read(split, guarded=guarded)
+
+
+def own_positions(source: Source, positions: Positions) -> Positions:
+    """The positions of one source among those of all, with their marks."""
+    return Positions.of(
+        {name: at for name, at in positions.items if source.covers(name)},
+        {name: mark for name, mark in positions.marks if source.covers(name)},
+    )

@@ -1,0 +1,55 @@
+"""What goes over a channel, and what a subtask gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable
+from onefold.core.source import Part
+
+__all__ = ["Acknowledge", "Barrier", "Effect", "Item", "Send", "size_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The end of an epoch on a channel. `run` counts the epochs that these workers have run, from 1 on."""
+
+    run: int
+
+
+Item: TypeAlias = "pa.RecordBatch | Part | Barrier"  # a part: from a source
+
+
+def size_bytes(item: Item) -> int:
+    """How much memory an item holds."""
+    if isinstance(item, Barrier):
+        return 0
+    if isinstance(item, Part):
+        return int(item.rows.nbytes + item.bad.nbytes)
+    return int(item.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A batch or a barrier for subtask `to` of the chain that exchange `exchange` leads to."""
+
+    exchange: int
+    to: int
+    item: pa.RecordBatch | Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The epoch is done here: what was prepared for it, how many records could not be read, and when the next timer is
+    due, in milliseconds since 1970."""
+
+    run: int
+    committables: tuple[Committable, ...]
+    bad: int = 0
+    timer_ms: int | None = None
+
+
+Effect = Send | Acknowledge

@@ -1,0 +1,132 @@
+"""Cuts a flow's graph into chains, between which records are exchanged. Every worker runs one subtask of each chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.source import Source
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import Aggregating, Connecting, Processing, Reading, Reducing
+
+__all__ = ["Chain", "Channel", "Exchange", "Plan", "is_stateful", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An edge between two chains: `edge` leads into input `input` of the node numbered `target`, its chain's head.
+
+    There is a channel from each subtask of the one chain to those subtasks of the other that `edge.shipping` reaches.
+    """
+
+    number: int
+    edge: Edge
+    target: int
+    input: int
+    schema: pa.Schema
+
+    def senders(self, index: int, parallelism: int) -> tuple[int, ...]:
+        """The subtasks from which the one numbered `index` receives."""
+        return (index,) if self.edge.shipping is Shipping.FORWARD else tuple(range(parallelism))
+
+    def receivers(self, index: int, parallelism: int) -> tuple[int, ...]:
+        """The subtasks to which the one numbered `index` may send."""
+        return self.senders(index, parallelism)
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One input of a subtask: what `sender` sends over an exchange, or what is read from the source (None). It feeds
+    input `port` of the chain's head."""
+
+    exchange: int | None
+    sender: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Operators that run in one subtask: a head, and what is fed by nodes of this chain alone, without an exchange.
+
+    Only the head has inputs from other chains, and reads a source where it has none. A chain's exchanges lead to
+    chains with higher numbers, so that chains have no circle.
+    """
+
+    number: int
+    nodes: tuple[Node, ...]
+    inputs: tuple[Exchange, ...]
+    outputs: tuple[Exchange, ...]
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def source(self) -> Source | None:
+        """What its head reads; None where it has inputs."""
+        return self.head.operator.source if isinstance(self.head.operator, Reading) else None
+
+    def channels(self, index: int, parallelism: int) -> tuple[Channel, ...]:
+        """The inputs of its subtask `index`."""
+        if self.source is not None:
+            return (Channel(None, index, 0),)
+        return tuple(
+            Channel(exchange.number, sender, exchange.input)
+            for exchange in self.inputs
+            for sender in exchange.senders(index, parallelism)
+        )
+
+    @property
+    def uid(self) -> str | None:
+        """Of its head, where that keeps state; no other node of a chain does."""
+        return present(self.head.uid, f"{self.head.name} keeps state") if is_stateful(self.head) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph, cut into chains, in an order in which every chain comes after those that feed it."""
+
+    graph: Graph
+    chains: tuple[Chain, ...]
+    exchanges: tuple[Exchange, ...]
+
+    def chain_of(self, node: int) -> Chain:
+        return next(chain for chain in self.chains if any(each.number == node for each in chain.nodes))
+
+    @property
+    def has_state(self) -> bool:
+        return any(chain.uid is not None for chain in self.chains)
+
+
+def is_stateful(node: Node) -> bool:
+    return isinstance(node.operator, Processing | Reducing | Aggregating | Connecting)
+
+
+def plan(graph: Graph) -> Plan:
+    """A node without state joins the chain of its inputs where all of them are in one chain, and none is exchanged."""
+    chain_of: dict[int, int] = {}
+    members: list[list[Node]] = []
+    exchanges: list[Exchange] = []
+    for node in graph.nodes:
+        sources = {chain_of[edge.source] for edge in node.inputs}
+        is_fed = len(sources) == 1 and all(edge.shipping is Shipping.FORWARD for edge in node.inputs)
+        if is_fed and not is_stateful(node):
+            chain_of[node.number] = sources.pop()
+            members[chain_of[node.number]].append(node)
+            continue
+        chain_of[node.number] = len(members)
+        members.append([node])
+        for number, edge in enumerate(node.inputs):
+            exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
+    chains = tuple(
+        Chain(
+            number,
+            tuple(nodes),
+            tuple(exchange for exchange in exchanges if exchange.target == nodes[0].number),
+            tuple(exchange for exchange in exchanges if chain_of[exchange.edge.source] == number),
+        )
+        for number, nodes in enumerate(members)
+    )
+    return Plan(graph, chains, tuple(exchanges))

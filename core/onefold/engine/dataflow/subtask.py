@@ -1,0 +1,180 @@
+"""A subtask: one chain's operators in one worker, as a state machine without I/O of its own.
+
+It is given items of its channels and the epochs that open, and gives back what is to be sent and acknowledged. What
+its operators call (a sink's writer, a state backend) was given to it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onefold.core.checks import present, require
+from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
+from onefold.engine.dataflow.outbound import Outbound
+from onefold.engine.dataflow.plan import Chain
+from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
+from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.state.backend import Frozen, StateBackend
+
+__all__ = ["Keep", "Phase", "State", "Subtask"]
+
+Keep = Callable[[TaskId, Frozen], Committable]
+
+
+class Phase(enum.Enum):
+    """Where a subtask is in an epoch. A call of `step` does what the phase says, once, and goes on to the next."""
+
+    TAKING = "takes a batch of a channel that is not held back; until the barriers of all channels are here"
+    FLUSHING = "has the operators emit what they emit once an epoch, which still belongs to it"
+    FREEZING = "freezes the state: it has all of the epoch, and nothing of the next"
+    FORWARDING = "sends the barrier on, behind all that the epoch has emitted"
+    PREPARING = "stores the frozen state, and has the writers of sinks prepare; then acknowledges, and takes again"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A subtask's keyed state: where it is, and how a frozen one becomes a committable of the epoch."""
+
+    backend: StateBackend
+    keep: Keep
+
+
+class Subtask:
+    """Subtask `index` of a chain in `parallelism` workers, with one logic a node."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        index: int,
+        parallelism: int,
+        max_parallelism: int,
+        logics: Mapping[int, Logic],
+        state: State | None = None,
+    ) -> None:
+        require((chain.uid is None) is (state is None), "operators with state have a backend")
+        self.chain = chain
+        self.phase = Phase.TAKING
+        self.channels = chain.channels(index, parallelism)
+        self.inbound = Inbound(len(self.channels))
+        self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
+        self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
+        self._logics = logics
+        self._outbound = Outbound(chain, index, parallelism, max_parallelism)
+        self._state = state
+        self._frozen: Frozen | None = None
+        self._tasks: dict[int, TaskId] = {}  # of the epochs that are open, and those that opened ahead
+        self._run = 1
+        self._has_begun = False
+        self._needs_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
+
+    def put(self, exchange: int | None, sender: int, item: Item) -> None:
+        """Something has arrived from a sender of an exchange, or from the source."""
+        self.inbound.put(self._numbers[exchange, sender], item)
+
+    def queued_bytes(self, exchange: int | None, sender: int) -> int:
+        """How much of what has arrived there still waits."""
+        return self.inbound.queued_bytes(self._numbers[exchange, sender])
+
+    def open(self, run: int, task: TaskId) -> None:
+        """The store has opened the epoch: its time is known, and its sinks may be written to."""
+        self._tasks[run] = task
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `step` would do something."""
+        if self.phase is not Phase.TAKING:
+            return True
+        if self.inbound.barrier is not None:
+            return self._run in self._tasks
+        return self.inbound.has_ready and (not self._needs_task or self._run in self._tasks)
+
+    def step(self) -> Iterator[Effect]:
+        """Do one thing of the current phase. The effects must be used up before the next call."""
+        match self.phase:
+            case Phase.TAKING:
+                yield from self._take()
+            case Phase.FLUSHING:
+                for node in self.chain.nodes:
+                    yield from self._emit(node.number, self._logics[node.number].flush(self._task))
+                self.phase = Phase.FREEZING
+            case Phase.FREEZING:
+                self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)
+                self.phase = Phase.FORWARDING
+            case Phase.FORWARDING:
+                yield from self._outbound.barrier(Barrier(self._run))
+                self.phase = Phase.PREPARING
+            case Phase.PREPARING:
+                yield self._prepare()
+                self.phase = Phase.TAKING
+
+    def abort(self) -> None:
+        """Undo what is not prepared."""
+        for logic in self._logics.values():
+            if isinstance(logic, Preparing):
+                logic.abort()
+
+    def close(self) -> None:
+        for logic in self._logics.values():
+            logic.close()
+        if self._state is not None:
+            self._state.backend.close()
+
+    @property
+    def _task(self) -> TaskId:
+        return self._tasks[self._run]
+
+    def _take(self) -> Iterator[Effect]:
+        if self._needs_task and not self._has_begun:
+            self._begin()
+        if self.inbound.barrier is not None:
+            self.phase = Phase.FLUSHING
+            return
+        taken = self.inbound.take()
+        if taken is not None:
+            channel, batch = taken
+            yield from self._process(self.chain.head.number, batch, self.channels[channel].port)
+
+    def _begin(self) -> None:
+        for logic in self._logics.values():
+            if isinstance(logic, Preparing | Clocked):
+                logic.begin(self._task)
+        self._has_begun = True
+
+    def _process(self, node: int, batch: Input, port: int) -> Iterator[Effect]:
+        yield from self._emit(node, self._logics[node].take(batch, port))
+
+    def _emit(self, node: int, outputs: Iterable[Output]) -> Iterator[Effect]:
+        """Into the nodes of the chain that read them, and out of the chain. Without rows there is nothing to emit."""
+        for output, batch in outputs:
+            if not batch.num_rows:
+                continue
+            for other, port in self._readers(node, output):
+                yield from self._process(other, batch, port)
+            yield from self._outbound.batch(node, output, batch)
+
+    def _readers(self, node: int, output: str | None) -> Iterator[tuple[int, int]]:
+        for other in self.chain.nodes[1:]:
+            for port, edge in enumerate(other.inputs):
+                if (edge.source, edge.output) == (node, output):
+                    yield other.number, port
+
+    def _prepare(self) -> Acknowledge:
+        task, prepared = self._task, []
+        if self._state is not None:
+            frozen = present(self._frozen, "the state was frozen before the barrier went on")
+            prepared.append(self._state.keep(task, frozen))
+        for logic in self._logics.values():
+            if isinstance(logic, Preparing) and (committable := logic.prepare()) is not None:
+                prepared.append(committable)
+        bad = sum(logic.bad_of_epoch() for logic in self._logics.values() if isinstance(logic, ReadingLogic))
+        due = [ms for logic in self._logics.values() if isinstance(logic, Clocked) and (ms := logic.timer_ms())]
+        done = Acknowledge(self._run, tuple(prepared), bad, min(due, default=None))
+        del self._tasks[self._run]
+        self._frozen, self._has_begun = None, False
+        self._run += 1
+        self.inbound.reopen()
+        return done

@@ -1,0 +1,175 @@
+"""The workers of a flow, as the driver sees them: all of them run, or none does."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import signal
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onefold.core.errors
+from onefold.core.checks import require
+from onefold.core.contract import Sink, TaskId
+from onefold.core.errors import OnefoldError, Retriable
+from onefold.core.source import Source, Split
+from onefold.engine.dataflow.plan import Plan
+from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Restoring, Stop
+from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.wire import Incoming, Outgoing
+from onefold.flow.graph import Shipping
+
+__all__ = ["Fleet"]
+
+STOP_S = 10.0
+
+log = logging.getLogger("onefold")
+
+
+@dataclass
+class _Member:
+    pid: int
+    orders: Outgoing
+    answers: Incoming
+
+
+class Fleet:
+    """`workers` processes that `nursery` forks. Runs are counted from each launch on, from 1."""
+
+    def __init__(self, nursery: Nursery, plan: Plan, workers: int) -> None:
+        self._nursery, self._plan, self._workers = nursery, plan, workers
+        self._members: list[_Member] = []
+        self._done: dict[int, dict[int, Done]] = {}
+        self._runs = 0
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self._members)
+
+    def launch(
+        self, sources: Mapping[int, Source], sinks: Mapping[int, Sink], state: Restoring | None, guarded: bool
+    ) -> None:
+        """Fork all workers. Their state is restored before they take orders. `guarded` as `Launch` has it."""
+        require(not self._members, "workers are launched when none runs")
+        links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
+        for link in self._links():
+            out, into = socket.socketpair()
+            links[link.sender].append((link, out))
+            links[link.receiver].append((link, into))
+        for index in range(self._workers):
+            mine, theirs = socket.socketpair()
+            pid = self._nursery.fork(theirs, [sock for _, sock in links[index]])
+            member = _Member(pid, Outgoing(mine), Incoming(mine))
+            self._members.append(member)
+            keys = tuple(link for link, _ in links[index])
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded))
+            member.orders.send_all()
+
+    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
+        """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
+        ahead of the epoch. Returns the run's number."""
+        self._runs += 1
+        shares = [
+            {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
+        ]
+        self._order([Begin(self._runs, share, task) for share in shares])
+        return self._runs
+
+    def open(self, run: int, task: TaskId) -> None:
+        """The epoch of a run that began ahead is open."""
+        self._order([Open(run, task)] * self._workers)
+
+    def collect(self, run: int) -> list[Done]:
+        """Wait until all workers have acknowledged the run. Raises the error of one that failed, Retriable where one
+        is lost, and where the error is not onefold's."""
+        with selectors.DefaultSelector() as selector:
+            for index, member in enumerate(self._members):
+                selector.register(member.answers.socket, selectors.EVENT_READ, index)
+            while len(self._done.setdefault(run, {})) < self._workers:
+                for key, _ in selector.select():
+                    self._receive(key.data)
+        done = self._done.pop(run)
+        return [done[index] for index in range(self._workers)]
+
+    def stop(self) -> None:
+        """Let the workers end in good order, if there are any."""
+        if not self._members:
+            return
+        try:
+            self._order([Stop()] * self._workers)
+            for member in self._members:
+                member.answers.socket.setblocking(True)
+                member.answers.socket.settimeout(STOP_S)
+                member.answers.socket.recv(1)
+        except (OSError, Retriable):
+            log.debug("a worker did not end by itself")
+        self.end()
+
+    def end(self) -> None:
+        """Kill the workers. What they have prepared stays."""
+        members, self._members = self._members, []
+        for member in members:
+            self._nursery.end(member.pid)
+            member.orders.socket.close()
+        self._done, self._runs = {}, 0
+
+    def _order(self, orders: Sequence[object]) -> None:
+        for index, (member, order) in enumerate(zip(self._members, orders, strict=True)):
+            try:
+                member.orders.message(order)
+                member.orders.send_all()
+            except OSError:
+                raise self._lost(index) from None
+
+    def _receive(self, index: int) -> None:
+        try:
+            for answer in self._members[index].answers.messages():
+                match answer:
+                    case Done(run):
+                        self._done.setdefault(run, {})[index] = answer
+                    case Failed():
+                        raise _error_of(answer)
+        except EOFError:
+            raise self._lost(index) from None
+
+    def _lost(self, index: int) -> Retriable:
+        """A worker is gone; the others are ended, too, since they wait for it."""
+        pid = self._members[index].pid
+        how = self._nursery.end(pid)
+        lost = self._members.pop(index)
+        lost.orders.socket.close()
+        self.end()
+        told = f"signal {signal.Signals(-how).name}" if how < 0 else f"status {how}"
+        return Retriable("worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
+
+    def _links(self) -> list[Link]:
+        everyone = range(self._workers)
+        return [
+            Link(exchange.number, sender, receiver)
+            for exchange in self._plan.exchanges
+            if exchange.edge.shipping is not Shipping.FORWARD
+            for sender in everyone
+            for receiver in everyone
+            if sender != receiver
+        ]
+
+
+def _share(splits: Sequence[Split], index: int, workers: int) -> tuple[Split, ...]:
+    """A worker's splits: the same partitions in every epoch, so that it keeps what it has open for them."""
+    return tuple(split for split in splits if _owner(split.partition, workers) == index)
+
+
+def _owner(partition: str, workers: int) -> int:
+    _, _, number = partition.rpartition("/")
+    return (int(number) if number.isdecimal() else zlib.crc32(partition.encode())) % workers
+
+
+def _error_of(failed: Failed) -> OnefoldError:
+    """The error that ended a worker, as one of this process."""
+    if failed.code is not None:
+        kind = getattr(onefold.core.errors, failed.kind, None)
+        if isinstance(kind, type) and issubclass(kind, OnefoldError):
+            return kind(failed.code, failed.message)
+    return Retriable("operator-failed", f"a function of the flow has raised {failed.kind}: {failed.message}")

@@ -1,0 +1,206 @@
+"""One run of a flow in the driver process: starts, recovers, runs epoch after epoch, and ends."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.errors import ConfigError, InDoubt, Retriable
+from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.session import Session
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Initial, Outcome
+from onefold.core.protocol.runs import refuse_query
+from onefold.core.source import Source
+from onefold.core.waiting import Wait, hold
+from onefold.engine.dataflow.plan import Plan
+from onefold.engine.driver.fleet import Fleet
+from onefold.engine.driver.planners import Planners
+from onefold.engine.driver.progress import Progress, records_between
+from onefold.engine.driver.restarts import Restarts, Tracker
+from onefold.engine.driver.standing import Standing, standing
+from onefold.engine.driver.writers import Writers
+from onefold.engine.state.participant import STATE
+from onefold.engine.workers.messages import Restoring
+
+__all__ = ["FlowRun", "Settings"]
+
+log = logging.getLogger("onefold")
+
+IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
+AHEAD_RECORDS_MIN = 20_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a flow is run; `onefold.engine.run` says what each is."""
+
+    workers: int
+    state: str
+    epoch_interval_s: float
+    restarts: Restarts
+    on_outcome: Callable[[Outcome], None] | None
+
+
+class FlowRun:
+    """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs."""
+
+    def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: Settings, state_root: str | None) -> None:
+        self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
+        self._state_root = state_root  # None for a flow without state
+        self._tracker = Tracker(settings.restarts)
+        self._progress = Progress(plan.graph.flow)
+        self._sources: dict[int, Source] = {}
+        self._drains = False
+
+    def drain(self) -> None:
+        self._drains = True
+
+    def run(self) -> Progress:
+        """Until the sources end, or it is drained. Raises the error that no restart helps against."""
+        has_started = False
+        with logged_as(pipeline=self._session.name):
+            self._sources = self._resolved()
+            while True:
+                try:
+                    self._live(has_started)
+                except (Retriable, InDoubt) as error:
+                    self._fleet.end()
+                    delay_s = self._tracker.failed()
+                    if delay_s is None:
+                        raise
+                    log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
+                    hold(delay_s)
+                    has_started = True
+                else:
+                    self._fleet.stop()
+                    self._progress.end()
+                    return self._progress
+
+    def _live(self, has_started: bool) -> None:
+        """From a start of the protocol, with its recovery, to the end of the flow."""
+        session = self._session
+        facts = session.facts()
+        refuse_query(facts, session.name)
+        planners = Planners(self._sources, facts.frozen)
+        try:
+            begin = facts.frozen
+            if begin is None:
+                begin = session.patience.retry(planners.initial, "asking where the sources begin")
+            started = session.start(Initial(begin), goes_on=has_started)
+            session.drive(session.life.sweep())
+            fingerprint = session.open_sinks(self._schemas())
+            self._check_writers()
+            standing_now = standing(session.facts(), started, self._plan.has_state)
+            writers = Writers(
+                self._plan, self._fleet, planners, self._tracker, standing_now, self._launch, self._ahead(planners)
+            )
+            self._epochs(planners, writers, standing_now, fingerprint)
+        finally:
+            planners.close()
+
+    def _epochs(self, planners: Planners, writers: Writers, at: Standing, fingerprint: str) -> None:
+        wait: Wait | None = None
+        while not self._drains:
+            span = self._next(planners, writers, at)
+            if span is None:
+                if planners.is_done(at.at):
+                    return
+                wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
+                wait.pause()
+                continue
+            wait, began_s = None, time.monotonic()
+            at = self._epoch(planners, writers, at, span, fingerprint)
+            self._pace(began_s)
+
+    def _next(self, planners: Planners, writers: Writers, at: Standing) -> Range | None:
+        """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
+        if at.until is not None or writers.ahead is not None:
+            return writers.ahead or Range(at.at, present(at.until, "it ends there"))
+        end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
+        is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
+        return Range(at.at, end) if end != at.at or is_due else None
+
+    def _epoch(self, planners: Planners, writers: Writers, at: Standing, span: Range, fingerprint: str) -> Standing:
+        session = self._session
+        session.check_counted(span)
+        request = EpochRequest(
+            range=span,
+            query_id=session.name,
+            batch_id=at.epoch + 1,  # tells empty ranges apart
+            fingerprint=fingerprint,
+            sinks=session.names,
+            write_through=session.write_through,
+        )
+        outcome = session.run_epoch(request, writers, runs_max=sys.maxsize)
+        note(epoch=outcome.record.epoch)
+        now = Standing.after(outcome.record)
+        writers.decided(now)
+        if writers.bad:
+            log.warning("epoch %d: %d records could not be read", outcome.record.epoch, writers.bad)
+        self._tracker.completed()
+        planners.completed(now.at)
+        self._progress.count(outcome.record, lambda: planners.latest(now.at))
+        if self._settings.on_outcome is not None:
+            self._settings.on_outcome(outcome)
+        return now
+
+    def _ahead(self, planners: Planners) -> Callable[[Positions], Range | None]:
+        """What is read while the epoch before it is processed and decided: only where there is much to catch up with,
+        since what comes later than that plan has to wait for one more epoch."""
+
+        def plan_ahead(at: Positions) -> Range | None:
+            if self._drains or self._settings.epoch_interval_s > 0:
+                return None
+            try:
+                end = planners.end(at)
+            except Retriable:
+                return None  # asked again for the epoch itself
+            return Range(at, end) if records_between(at, end) >= AHEAD_RECORDS_MIN else None
+
+        return plan_ahead
+
+    def _pace(self, began_s: float) -> None:
+        left_s = began_s + self._settings.epoch_interval_s - time.monotonic()
+        wait = Wait(left_s, IDLE_S_MAX, IDLE_S_MAX) if left_s > 0 else None
+        while wait is not None and wait.left_s > 0 and not self._drains:
+            wait.pause()
+
+    def _launch(self, at: Standing, guarded: bool) -> None:
+        state = None
+        if self._state_root is not None:
+            name, backend = self._session.name, self._settings.state
+            state = Restoring(self._state_root, name, backend, self._generation, at.handles)
+        sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
+        self._fleet.launch(self._sources, sinks, state, guarded)
+
+    @property
+    def _generation(self) -> int:
+        return present(self._session.started, "workers are launched after a start").generation.number
+
+    def _resolved(self) -> dict[int, Source]:
+        """The sources with their schemas, as the flow's first start found them."""
+        graph, keep = self._plan.graph, self._session.pin
+        return {node.number: graph.resolved(node, keep) for node, _ in graph.readings()}
+
+    def _schemas(self) -> dict[str, pa.Schema]:
+        graph = self._plan.graph
+        written = {writing.sink.name: graph.written(node) for node, writing in graph.writings()}
+        return written if self._state_root is None else {**written, STATE: pa.schema([])}
+
+    def _check_writers(self) -> None:
+        for _, writing in self._plan.graph.writings():
+            limit = writing.sink.writers_max()
+            if limit is not None and limit < self._settings.workers:
+                raise ConfigError(
+                    "too-many-workers",
+                    f"sink {writing.sink.name!r} takes at most {limit} writers at once, and the flow has"
+                    f" {self._settings.workers} workers: run it with workers={limit}",
+                )

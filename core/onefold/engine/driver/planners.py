@@ -1,0 +1,64 @@
+"""The planners of all sources of a flow, as one: the positions of an epoch are those of every source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from onefold.core.positions import Positions, Range
+from onefold.core.source import Source, SourcePlanner, Split, own_positions
+
+__all__ = ["Planners"]
+
+
+class Planners:
+    """`sources` by the numbers of their nodes."""
+
+    def __init__(self, sources: Mapping[int, Source], frozen: Positions | None) -> None:
+        self._sources = dict(sources)
+        self._planners: dict[int, SourcePlanner] = {}
+        for number, source in sources.items():
+            own = None if frozen is None else own_positions(source, frozen)
+            self._planners[number] = source.planner(own)
+
+    def initial(self) -> Positions:
+        return joined(planner.initial() for planner in self._planners.values())
+
+    def end(self, start: Positions) -> Positions:
+        """Where an epoch from `start` on may end now."""
+        return joined(planner.end(self._own(number, start)) for number, planner in self._planners.items())
+
+    def latest(self, start: Positions) -> Positions:
+        """All there is now."""
+        return joined(planner.latest(self._own(number, start)) for number, planner in self._planners.items())
+
+    def splits(self, span: Range) -> dict[int, Sequence[Split]]:
+        """The parts of the range, by the number of the source's node."""
+        return {
+            number: planner.splits(Range(self._own(number, span.start), self._own(number, span.end)))
+            for number, planner in self._planners.items()
+        }
+
+    def is_done(self, at: Positions) -> bool:
+        """Whether nothing comes after `at`, from any source."""
+        return all(planner.is_done(self._own(number, at)) for number, planner in self._planners.items())
+
+    def completed(self, end: Positions) -> None:
+        for number, planner in self._planners.items():
+            planner.completed(self._own(number, end))
+
+    def close(self) -> None:
+        for planner in self._planners.values():
+            planner.close()
+
+    def _own(self, number: int, positions: Positions) -> Positions:
+        return own_positions(self._sources[number], positions)
+
+
+def joined(parts: Iterable[Positions]) -> Positions:
+    """The positions of several sources, which have no partition in common."""
+    items: dict[str, int | str] = {}
+    marks: dict[str, str] = {}
+    for part in parts:
+        items |= dict(part.items)
+        marks |= dict(part.marks)
+    return Positions.of(items, marks)

@@ -1,0 +1,68 @@
+"""What a flow has done so far, and the line of the log that says so, at most one a second."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from onefold.core.contract import EpochRecord
+from onefold.core.errors import OnefoldError
+from onefold.core.positions import Positions
+from onefold.engine.state.participant import STATE
+
+__all__ = ["Progress", "records_between"]
+
+epochs_log = logging.getLogger("onefold.epochs")
+
+EVERY_S = 1.0
+
+
+class Progress:
+    """Epochs and rows of one run of a flow. `rows` are those that its sinks got."""
+
+    def __init__(self, flow: str) -> None:
+        self.epochs = self.rows = 0
+        self.last: EpochRecord | None = None
+        self._flow = flow
+        self._told_s = time.monotonic()
+        self._told_rows = self._told_epochs = 0
+        self._latest: Callable[[], Positions] | None = None
+
+    def count(self, record: EpochRecord, latest: Callable[[], Positions]) -> None:
+        """An epoch is complete. `latest` asks the sources how far they go."""
+        self.epochs += 1
+        self.rows += sum(committable.rows for committable in record.manifest if committable.sink != STATE)
+        self.last, self._latest = record, latest
+        if time.monotonic() - self._told_s >= EVERY_S:
+            self._tell()
+
+    def end(self) -> None:
+        if self.epochs > self._told_epochs:
+            self._tell()
+
+    def _tell(self) -> None:
+        assert self.last is not None and self._latest is not None
+        now_s, rows = time.monotonic(), self.rows - self._told_rows
+        try:
+            behind = f"{records_between(self.last.range.end, self._latest()):,}"
+        except OnefoldError:
+            behind = "unknown"
+        epochs_log.info(
+            "flow %r: epoch %d, %s rows in %d epochs, %s rows/s, %s records behind",
+            self._flow,
+            self.last.epoch,
+            f"{rows:,}",
+            self.epochs - self._told_epochs,
+            f"{rows / (now_s - self._told_s):,.0f}",
+            behind,
+        )
+        self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
+
+
+def records_between(start: Positions, end: Positions) -> int:
+    """How many records are between, of partitions whose positions are numbers."""
+    before = dict(start.items)
+    return sum(
+        at - begin for name, at in end.items if isinstance(at, int) and isinstance(begin := before.get(name, 0), int)
+    )

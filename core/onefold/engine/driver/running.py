@@ -1,0 +1,133 @@
+"""`onefold.engine.run`: from a flow's graph to its end, in this process and its workers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+from onefold.core.contract import Sink
+from onefold.core.errors import ConfigError
+from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name
+from onefold.core.protocol.epoch import Outcome
+from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.engine.dataflow.plan import plan
+from onefold.engine.driver.fleet import Fleet
+from onefold.engine.driver.flow_run import FlowRun, Settings
+from onefold.engine.driver.progress import Progress
+from onefold.engine.driver.restarts import FixedDelay, Restarts
+from onefold.engine.state.participant import RETAIN, STATE, StateSink
+from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.starting import worker_of
+from onefold.flow.graph import Graph
+
+__all__ = ["run"]
+
+WORKERS_MAX = 64
+STATES = ("memory", "rocksdb")
+
+
+def run(
+    graph: Graph,
+    *,
+    checkpoint: str | Path,
+    workers: int = 1,
+    store: str | None = None,
+    state: Literal["memory", "rocksdb"] = "memory",
+    epoch_interval_s: float = 0.0,
+    restarts: Restarts | None = None,
+    retain: int = RETAIN,
+    patience_s: float = PATIENCE_S,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> Progress:
+    """Run a flow until its sources end, or SIGTERM asks it to: then it ends with the epoch that it is at.
+
+    checkpoint       the folder, or URL, where the flow's state is kept
+    workers          how many processes run it, besides this one; each runs one subtask of every operator
+    store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
+    state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
+    epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
+    restarts         what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
+                     a row, one second apart
+    retain           of how many epochs the state is kept
+    patience_s       how long a server that is down is waited for
+    on_outcome       a function that is called with the outcome of every epoch
+
+    Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
+    sources and sinks raise.
+    """
+    settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
+    cut = plan(graph)
+    _check(graph, workers, state)
+    with ExitStack() as opened:
+        nursery = Nursery(worker_of(cut))  # before this process has any client
+        opened.callback(nursery.close)
+        keeper = StateSink(str(checkpoint), retain) if cut.has_state else None
+        sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
+        url = _store_url(graph.flow, sinks, str(checkpoint), store)
+        everyone = sinks if keeper is None else (*sinks, keeper)
+        session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
+        opened.callback(session.close)
+        fleet = Fleet(nursery, cut, workers)
+        opened.callback(fleet.end)
+        flow = FlowRun(cut, session, fleet, settings, str(checkpoint) if cut.has_state else None)
+        opened.enter_context(_draining(flow.drain))
+        return flow.run()
+
+
+def _check(graph: Graph, workers: int, state: str) -> None:
+    check_pipeline_name(graph.flow)
+    if not 1 <= workers <= min(WORKERS_MAX, graph.max_parallelism):
+        raise ConfigError(
+            "workers",
+            f"workers={workers!r}: a flow has 1 to {WORKERS_MAX} workers, and no more than it has key groups"
+            f" ({graph.max_parallelism})",
+        )
+    if state not in STATES:
+        raise ConfigError("option-value", f"state={state!r}: the backends are {' and '.join(STATES)}")
+    names = [writing.sink.name for _, writing in graph.writings()]
+    if not names or len({*names, STATE}) != len(names) + 1:
+        raise ConfigError(
+            "sink-names",
+            f"a flow needs one sink or more, each with its own name, and none is named {STATE!r}; given:"
+            f" {names or 'none'}",
+        )
+
+
+def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:
+    url = store or next((url for sink in sinks if (url := sink.store_url())), None)
+    if url is not None:
+        check_whole_path("store", url_of(url, "the checkpoint store's"))
+        return url
+    if "://" in checkpoint:
+        raise ConfigError(
+            "store-missing",
+            f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
+            " store's (store='postgresql+psycopg://...')",
+        )
+    Path(checkpoint).mkdir(parents=True, exist_ok=True)
+    return default_store(flow, Path(checkpoint))
+
+
+@contextmanager
+def _draining(drain: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM drains, where this is the main thread: no other has signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        drain()
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,49 @@
+"""Where a flow stands: the end of its last decided epoch, and the snapshots that this epoch made its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onefold.core.checks import present
+from onefold.core.contract import EpochRecord
+from onefold.core.errors import CheckpointMismatch
+from onefold.core.positions import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.epoch import Started
+from onefold.engine.state.participant import STATE
+
+__all__ = ["Standing", "standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`until` is where the next epoch must end, where one that writes through was begun; `epoch` is the last decided
+    one, 0 before the first."""
+
+    at: Positions
+    epoch: int = 0
+    handles: tuple[str, ...] = ()
+    until: Positions | None = None
+
+    @classmethod
+    def after(cls, record: EpochRecord) -> Standing:
+        handles = tuple(c.handle for c in record.manifest if c.sink == STATE)
+        return cls(record.range.end.of_records(), record.epoch, handles)
+
+
+def standing(facts: StoreFacts, started: Started, has_state: bool) -> Standing:
+    """Where the next epoch begins, and how. Raises CheckpointMismatch where the flow keeps state, and the last epoch
+    has none of it."""
+    if facts.last is None:
+        begin = present(started.start, "a start finds where a first epoch begins")
+        return Standing(begin, until=started.until)
+    found = Standing.after(facts.last)
+    if has_state and not found.handles:
+        raise CheckpointMismatch(
+            "state-missing",
+            f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none: its"
+            " positions were moved, or it ran without state. Nothing was written. Move it back to the first position"
+            " and start over with empty tables under a new name",
+        )
+    begun = facts.begun
+    return found if begun is None else Standing(found.at, found.epoch, found.handles, begun.range.end)

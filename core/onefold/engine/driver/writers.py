@@ -1,0 +1,161 @@
+"""Answers the protocol's RunWriters: has the workers process an epoch's range, and collects what they prepared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onefold.core.contract import Committable, EpochRecord, TaskId
+from onefold.core.errors import OutOfResources, Retriable, Terminal
+from onefold.core.failpoints import failpoint
+from onefold.core.job.session import task_of
+from onefold.core.positions import Positions, Range
+from onefold.core.source import Split
+from onefold.core.waiting import hold
+from onefold.core.writing.bad_records import Policy
+from onefold.engine.dataflow.plan import Plan
+from onefold.engine.driver.restarts import Tracker
+from onefold.engine.driver.standing import Standing
+from onefold.engine.workers.messages import Done
+
+__all__ = ["Splitting", "Workers", "Writers"]
+
+log = logging.getLogger("onefold")
+
+
+class Workers(Protocol):
+    """What `Fleet` is. A test has others."""
+
+    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int: ...
+
+    def open(self, run: int, task: TaskId) -> None: ...
+
+    def collect(self, run: int) -> list[Done]: ...
+
+    def end(self) -> None: ...
+
+
+class Splitting(Protocol):
+    """What `Planners` does for a range."""
+
+    def splits(self, span: Range) -> Mapping[int, Sequence[Split]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A range that the workers read before its epoch is open."""
+
+    run: int
+    span: Range
+
+
+class Writers:
+    """Workers that stand where the last decided epoch ended; `launch` starts them there, from that epoch's state.
+
+    They take an epoch's range once. Whatever happens before the next epoch begins, from a worker that is lost to a
+    decision that fails, they are ended, and started again from the last decided epoch. `plan_ahead` says which range
+    they may read once they are through with the epoch's, before the next epoch is open; None for none.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        fleet: Workers,
+        planners: Splitting,
+        tracker: Tracker,
+        standing: Standing,
+        launch: Callable[[Standing, bool], None],
+        plan_ahead: Callable[[Positions], Range | None],
+    ) -> None:
+        self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
+        self._standing, self._launch, self._plan_ahead = standing, launch, plan_ahead
+        self._at: Positions | None = None  # where the workers stand; None where none run
+        self._epoch = 0  # the one that they have run last
+        self._ahead: _Ahead | None = None
+        self._delay_s = 0.0
+        self._guarded = False  # what kills a parser is found, and is a bad record
+        self.bad = 0  # records of the epoch that could not be read
+        self.timer_ms: int | None = None  # when the next timer is due
+
+    def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
+        """Raises Retriable where the epoch may run again, after a while; Terminal where it may not."""
+        try:
+            done = self._run(record)
+        except OutOfResources:
+            self._end()
+            raise  # the protocol waits, for as long as it has patience
+        except Retriable as error:
+            self._end()
+            self._delay_s = self._after(error, record)
+            self._guarded = error.code == "worker-lost"
+            raise
+        except BaseException:
+            self._end()
+            raise
+        self._refuse_bad(record, done)
+        self.bad = sum(sum(each.bad.values()) for each in done)
+        timers = [each.timer_ms for each in done if each.timer_ms is not None]
+        self.timer_ms = min(timers, default=None)
+        return tuple(committable for each in done for committable in each.committables)
+
+    def decided(self, standing: Standing) -> None:
+        """The epoch that they have run is decided. Those that read with care do so no longer."""
+        self._standing = standing
+        if self._guarded:
+            self._guarded = False
+            self._end()
+
+    @property
+    def ahead(self) -> Range | None:
+        """What they read already, of the next epoch."""
+        return None if self._ahead is None else self._ahead.span
+
+    def _run(self, record: EpochRecord) -> list[Done]:
+        task, ahead = task_of(record), self._ahead
+        is_next = self._at == record.range.start and self._epoch != record.epoch
+        if not is_next or (ahead is not None and ahead.span != record.range):
+            self._end()
+            ahead = None
+        if self._at is None:
+            hold(self._delay_s)
+            self._delay_s = 0.0
+            self._launch(self._standing, self._guarded)
+        if ahead is None:
+            run = self._fleet.begin(self._by_chain(record.range), task)
+        else:
+            run = ahead.run
+            self._fleet.open(run, task)
+        failpoint("engine:begun")
+        span = self._plan_ahead(record.range.end)
+        self._ahead = None if span is None else _Ahead(self._fleet.begin(self._by_chain(span), None), span)
+        done = self._fleet.collect(run)
+        self._at, self._epoch = record.range.end, record.epoch
+        return done
+
+    def _by_chain(self, span: Range) -> dict[int, tuple[Split, ...]]:
+        splits = self._planners.splits(span)
+        return {self._plan.chain_of(node).number: tuple(of) for node, of in splits.items()}
+
+    def _end(self) -> None:
+        self._fleet.end()
+        self._at = self._ahead = None
+
+    def _after(self, error: Retriable, record: EpochRecord) -> float:
+        """How long to wait before the next start. Raises Terminal where there is none."""
+        delay_s = self._tracker.failed()
+        if delay_s is None:
+            raise Terminal(
+                "restarts-exhausted",
+                f"epoch {record.epoch} of flow {record.pipeline!r} was given up after the restarts that `restarts=`"
+                f" allows: {error.message}. Nothing of it was decided. Correct the cause, and start the flow again",
+            ) from error
+        log.warning("epoch %d: the workers start again in %.1f s: %s", record.epoch, delay_s, error)
+        return delay_s
+
+    def _refuse_bad(self, record: EpochRecord, done: list[Done]) -> None:
+        """Raise BadRecord where all workers together have too many bad records of a source."""
+        for chain in self._plan.chains:
+            if chain.source is not None and (policy := Policy.of(chain.source, None)) is not None:
+                policy.refuse(task_of(record), sum(each.bad.get(chain.number, 0) for each in done))

@@ -1,0 +1,1 @@
+"""What each operator does in a subtask."""

@@ -1,0 +1,107 @@
+"""Runs a stateful processor on the rows of each key of a batch, and on its timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.contract import TaskId
+from onefold.engine.logics.logic import Input, Output
+from onefold.engine.state.backend import Key
+from onefold.engine.state.handles import KeyedHandle
+from onefold.flow.graph import Node
+from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
+from onefold.flow.rows import RowCollector, row_type, rows_of
+
+__all__ = ["ProcessingLogic", "by_key"]
+
+BROADCAST = 1  # the second input, of an operator that has two
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """`TimerValues`: processing time is the epoch's time, the same when the epoch runs again."""
+
+    now_ms: int
+
+    def getCurrentProcessingTimeInMs(self) -> int:
+        return self.now_ms
+
+    def getCurrentWatermarkInMs(self) -> int:
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Expired:
+    """`ExpiredTimer`."""
+
+    at_ms: int
+
+    def getExpiryTimeInMs(self) -> int:
+        return self.at_ms
+
+
+class ProcessingLogic:
+    """`processor` keeps its state in `backend`. Timers of processing time fire at the end of the first epoch whose time
+    has come to theirs."""
+
+    def __init__(self, node: Node, processor: StatefulProcessor, key: tuple[str, ...], handle: KeyedHandle) -> None:
+        self._key = key
+        self._processor = processor
+        self._handle = handle
+        self._rows = RowCollector(node.name, node.outputs())
+        self._kinds: dict[int, type[Any]] = {}
+        self._clocks = _Clocks(-1)
+        processor.init(handle)
+        handle.is_open = False
+
+    def begin(self, task: TaskId) -> None:
+        self._clocks = _Clocks(task.timestamp_ms)
+
+    def take(self, batch: Input, port: int) -> Iterator[Output]:
+        assert isinstance(batch, pa.RecordBatch)
+        rows = rows_of(batch, self._kind(port, batch))
+        if port == BROADCAST:
+            assert isinstance(self._processor, BroadcastProcessor)
+            self._processor.handleBroadcastRows(rows, self._clocks)
+            return
+        for key, of in by_key(batch, self._key, rows).items():
+            self._handle.key = key
+            yield from self._emit(self._processor.handleInputRows(key, iter(of), self._clocks))
+        yield from self._rows.take()
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        for at_ms, key in present(self._handle.timers, "it has a clock").pop_expired(task.timestamp_ms):
+            self._handle.key = key
+            yield from self._emit(self._processor.handleExpiredTimer(key, self._clocks, _Expired(at_ms)))
+        yield from self._rows.take()
+
+    def timer_ms(self) -> int | None:
+        return present(self._handle.timers, "it has a clock").next_ms()
+
+    def close(self) -> None:
+        self._processor.close()
+
+    def _kind(self, port: int, batch: pa.RecordBatch) -> type[Any]:
+        if port not in self._kinds:
+            self._kinds[port] = row_type(batch.schema.names)
+        return self._kinds[port]
+
+    def _emit(self, rows: Iterable[Any]) -> Iterator[Output]:
+        for row in rows or ():
+            self._rows.add(row)
+            if self._rows.is_full:
+                yield from self._rows.take()
+
+
+def by_key(batch: pa.RecordBatch, key: tuple[str, ...], rows: Iterable[Any]) -> dict[Key, list[Any]]:
+    """The rows of each key, in their order; keys in the order in which they come."""
+    keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+    found: dict[Key, list[Any]] = {}
+    for of, row in zip(keys, rows, strict=True):
+        found.setdefault(of, []).append(row)
+    return found

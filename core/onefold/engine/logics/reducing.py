@@ -1,0 +1,58 @@
+"""Keeps one row a key, which a function of the user's makes of it and each further row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.contract import TaskId
+from onefold.engine.logics.logic import Input, Output, Stateless
+from onefold.engine.logics.processing import by_key
+from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, Value
+from onefold.flow.graph import Node
+from onefold.flow.rows import RowCollector, dicts_of
+
+__all__ = ["ReducingLogic"]
+
+Row = dict[str, Any]
+
+
+class ReducingLogic(Stateless):
+    """Emits the kept row of each key that changed, once an epoch."""
+
+    def __init__(
+        self, node: Node, function: Callable[[Row, Row], Row], key: tuple[str, ...], backend: StateBackend
+    ) -> None:
+        assert node.uid is not None and node.schema is not None
+        self._key, self._function = key, function
+        self._names = tuple(node.schema.names)
+        self._rows = RowCollector(node.name, {None: node.schema})
+        self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
+        self._changed: dict[Key, Value] = {}  # since the last barrier
+
+    def take(self, batch: Input, port: int) -> Iterable[Output]:
+        del port
+        assert isinstance(batch, pa.RecordBatch)
+        rows_of = by_key(batch, self._key, dicts_of(batch))
+        keys = [*rows_of]
+        reduced = []
+        for key, kept in zip(keys, self._table.get_many(keys), strict=True):
+            rows = iter(rows_of[key])
+            row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
+            for further in rows:
+                row = self._function(row, further)
+            reduced.append(tuple(map(row.get, self._names)))
+        self._table.put_many(keys, reduced)
+        self._changed.update(zip(keys, reduced, strict=True))
+        return ()
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        changed, self._changed = self._changed, {}
+        for row in changed.values():
+            self._rows.add(row)
+            if self._rows.is_full:
+                yield from self._rows.take()
+        yield from self._rows.take()

@@ -1,0 +1,1 @@
+"""Keyed and operator state: backends, snapshots and their storage."""

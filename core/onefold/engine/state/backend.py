@@ -1,0 +1,105 @@
+"""Where a subtask keeps an operator's keyed state: tables of entries by key, in memory or in RocksDB."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSpec", "StateTable", "Value"]
+
+Key = tuple[Any, ...]
+Value = tuple[Any, ...]
+
+
+class StateKind(enum.Enum):
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    TIMERS = "timers"  # of one clock: entries (key, time in ms); timers.py has them in order of time
+    OPERATOR = "operator"  # a list of the subtask, of no key
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One state of one operator: `uid` is the operator's, `name` is unique in it."""
+
+    uid: str
+    name: str
+    kind: StateKind
+
+
+class StateTable(Protocol):
+    """The entries of one state in one subtask. `sub` is empty for a value, a number for a list's elements, a map's own
+    key for a map. Keys, subs and values are tuples of plain Python values; keys and subs hold no floats."""
+
+    def get(self, key: Key, sub: Key = ()) -> Value | None: ...
+
+    def put(self, key: Key, value: Value, sub: Key = ()) -> None: ...
+
+    def delete(self, key: Key, sub: Key = ()) -> None: ...
+
+    def items(self, key: Key) -> Iterator[tuple[Key, Value]]:
+        """All entries of one key, in the order of `sub`: the same in every backend, and after a restore. What the
+        caller changes meanwhile is not seen."""
+        ...
+
+    def last(self, key: Key) -> Key | None:
+        """Of a LIST state: the highest `sub` of the key; None where it has no entry."""
+        ...
+
+    def clear(self, key: Key) -> None: ...
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        """Of a VALUE state."""
+        ...
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value]) -> None:
+        """Of a VALUE state."""
+        ...
+
+    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
+        """All entries: key, sub, value. The caller changes nothing meanwhile."""
+        ...
+
+
+class Frozen(Protocol):
+    """A backend's state as it was at a barrier, while the backend goes on. Taking it is quick; `store` is not, and may
+    run in a thread of its own. Snapshots are stored in the order in which they were frozen."""
+
+    def store(self) -> str:
+        """Write what is not yet in the storage, durably, and return the handle by which `restore` finds it. After an
+        error it may be called again."""
+        ...
+
+    def release(self) -> None:
+        """It is not needed any more; stored or not. What it holds and was not stored goes into the next one."""
+        ...
+
+
+class StateBackend(Protocol):
+    """The states of all operators of one subtask: the keyed ones, of its key groups, and those of the operators.
+
+    A snapshot names files of the ones before it. So after an epoch that was given up the backend is not used on: a new
+    one restores the last decided epoch.
+    """
+
+    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+        """Before any table is used, also where there is no handle yet: the entries of these contiguous key groups, from
+        the snapshots of all subtasks there were."""
+        ...
+
+    def table(self, spec: StateSpec) -> StateTable: ...
+
+    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
+        """An operator's list: `freeze` asks for its content."""
+        ...
+
+    def earlier(self, spec: StateSpec) -> list[list[Value]]:
+        """The operator's lists that were restored, in the order of the subtasks there were; empty ones are left out."""
+        ...
+
+    def freeze(self, epoch: int) -> Frozen: ...
+
+    def close(self) -> None: ...

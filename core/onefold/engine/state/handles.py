@@ -1,0 +1,200 @@
+"""What a processor sees of its state. The names and the behaviour are those of Spark's `StatefulProcessorHandle`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError
+from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, StateTable, Value
+from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
+from onefold.engine.state.timers import Timers
+from onefold.flow.processor import Redistribution, Schema
+
+__all__ = ["KeyedHandle"]
+
+TIMERS = "$timers"  # a name that no user's state has
+_BYTES = pa.schema({"bytes": pa.binary()})
+
+
+class KeyedHandle:
+    """Implements ProcessorHandle for the operator `uid` in subtask number `subtask` of `subtasks`, after the backend's
+    restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
+    `timers` is None where the flow gave the operator no clock."""
+
+    def __init__(
+        self, uid: str, backend: StateBackend, *, subtask: int = 0, subtasks: int = 1, has_timers: bool = True
+    ) -> None:
+        self.key: Key = ()
+        self.is_open = True
+        self.timers: Timers | None = None
+        self._uid = uid
+        self._backend = backend
+        self._subtask = subtask
+        self._subtasks = subtasks
+        self._names: dict[str, str] = {}
+        if has_timers:
+            self.timers = Timers(backend.table(StateSpec(uid, TIMERS, StateKind.TIMERS)))
+
+    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedValue:
+        return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs))
+
+    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedList:
+        return KeyedList(self, *self._keyed(stateName, StateKind.LIST, schema, ttlDurationMs))
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+    ) -> KeyedMap:
+        table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs)
+        return KeyedMap(self, table, shape, Shape.of(self._uid, stateName, userKeySchema))
+
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> KeyedBytes:
+        return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs))
+
+    def getOperatorListState(
+        self, stateName: str, schema: Schema, redistribution: Redistribution = "split"
+    ) -> SubtaskList:
+        shape = self._shape(stateName, "operator list", schema)
+        return SubtaskList(self._backend, shape, redistribution, self._subtask, self._subtasks)
+
+    def getBroadcastState(self, stateName: str, keySchema: Schema, valueSchema: Schema) -> SubtaskBroadcast:
+        shape = self._shape(stateName, "broadcast", valueSchema)
+        return SubtaskBroadcast(self._backend, shape, Shape.of(self._uid, stateName, keySchema))
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        self._clock().register(self.key, expiryTimestampMs)
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        self._clock().delete(self.key, expiryTimestampMs)
+
+    def listTimers(self) -> Iterator[int]:
+        return self._clock().of(self.key)
+
+    def deleteIfExists(self, stateName: str) -> None:
+        """Removes a keyed state of earlier code, of all keys of this subtask."""
+        self._names.pop(stateName, None)
+        for kind in (StateKind.VALUE, StateKind.LIST, StateKind.MAP):
+            table = self._backend.table(StateSpec(self._uid, stateName, kind))
+            for key in {key for key, _, _ in table.scan()}:
+                table.clear(key)
+
+    def _clock(self) -> Timers:
+        if self.timers is None:
+            raise ConfigError(
+                "timers-without-clock",
+                f"the processor {self._uid!r} uses timers, and the flow gave it no clock: name one at process(...)",
+            )
+        return self.timers
+
+    def _keyed(self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None) -> tuple[StateTable, Shape]:
+        if ttl_ms is not None:
+            raise ConfigError(
+                "state-ttl-unsupported",
+                f"the state {name!r} of {self._uid!r} has a TTL, which the engine does not have yet: leave it out, or"
+                " register a timer and clear the state when it expires",
+            )
+        shape = self._shape(name, kind.value, schema)
+        return self._backend.table(StateSpec(self._uid, name, kind)), shape
+
+    def _shape(self, name: str, kind: str, schema: Schema) -> Shape:
+        if not self.is_open or not name or name.startswith("$") or self._names.get(name, kind) != kind:
+            raise ConfigError(
+                "state-name",
+                f"the processor {self._uid!r} asks for a {kind} state {name!r}: states are asked for in init, under"
+                " names of their own that do not begin with a dollar sign",
+            )
+        self._names[name] = kind
+        return Shape.of(self._uid, name, schema)
+
+
+class _Keyed:
+    def __init__(self, handle: KeyedHandle, table: StateTable, shape: Shape) -> None:
+        self._handle = handle
+        self._table = table
+        self._shape = shape
+
+    def exists(self) -> bool:
+        return next(self._table.items(self._handle.key), None) is not None
+
+    def clear(self) -> None:
+        self._table.clear(self._handle.key)
+
+
+class KeyedValue(_Keyed):
+    """Implements ValueState."""
+
+    def get(self) -> Value | None:
+        return self._table.get(self._handle.key)
+
+    def update(self, newValue: Value) -> None:
+        self._table.put(self._handle.key, self._shape.checked(newValue))
+
+
+class KeyedBytes:
+    """Implements BytesState."""
+
+    def __init__(self, value: KeyedValue) -> None:
+        self._value = value
+        self.exists = value.exists
+        self.clear = value.clear
+
+    def get(self) -> bytes | None:
+        found = self._value.get()
+        content: bytes | None = found[0] if found else None
+        return content
+
+    def update(self, newValue: bytes) -> None:
+        self._value.update((bytes(newValue),))
+
+
+class KeyedList(_Keyed):
+    """Implements ListState."""
+
+    def get(self) -> Iterator[Value]:
+        return (value for _, value in self._table.items(self._handle.key))
+
+    def put(self, newState: list[Value]) -> None:
+        rows = [self._shape.checked(value) for value in newState]
+        self.clear()
+        self._append(0, rows)
+
+    def appendValue(self, newState: Value) -> None:
+        self.appendList([newState])
+
+    def appendList(self, newState: list[Value]) -> None:
+        last = self._table.last(self._handle.key)
+        self._append(last[0] + 1 if last else 0, [self._shape.checked(value) for value in newState])
+
+    def _append(self, first: int, rows: list[Value]) -> None:
+        for number, row in enumerate(rows, first):
+            self._table.put(self._handle.key, row, (number,))
+
+
+class KeyedMap(_Keyed):
+    """Implements MapState. Entries come in the order of their keys, which no restart changes."""
+
+    def __init__(self, handle: KeyedHandle, table: StateTable, shape: Shape, key_shape: Shape) -> None:
+        super().__init__(handle, table, shape)
+        self._key_shape = key_shape
+
+    def getValue(self, key: Key) -> Value | None:
+        return self._table.get(self._handle.key, key)
+
+    def containsKey(self, key: Key) -> bool:
+        return self.getValue(key) is not None
+
+    def updateValue(self, key: Key, value: Value) -> None:
+        self._table.put(self._handle.key, self._shape.checked(value), self._key_shape.checked_key(key))
+
+    def iterator(self) -> Iterator[tuple[Key, Value]]:
+        return self._table.items(self._handle.key)
+
+    def keys(self) -> Iterator[Key]:
+        return (key for key, _ in self.iterator())
+
+    def values(self) -> Iterator[Value]:
+        return (value for _, value in self.iterator())
+
+    def removeKey(self, key: Key) -> None:
+        self._table.delete(self._handle.key, key)

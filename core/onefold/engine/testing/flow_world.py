@@ -1,0 +1,285 @@
+"""A small flow with the protocol, in memory: two partitions, a keyed processor with timers, and sinks.
+
+The plan, the subtasks, the driver's `Writers`, the protocol and its coordinator are the production code; the store, the
+sinks, the state's storage and the channels are models. A run follows a script, which says at which points something
+else happens than what comes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from onefold.core.checks import require
+from onefold.core.contract import EpochState, SinkKind
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.errors import InDoubt, OnefoldError, Retriable
+from onefold.core.job.life import Life
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.coordinator import Coordinator
+from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effects import EpochRequest, Pause
+from onefold.core.protocol.epoch import Initial
+from onefold.core.source import Part, Split
+from onefold.core.testing.simulator.model_store import ModelStore
+from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
+from onefold.engine.dataflow.plan import plan
+from onefold.engine.driver.restarts import FixedDelay, Tracker
+from onefold.engine.driver.standing import Standing, standing
+from onefold.engine.driver.writers import Writers
+from onefold.engine.state.participant import STATE
+from onefold.engine.testing.model_fleet import ModelFleet, Subject
+from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import Processing, Reading, Writing
+from onefold.flow.processor import StatefulProcessor
+
+__all__ = ["FlowWorld", "Outcome", "explore", "simulate"]
+
+FLOW = "model"
+RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
+CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0": 4, "t/1": 4})
+ROWS = pa.schema([("key", pa.string())])
+OUT = pa.schema([("out", pa.string())])
+LIVES_MAX = 12
+PRODUCTION = Subject()
+DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
+T = TypeVar("T")
+
+
+class CrashError(BaseException):
+    """The driver dies, and its workers with it."""
+
+
+class _Counting(StatefulProcessor):
+    """Numbers the rows of each key, and gives one more row a key in the epoch after its first."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        (count,) = self._count.get() or (0,)
+        if count == 0:
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+        for _ in rows:
+            count += 1
+            yield (f"{key[0]}/{count}",)
+        self._count.update((count,))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        del timerValues, expiredTimerInfo
+        yield (f"{key[0]}/timer",)
+
+
+EXPECTED = Counter(
+    [f"{key}/{n + 1}" for key, of in Counter("".join(map("".join, RECORDS.values()))).items() for n in range(of)]
+    + [f"{key}/timer" for key in "abc"]
+)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Each record is a part of its own."""
+
+    name: str = "t"
+    on_error: str = "fail"
+    bad_records_max: int = 0
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        del guarded
+        begin, end = split.range
+        none = pa.RecordBatch.from_pylist([], BAD_COLUMNS)
+        for key in RECORDS[split.partition][begin:end]:
+            yield Part(pa.record_batch([[key]], schema=ROWS), none)
+
+
+class _Splits:
+    def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
+        begin = dict(span.start.items)
+        return {0: [Split(p, (begin[p], end)) for p, end in span.end.items if end != begin[p]]}
+
+
+@dataclass
+class Outcome:
+    """What became of a run: what is wrong, and what could have happened at each point."""
+
+    wrong: list[str]
+    options: list[tuple[str, ...]]
+
+
+class FlowWorld:
+    """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first."""
+
+    def __init__(
+        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: Subject, workers: int = 2
+    ) -> None:
+        self.script = dict(script)
+        self.options: list[tuple[str, ...]] = []
+        self.store = ModelStore()
+        named = {f"sink-{number}": kind for number, kind in enumerate(kinds)}
+        self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
+        self.state = ModelTwoPhaseSink(STATE)
+        nodes = [
+            Node(0, Reading(_Source()), (), ROWS, (), "t"),  # type: ignore[arg-type]
+            Node(1, Processing(_Counting(), ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), OUT, (), "count"),
+            *(Node(n, Writing(sink), (Edge(1),), None) for n, sink in enumerate(self.sinks.values(), start=2)),
+        ]
+        self.plan = plan(Graph(FLOW, tuple(nodes), MAX_PARALLELISM))
+        by_node = dict(enumerate(self.sinks.values(), start=2))
+        snapshots = ModelSnapshots(self.state)
+        self.fleet = ModelFleet(self.plan, workers, by_node, snapshots, subject, self.choose)
+        self.lives = 0
+
+    @property
+    def committers(self) -> dict[str, Any]:
+        return {**self.sinks, STATE: self.state}
+
+    def choose(self, options: Sequence[str]) -> str:
+        """The next point: by the script, or the first option; the last one where there are fewer."""
+        self.options.append(tuple(options))
+        return options[min(self.script.get(len(self.options) - 1, 0), len(options) - 1)]
+
+    def run(self) -> Outcome:
+        """To the end of the source, and once more, so that nothing is left of what died."""
+        try:
+            while not self._live():
+                self.fleet.end()
+                self.lives += 1
+                require(self.lives < LIVES_MAX, "a flow comes to its end")
+            for land in self.fleet.late:
+                land()
+            self.script.clear()
+            self._live()
+        except Exception as error:
+            return Outcome([f"{type(error).__name__}: {error}"], self.options)
+        return Outcome(self._wrong(), self.options)
+
+    def _live(self) -> bool:
+        """One driver, from its start to the source's end: False where it died, or gave up."""
+        life = Life(FLOW, tuple(self.committers))
+        kinds = {name: sink.kind for name, sink in self.committers.items()}
+        merging = next((name for name, kind in kinds.items() if kind is SinkKind.LAST_RESOURCE), None)
+        driver = Coordinator(FLOW, self.store, self.committers, _out_of_patience, merging)
+        writes = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
+        try:
+            started = self._drive(driver, life.start(Initial(Positions.of(CUTS[0]))))
+            self._drive(driver, life.sweep())
+            at = standing(self.store.facts(FLOW), started, has_state=True)
+            tracker = Tracker(FixedDelay(attempts=LIVES_MAX, delay_s_each=0.0))
+            launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
+            writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, _next_range)
+            while (span := _range(at, writers)) is not None:
+                request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)
+                outcome = self._drive(driver, life.run_epoch(request, LIVES_MAX), writers)
+                at = Standing.after(outcome.record)
+                writers.decided(at)
+        except (CrashError, Retriable, InDoubt):
+            return False
+        return True
+
+    def _drive(self, driver: Coordinator, protocol: Protocol[T], writers: Writers | None = None) -> T:
+        try:
+            effect = next(protocol)
+            while True:
+                try:
+                    self._point(f"before {type(effect).__name__}")
+                    answer = driver.perform(effect, writers)
+                    self._point(f"after {type(effect).__name__}")
+                except OnefoldError as error:
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _point(self, name: str) -> None:
+        options = [name, DRIVER_DIES]
+        options += [WORKERS_RUN_ON] if self.fleet.actions() else []
+        options += [LATE_WORK_LANDS] if self.fleet.late else []
+        match self.choose(options):
+            case option if option == DRIVER_DIES:
+                raise CrashError
+            case option if option == WORKERS_RUN_ON:
+                self.fleet.run_on()
+            case option if option == LATE_WORK_LANDS:
+                self.fleet.late.pop()()
+
+    def _wrong(self) -> list[str]:
+        """The invariants, at rest."""
+        wrong = []
+        for name, sink in self.sinks.items():
+            shown = sink.shown()
+            if shown != EXPECTED:
+                missing, more = EXPECTED - shown, shown - EXPECTED
+                wrong.append(f"{name} lacks {sorted(missing.elements())} and has too much {sorted(more.elements())}")
+        for name, sink in self.committers.items():
+            wrong += [f"{handle} is left in {name}" for handle in sink.prepared]
+        last = self.store.facts(FLOW).last
+        if last is None or last.state is not EpochState.COMPLETE:
+            wrong.append(f"the flow rests at {last}")
+        return wrong
+
+
+def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: Subject = PRODUCTION) -> Outcome:
+    return FlowWorld(kinds, script, subject).run()
+
+
+@dataclass
+class Explored:
+    """How many schedules ran, what failed first, and how often each option was taken."""
+
+    schedules: int = 0
+    failed: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
+    taken: Counter[str] = field(default_factory=Counter)
+
+
+def explore(
+    kinds: Sequence[SinkKind],
+    deviations: int,
+    subject: Subject = PRODUCTION,
+    failures_max: int = 3,
+) -> Explored:
+    """Every schedule that takes another option than the first at no more than so many points."""
+    report = Explored()
+
+    def follow(script: dict[int, int], left: int) -> None:
+        outcome = simulate(kinds, script, subject)
+        report.schedules += 1
+        if outcome.wrong:
+            report.failed.append((script, outcome.wrong))
+        first = max(script, default=-1) + 1
+        for point in range(first, len(outcome.options) if left else 0):
+            for option in range(1, len(outcome.options[point])):
+                if len(report.failed) >= failures_max:
+                    return
+                report.taken[outcome.options[point][option]] += 1
+                follow({**script, point: option}, left - 1)
+
+    follow({}, deviations)
+    return report
+
+
+def _range(at: Standing, writers: Writers) -> Range | None:
+    if writers.ahead is not None:
+        return writers.ahead
+    if at.until is not None:
+        return Range(at.at, at.until)
+    ahead = _next_range(at.at)
+    is_due = writers.timer_ms is not None
+    return Range(at.at, at.at) if ahead is None and is_due else ahead
+
+
+def _next_range(at: Positions) -> Range | None:
+    ends = [Positions.of(cut) for cut in CUTS]
+    number = ends.index(at)
+    return Range(at, ends[number + 1]) if number + 1 < len(ends) else None
+
+
+def _out_of_patience(pause: Pause, _: float) -> None:
+    raise pause.because

@@ -1,0 +1,167 @@
+"""Workers in memory: subtasks, channels and readers that advance one step at a time, in an order that is chosen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from onefold.core.contract import Sink, TaskId
+from onefold.core.errors import Retriable
+from onefold.core.source import Part, Split
+from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
+from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.dataflow.subtask import Phase, State, Subtask
+from onefold.engine.key_groups import key_groups_of_subtask
+from onefold.engine.logics.making import make_logic
+from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
+from onefold.engine.workers.messages import Done
+from onefold.engine.workers.reader import Reader
+
+__all__ = ["Action", "Choose", "ModelFleet", "Subject"]
+
+Choose = Callable[[Sequence[str]], str]
+Action = Callable[[], None]
+
+WORKERS_DIE, THEIR_WORK_LANDS_LATER = "workers die", "workers die, and what they prepare lands later"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is tried: the production code, or a mutant of it."""
+
+    subtask: type[Subtask] = Subtask
+    inbound: type[Inbound] = Inbound
+    groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
+    spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
+
+
+@dataclass
+class _Worker:
+    subtasks: list[Subtask]
+    readers: dict[int, Reader]
+
+
+@dataclass
+class ModelFleet:
+    """As `driver.fleet.Fleet`; `choose` picks what happens next. `late` is what lands after its workers have died."""
+
+    plan: Plan
+    workers: int
+    sinks: Mapping[int, Sink]
+    snapshots: ModelSnapshots
+    subject: Subject
+    choose: Choose
+    late: list[Action] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._workers: list[_Worker] = []
+        self._channels: dict[tuple[int, int, int], deque[Item]] = {}
+        self._done: dict[tuple[int, int], list[Acknowledge]] = {}
+        self._runs = 0
+
+    def launch(self, handles: Sequence[str]) -> None:
+        self._workers = [self._worker(index, handles) for index in range(self.workers)]
+
+    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
+        self._runs += 1
+        for index, worker in enumerate(self._workers):
+            for chain, reader in worker.readers.items():
+                mine = [split for split in splits.get(chain, ()) if int(split.partition[-1]) % self.workers == index]
+                reader.begin(self._runs, mine)
+        if task is not None:
+            self.open(self._runs, task)
+        return self._runs
+
+    def open(self, run: int, task: TaskId) -> None:
+        for worker in self._workers:
+            for subtask in worker.subtasks:
+                subtask.open(run, task)
+
+    def collect(self, run: int) -> list[Done]:
+        chains = len(self.plan.chains)
+        while any(len(self._done.get((run, index), ())) < chains for index in range(self.workers)):
+            actions = self.actions()
+            chosen = self.choose([*actions, WORKERS_DIE, THEIR_WORK_LANDS_LATER])
+            if chosen in actions:
+                actions[chosen]()
+                continue
+            if chosen == THEIR_WORK_LANDS_LATER:
+                preparing = [s for w in self._workers for s in w.subtasks if s.phase is Phase.PREPARING]
+                self.late += [partial(_prepare, subtask) for subtask in preparing]
+            raise Retriable("worker-lost", "the workers have died")
+        return [self._joined(run, index) for index in range(self.workers)]
+
+    def end(self) -> None:
+        self._workers, self._channels, self._done, self._runs = [], {}, {}, 0
+
+    def actions(self) -> dict[str, Action]:
+        """All that may happen next, by a name: steps of subtasks, deliveries, and reads."""
+        found: dict[str, Action] = {}
+        for index, worker in enumerate(self._workers):
+            for subtask in reversed(worker.subtasks):
+                if subtask.is_ready:
+                    found[f"{index}: chain {subtask.chain.number}"] = partial(self._step, index, subtask)
+        for way, items in self._channels.items():
+            if items:
+                found[f"exchange {way[0]}: {way[1]} to {way[2]}"] = partial(self._deliver, way)
+        for index, worker in enumerate(self._workers):
+            for chain, reader in worker.readers.items():
+                if reader.has_orders:
+                    subtask = worker.subtasks[chain]
+                    found[f"{index}: reads"] = partial(self._read, index, reader, subtask)
+        return found
+
+    def run_on(self) -> None:
+        """Let the workers do all they can, in the first order there is."""
+        while actions := self.actions():
+            next(iter(actions.values()))()
+
+    def _step(self, index: int, subtask: Subtask) -> None:
+        for effect in subtask.step():
+            match effect:
+                case Send(exchange, to, item):
+                    self._channels.setdefault((exchange, index, to), deque()).append(item)
+                case Acknowledge(run):
+                    self._done.setdefault((run, index), []).append(effect)
+
+    def _deliver(self, way: tuple[int, int, int]) -> None:
+        exchange, sender, receiver = way
+        chain = self.plan.chain_of(self.plan.exchanges[exchange].target).number
+        self._workers[receiver].subtasks[chain].put(exchange, sender, self._channels[way].popleft())
+
+    def _read(self, index: int, reader: Reader, subtask: Subtask) -> None:
+        item = reader.read()
+        if isinstance(item, Part | Barrier):
+            subtask.put(None, index, item)
+
+    def _joined(self, run: int, index: int) -> Done:
+        done = self._done.pop((run, index))
+        timers = [each.timer_ms for each in done if each.timer_ms is not None]
+        return Done(run, tuple(c for each in done for c in each.committables), {}, min(timers, default=None))
+
+    def _worker(self, index: int, handles: Sequence[str]) -> _Worker:
+        subtasks = [self._subtask(chain, index, handles) for chain in self.plan.chains]
+        readers = {c.number: Reader(c.source) for c in self.plan.chains if c.source is not None}
+        return _Worker(subtasks, readers)
+
+    def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Subtask:
+        of, state, backend = self.plan.graph.max_parallelism, None, None
+        if chain.uid is not None:
+            backend = ModelBackend(self.snapshots)
+            backend.restore(handles, self.subject.groups(index, self.workers, of))
+            state = State(backend, self.snapshots.keep)
+        logics = {
+            n.number: make_logic(self.plan.graph, n, self.sinks, backend, index, self.workers) for n in chain.nodes
+        }
+        subtask = self.subject.subtask(chain, index, self.workers, of, logics, state)
+        subtask.inbound = self.subject.inbound(len(subtask.channels))
+        self.subject.spoil(subtask)
+        return subtask
+
+
+def _prepare(subtask: Subtask) -> None:
+    for _ in subtask.step():
+        pass  # nobody hears of it

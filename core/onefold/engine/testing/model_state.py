@@ -1,0 +1,121 @@
+"""A state backend in memory, whose snapshots outlive processes as long as the participant `state` keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onefold.core.contract import Committable, SinkKind, TaskId
+from onefold.core.testing.simulator.models import ModelTwoPhaseSink, Work
+from onefold.engine.key_groups import group_of
+from onefold.engine.state.backend import Frozen, Key, StateSpec, Value
+from onefold.engine.state.participant import STATE
+
+__all__ = ["ModelBackend", "ModelSnapshots"]
+
+Entries = dict[tuple[Key, Key], Value]
+MAX_PARALLELISM = 4
+
+
+@dataclass
+class ModelSnapshots:
+    """All snapshots there are: `sink` is the participant that verifies, commits and aborts them."""
+
+    sink: ModelTwoPhaseSink
+    contents: dict[str, dict[StateSpec, Entries]] = field(default_factory=dict)
+
+    def keep(self, task: TaskId, frozen: Frozen) -> Committable:
+        handle = frozen.store()
+        committable = Committable(STATE, SinkKind.TWO_PHASE, handle, task.generation, task.epoch, 0)
+        self.sink.keep(Work(committable, ()), task.timestamp_ms)
+        return committable
+
+    def read(self, handle: str) -> dict[StateSpec, Entries]:
+        """Raises KeyError for a snapshot that no decided epoch names."""
+        self.sink.committed[handle]
+        return self.contents[handle]
+
+
+@dataclass
+class ModelTable:
+    """Implements StateTable."""
+
+    entries: Entries = field(default_factory=dict)
+
+    def get(self, key: Key, sub: Key = ()) -> Value | None:
+        return self.entries.get((key, sub))
+
+    def put(self, key: Key, value: Value, sub: Key = ()) -> None:
+        self.entries[key, sub] = value
+
+    def delete(self, key: Key, sub: Key = ()) -> None:
+        self.entries.pop((key, sub), None)
+
+    def items(self, key: Key) -> Iterator[tuple[Key, Value]]:
+        return iter(sorted((sub, value) for (of, sub), value in self.entries.items() if of == key))
+
+    def last(self, key: Key) -> Key | None:
+        return max((sub for of, sub in self.entries if of == key), default=None)
+
+    def clear(self, key: Key) -> None:
+        for sub, _ in self.items(key):
+            self.delete(key, sub)
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        return [self.get(key) for key in keys]
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.put(key, value)
+
+    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
+        return iter([(key, sub, value) for (key, sub), value in self.entries.items()])
+
+
+@dataclass
+class ModelBackend:
+    """Implements StateBackend, for keyed state alone."""
+
+    snapshots: ModelSnapshots
+    tables: dict[StateSpec, ModelTable] = field(default_factory=dict)
+
+    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+        for handle in handles:
+            for spec, entries in self.snapshots.read(handle).items():
+                mine = {of: value for of, value in entries.items() if group_of(of[0], MAX_PARALLELISM) in key_groups}
+                self.table(spec).entries.update(mine)
+
+    def table(self, spec: StateSpec) -> ModelTable:
+        return self.tables.setdefault(spec, ModelTable())
+
+    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
+        del spec, content
+
+    def earlier(self, spec: StateSpec) -> list[list[Value]]:
+        del spec
+        return []
+
+    def freeze(self, epoch: int) -> ModelFrozen:
+        return ModelFrozen(self, {spec: dict(table.entries) for spec, table in self.tables.items()}, epoch)
+
+    def close(self) -> None:
+        self.tables.clear()
+
+
+@dataclass
+class ModelFrozen:
+    """Implements Frozen."""
+
+    backend: ModelBackend
+    content: dict[StateSpec, Any]
+    epoch: int
+
+    def store(self) -> str:
+        contents = self.backend.snapshots.contents
+        handle = f"{self.epoch}-{len(contents)}"
+        contents[handle] = self.content
+        return handle
+
+    def release(self) -> None:
+        return

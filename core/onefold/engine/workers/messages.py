@@ -1,0 +1,87 @@
+"""What a driver and its workers tell each other. Everything pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onefold.core.contract import Committable, Sink, TaskId
+from onefold.core.source import Source, Split
+
+__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Restoring", "Stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A socket over which one worker sends to another: of which exchange, and from whom to whom."""
+
+    exchange: int
+    sender: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it."""
+
+    root: str
+    flow: str
+    backend: str
+    generation: int
+    handles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
+    resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost."""
+
+    index: int
+    parallelism: int
+    links: tuple[Link, ...]
+    sources: Mapping[int, Source]
+    sinks: Mapping[int, Sink]
+    state: Restoring | None
+    guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Read these splits, by the numbers of the chains that read, and then send the barrier of the run. `task` is None
+    where the epoch is not open yet: that is read ahead."""
+
+    run: int
+    splits: Mapping[int, Sequence[Split]]
+    task: TaskId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The epoch of a run that is read ahead is open."""
+
+    run: int
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The flow has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All subtasks of the worker have acknowledged the run."""
+
+    run: int
+    committables: tuple[Committable, ...]
+    bad: Mapping[int, int]  # records that could not be read, by the number of the chain
+    timer_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The worker ends by this error: its class's name, code and message; for any other than onefold's, code is None."""
+
+    kind: str
+    code: str | None
+    message: str

@@ -1,0 +1,132 @@
+"""Forks workers from a process that has no connections, clients or threads of the driver's.
+
+A process that is forked while clients of Kafka or Postgres are there inherits their locks and sockets, but none of
+their threads. So the nursery is forked from the driver before the first of these is made, and does nothing but fork.
+Workers end when it ends, and it ends when the driver does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from onefold.core.checks import require
+
+__all__ = ["Nursery"]
+
+Work = Callable[[socket.socket, list[socket.socket]], None]
+
+_REQUEST = struct.Struct("<cI")
+_ANSWER = struct.Struct("<i")
+_FORK, _END = b"F", b"E"
+_SOCKETS_MAX = 250  # that one message carries
+_PR_SET_PDEATHSIG = 1
+
+
+class Nursery:
+    """The driver's side of it. `work(control, links)` is what a worker does with its sockets."""
+
+    def __init__(self, work: Work) -> None:
+        self._socket, theirs = socket.socketpair()
+        driver = os.getpid()
+        self._pid = _fork()
+        if self._pid == 0:
+            self._socket.close()
+            _in_child(driver, partial(_serve, theirs, work))
+        theirs.close()
+
+    def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
+        """A new worker, which has the sockets now; returns its process id."""
+        sockets = [control, *links]
+        require(len(sockets) <= _SOCKETS_MAX, f"a worker has at most {_SOCKETS_MAX} sockets")
+        socket.send_fds(self._socket, [_REQUEST.pack(_FORK, len(sockets))], [each.fileno() for each in sockets])
+        for each in sockets:
+            each.close()
+        return self._answer()
+
+    def end(self, pid: int) -> int:
+        """Kill a worker, and wait until it is gone. Returns how it ended: negative for a signal."""
+        self._socket.sendall(_REQUEST.pack(_END, pid))
+        return self._answer()
+
+    def close(self) -> None:
+        """All workers end."""
+        self._socket.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(_ANSWER.size, socket.MSG_WAITALL)
+        require(len(answer) == _ANSWER.size, "the process that forks workers has ended")
+        return int(_ANSWER.unpack(answer)[0])
+
+
+def _serve(driver: socket.socket, work: Work) -> None:
+    mine, workers = os.getpid(), set[int]()
+    while True:
+        request, files, _, _ = socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)
+        if len(request) < _REQUEST.size:
+            break
+        kind, value = _REQUEST.unpack(request)
+        if kind == _FORK:
+            sockets = [socket.socket(fileno=number) for number in files]
+            pid = _fork()
+            if pid == 0:
+                driver.close()
+                _in_child(mine, partial(work, sockets[0], sockets[1:]))
+            for each in sockets:
+                each.close()
+            workers.add(pid)
+            driver.sendall(_ANSWER.pack(pid))
+        else:
+            workers.discard(value)
+            driver.sendall(_ANSWER.pack(_end(value)))
+    for pid in workers:
+        _end(pid)
+
+
+def _end(pid: int) -> int:
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _fork() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # so that the child's collections copy no pages
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a user's threads, which the child does without
+            return os.fork()
+    finally:
+        gc.unfreeze()
+
+
+def _in_child(parent: int, run: Callable[[], None]) -> None:
+    """Never returns. The signals that end a driver in good order are the driver's own business."""
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:  # else it ended before that was set
+            run()
+            status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,0 +1,80 @@
+"""The life of a worker process: what it makes of its first message, and then runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+from onefold.core.checks import present, require
+from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.dataflow.subtask import State, Subtask
+from onefold.engine.key_groups import key_groups_of_subtask
+from onefold.engine.logics.making import make_logic
+from onefold.engine.state.backend import Frozen, StateBackend
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.participant import committable
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.messages import Launch
+from onefold.engine.workers.reader import Reader
+from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.engine.workers.wire import receive_message
+from onefold.engine.workers.worker import Worker
+
+__all__ = ["worker_of"]
+
+
+def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None]:
+    """What a forked process does as a worker of that plan."""
+
+    def work(control: socket.socket, sockets: list[socket.socket]) -> None:
+        launch = receive_message(control)
+        if launch is None:
+            return  # the driver has ended meanwhile
+        require(isinstance(launch, Launch), launch)
+        snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
+        subtasks = [_subtask(plan, chain, launch, snapshots) for chain in plan.chains]
+        readers = {
+            c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
+        }
+        links = dict(zip(launch.links, sockets, strict=True))
+        Worker(plan, launch.index, control, links, subtasks, readers).run()
+
+    return work
+
+
+def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]]) -> Subtask:
+    groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
+    state = None
+    if chain.uid is not None:
+        restoring = present(launch.state, f"{chain.uid} keeps state")
+        storage = Storage(restoring.root, restoring.flow)
+        backend = _backend(restoring.backend, storage, restoring.generation, plan.graph.max_parallelism)
+        backend.restore(snapshots.get(chain.uid, ()), groups)
+        mark(backend, chain.uid)
+        state = State(backend, _keep)
+    backend_of = None if state is None else state.backend
+    logics = {
+        node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
+        for node in chain.nodes
+    }
+    return Subtask(chain, launch.index, launch.parallelism, plan.graph.max_parallelism, logics, state)
+
+
+def _backend(name: str, storage: Storage, generation: int, max_parallelism: int) -> StateBackend:
+    if name == MemoryBackend.name:
+        return MemoryBackend(storage, generation, max_parallelism)
+    from onefold.engine.state.rocks import RocksBackend  # needs its package
+
+    return RocksBackend(storage, generation, max_parallelism)
+
+
+def _keep(task: TaskId, frozen: Frozen) -> Committable:
+    """Store the subtask's snapshot of the epoch."""
+    try:
+        handle = frozen.store()
+    finally:
+        frozen.release()
+    kept = committable(handle)
+    require((kept.generation, kept.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {kept}")
+    return kept

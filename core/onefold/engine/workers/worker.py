@@ -1,0 +1,195 @@
+"""A worker: one subtask of each chain, and the event loop that moves bytes between them and other workers."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from onefold.core.errors import OnefoldError
+from onefold.core.failpoints import failpoint
+from onefold.engine.dataflow.items import Acknowledge, Effect, Send
+from onefold.engine.dataflow.plan import Exchange, Plan
+from onefold.engine.dataflow.subtask import Phase, Subtask
+from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Stop
+from onefold.engine.workers.reader import Reader
+from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encoded_item
+
+__all__ = ["QUEUED_BYTES_MAX", "Worker"]
+
+QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
+
+
+class Worker:
+    """`sockets` are those of its links. `subtasks` has one of each of the plan's chains, in their order."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        index: int,
+        control: socket.socket,
+        sockets: Mapping[Link, socket.socket],
+        subtasks: Sequence[Subtask],
+        readers: Mapping[int, Reader],
+    ) -> None:
+        self._index, self._subtasks, self._readers = index, subtasks, readers
+        self._orders, self._answers = Incoming(control), Outgoing(control)
+        self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
+        self._incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
+        self._exchanges = plan.exchanges
+        self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
+        self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
+        self._is_over = False
+        self._selector = selectors.DefaultSelector()
+        self._watched: set[socket.socket] = set()
+        self._gone: set[socket.socket] = set()  # of workers that have ended: the driver then ends this one, too
+
+    def run(self) -> None:
+        """Until the driver stops it, or has ended itself."""
+        try:
+            self._loop()
+        except EOFError:  # the driver has ended
+            self._abort()
+        except Exception as error:
+            self._abort()
+            self._answers.message(_failure(error))
+            self._answers.send_all()
+        else:
+            for subtask in self._subtasks:
+                subtask.close()
+
+    def _loop(self) -> None:
+        self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
+        while not self._is_over:
+            worked = self._work()
+            self._watch()
+            for key, _ in self._selector.select(0 if worked else None):
+                key.data()
+
+    def _work(self) -> bool:
+        """One step of a subtask, or one part of a source. What is further down the flow comes first."""
+        for subtask in reversed(self._subtasks):
+            if subtask.is_ready and not self._is_blocked(subtask):
+                self._step(subtask)
+                return True
+        for number, reader in self._readers.items():
+            subtask = self._subtasks[number]
+            if reader.has_orders and subtask.queued_bytes(None, self._index) < QUEUED_BYTES_MAX:
+                item = reader.read()
+                if item is not None:
+                    subtask.put(None, self._index, item)
+                return True
+        return False
+
+    def _step(self, subtask: Subtask) -> None:
+        if subtask.phase is Phase.PREPARING:
+            failpoint("writers:written")
+        for effect in subtask.step():
+            self._perform(subtask, effect)
+
+    def _perform(self, subtask: Subtask, effect: Effect) -> None:
+        match effect:
+            case Send(exchange, to, item) if to == self._index:
+                self._targets[exchange].put(exchange, self._index, item)
+            case Send(exchange, to, item):
+                self._outgoing[exchange, to].put(encoded_item(item))
+                self._send(self._outgoing[exchange, to])
+            case Acknowledge(run):
+                done = self._acknowledged.setdefault(run, [])
+                done.append((subtask.chain.number, effect))
+                if len(done) == len(self._subtasks):
+                    failpoint("writers:prepared")
+                    self._answer(_done(run, self._acknowledged.pop(run)))
+
+    def _answer(self, message: Done) -> None:
+        self._answers.message(message)
+        self._send(self._answers)
+
+    def _is_blocked(self, subtask: Subtask) -> bool:
+        """Whether a channel that it sends to holds as much as it may."""
+        return any(self._sent_bytes(exchange, to) > QUEUED_BYTES_MAX for exchange, to in subtask.receivers)
+
+    def _sent_bytes(self, exchange: Exchange, to: int) -> int:
+        if to == self._index:
+            return self._targets[exchange.number].queued_bytes(exchange.number, to)
+        return self._outgoing[exchange.number, to].pending_bytes
+
+    # Sockets
+
+    def _watch(self) -> None:
+        """Wait for room for what is to be sent, and for frames of channels that hold less than they may."""
+        if self._answers.pending_bytes:
+            self._send(self._answers)
+        for outgoing in self._outgoing.values():
+            has_more = outgoing.pending_bytes > 0
+            self._watch_for(outgoing.socket, selectors.EVENT_WRITE, has_more, partial(self._send, outgoing))
+        for (exchange, sender), incoming in self._incoming.items():
+            has_room = self._targets[exchange].queued_bytes(exchange, sender) < QUEUED_BYTES_MAX
+            receive = partial(self._receive, exchange, sender)
+            self._watch_for(incoming.socket, selectors.EVENT_READ, has_room, receive)
+
+    def _watch_for(self, sock: socket.socket, event: int, wanted: bool, then: Callable[[], None]) -> None:
+        wanted = wanted and sock not in self._gone
+        if wanted and sock not in self._watched:
+            self._selector.register(sock, event, then)
+            self._watched.add(sock)
+        elif not wanted and sock in self._watched:
+            self._selector.unregister(sock)
+            self._watched.discard(sock)
+
+    def _send(self, outgoing: Outgoing) -> None:
+        try:
+            outgoing.send()
+        except OSError:
+            if outgoing is self._answers:
+                raise EOFError from None
+            self._gone.add(outgoing.socket)
+
+    def _receive(self, exchange: int, sender: int) -> None:
+        target, schema, incoming = self._targets[exchange], self._exchanges[exchange].schema, self._incoming
+        try:
+            for frame in incoming[exchange, sender].frames():
+                target.put(exchange, sender, decoded_item(frame, schema))
+                if target.queued_bytes(exchange, sender) >= QUEUED_BYTES_MAX:
+                    return
+        except EOFError:
+            self._gone.add(incoming[exchange, sender].socket)
+
+    def _take_orders(self) -> None:
+        for order in self._orders.messages():
+            match order:
+                case Begin(run, splits, task):
+                    if task is not None:
+                        self._open(Open(run, task))
+                    for number, reader in self._readers.items():
+                        reader.begin(run, splits.get(number, ()))
+                case Open():
+                    self._open(order)
+                case Stop():
+                    self._is_over = True
+
+    def _open(self, order: Open) -> None:
+        for subtask in self._subtasks:
+            subtask.open(order.run, order.task)
+
+    def _abort(self) -> None:
+        for subtask in self._subtasks:
+            subtask.abort()
+
+
+def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
+    timers = [each.timer_ms for _, each in acknowledged if each.timer_ms is not None]
+    return Done(
+        run,
+        tuple(committable for _, each in acknowledged for committable in each.committables),
+        {chain: each.bad for chain, each in acknowledged if each.bad},
+        min(timers, default=None),
+    )
+
+
+def _failure(error: Exception) -> Failed:
+    if isinstance(error, OnefoldError):
+        kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
+        return Failed(kind.__name__, error.code, error.message)
+    return Failed(type(error).__name__, None, str(error))

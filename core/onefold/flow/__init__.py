@@ -1,0 +1,52 @@
+"""What users write as a flow: streams of records, functions on them, keyed state, sinks. Knows no runtime."""
+
+from onefold.flow.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
+from onefold.flow.flow import Flow
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.processor import (
+    BroadcastProcessor,
+    BroadcastState,
+    BytesState,
+    ExpiredTimer,
+    ListState,
+    MapState,
+    OperatorListState,
+    ProcessorHandle,
+    StatefulProcessor,
+    TimerValues,
+    ValueState,
+)
+from onefold.flow.rows import Side
+from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, Stream
+
+__all__ = [
+    "Aggregate",
+    "BroadcastProcessor",
+    "BroadcastState",
+    "BroadcastStream",
+    "BytesState",
+    "ConnectedStream",
+    "Edge",
+    "ExpiredTimer",
+    "Flow",
+    "Graph",
+    "KeyedStream",
+    "ListState",
+    "MapState",
+    "Node",
+    "OperatorListState",
+    "ProcessorHandle",
+    "Shipping",
+    "Side",
+    "StatefulProcessor",
+    "Stream",
+    "TimerValues",
+    "ValueState",
+    "count",
+    "first",
+    "last",
+    "max_",
+    "mean",
+    "min_",
+    "sum_",
+]

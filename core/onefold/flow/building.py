@@ -1,0 +1,104 @@
+"""The nodes of a flow while it is being built, and the checks of names that all of them share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError
+from onefold.core.values.names import check_columns
+from onefold.flow.declaring import as_schema
+from onefold.flow.graph import Edge, Node
+from onefold.flow.operators import Operator, Writing
+from onefold.flow.processor import Schema
+
+__all__ = ["Nodes", "check_key", "needs_uid"]
+
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_TYPES_OF_KEYS = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_decimal,
+    pa.types.is_boolean,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+)
+
+
+class Nodes:
+    """Those of one flow, in the order in which they were made: each after its inputs."""
+
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        self.made: list[Node] = []
+
+    def add(
+        self,
+        operator: Operator,
+        inputs: Iterable[Edge],
+        schema: pa.Schema | None,
+        sides: Mapping[str, Schema] | None = None,
+        uid: str | None = None,
+    ) -> Node:
+        """Raises ConfigError for a uid that is taken, and for a side's schema that is none."""
+        made = [(name, as_schema(given, f"the side output {name!r}")) for name, given in (sides or {}).items()]
+        node = Node(len(self.made), operator, tuple(inputs), schema, tuple(made), uid)
+        if uid is not None:
+            self._check_uid(uid)
+        self.made.append(node)
+        return node
+
+    def schema(self, edge: Edge) -> pa.Schema:
+        """Of the records on an edge."""
+        return self.made[edge.source].outputs()[edge.output]
+
+    def sinks(self) -> list[str]:
+        """The names of the sinks so far."""
+        return [node.name for node in self.made if isinstance(node.operator, Writing)]
+
+    def _check_uid(self, uid: str) -> None:
+        if not _UID.fullmatch(uid):
+            raise ConfigError(
+                "uid-value",
+                f"uid={uid!r} must have 1 to 100 letters, digits, '_', '.' or '-', and begin with a letter or digit",
+            )
+        if any(node.uid == uid for node in self.made):
+            raise ConfigError(
+                "uid-twice",
+                f"flow {self.flow!r} has two operators with uid={uid!r}, and each keeps its state under its own: rename"
+                " one",
+            )
+
+
+def needs_uid(uid: str | None, what: str) -> str:
+    """The uid. Raises ConfigError where none is given."""
+    if uid is None:
+        raise ConfigError(
+            "uid-missing",
+            f"{what} has no uid=, the name under which its state is kept and found again when the flow changes: give it"
+            " one that stays",
+        )
+    return uid
+
+
+def check_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None:
+    """Raise ConfigError for columns that are no key."""
+    check_columns(key, schema, label)
+    if not key or len(set(key)) != len(key):
+        raise ConfigError("option-value", f"{label} names {', '.join(key) or 'no column'}: name one or more, each once")
+    for name in key:
+        kind = schema.field(name).type
+        if not any(is_of(kind) for is_of in _TYPES_OF_KEYS):
+            raise ConfigError(
+                "key-type",
+                f"{label}: the column {name!r} has the type {kind}, which cannot be part of a key: keys are integers,"
+                " strings, bytes, decimals, booleans, dates, times and timestamps. Cast it, or choose another key"
+                " (floats have values that are equal and differ)",
+            )

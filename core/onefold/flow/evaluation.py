@@ -1,0 +1,190 @@
+"""Runs the operators without state on record batches: for every runtime the same.
+
+Expressions run in Acero, without threads of its own: 40 to 100 microseconds a batch and 1 to 6 nanoseconds a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from onefold.core.checks import require
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.values.names import near
+from onefold.flow.graph import Node
+from onefold.flow.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
+from onefold.flow.rows import Output, RowCollector, Side, dicts_of, undeclared
+
+__all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "given_by", "shaped"]
+
+Evaluation = Callable[[pa.RecordBatch], Iterator[Output]]
+
+_NO_MATCH = re.compile(r"No match for FieldRef\.(?:Nested\()?(?:FieldRef\.)?Name\((.*?)\)")
+
+
+def evaluation(node: Node) -> Evaluation:
+    """What a node without state makes of a batch: batches of its outputs, none of them empty.
+
+    Raises BadRecord where an expression fails on a row, ConfigError where a function gives other columns than it was
+    declared with. What a user's function raises comes through.
+    """
+    match node.operator:
+        case Filtering(condition):
+            return lambda batch: _filtered(node, condition, batch)
+        case Selecting(columns):
+            return _selection(node, columns)
+        case MappingBatches(function):
+            return lambda batch: _mapped(node, function, batch)
+        case FlatMapping(function):
+            return lambda batch: _flat_mapped(node, function, batch)
+        case Uniting():
+            return lambda batch: _unless_empty(None, shaped(node, None, batch))
+        case operator:
+            require(False, f"{type(operator).__name__} keeps state, reads or writes: no evaluation of a batch alone")
+            raise AssertionError
+
+
+def computed(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
+    """The values of expressions on each row. Raises `pa.ArrowException`."""
+    source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
+    project = acero.ProjectNodeOptions(list(expressions), [str(number) for number in range(len(expressions))])
+    plan = acero.Declaration.from_sequence(
+        [acero.Declaration("table_source", source), acero.Declaration("project", project)]
+    )
+    return [column.combine_chunks() for column in plan.to_table(use_threads=False).columns]
+
+
+def column_of(expression: pc.Expression) -> str | None:
+    """The column that an expression takes as it is; None where it computes something."""
+    name = str(expression)
+    return name if expression.equals(pc.field(name)) else None
+
+
+def expression_types(schema: pa.Schema, expressions: Sequence[pc.Expression], label: str) -> list[pa.DataType]:
+    """The types of expressions on rows of a schema. Raises ConfigError where one cannot be computed."""
+    found = []
+    nothing = pa.RecordBatch.from_pylist([], schema)
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+    for expression in expressions:
+        try:
+            found += computed(nothing, [expression])
+        except pa.ArrowException as error:
+            raise _refused(schema, expression, label, str(error)) from error
+        try:
+            computed(row, [expression])
+        except pa.ArrowException as error:
+            if "non-scalar" in str(error):  # an aggregate, which shows only where there is a row
+                raise _refused(schema, expression, label, str(error)) from error
+    return [array.type for array in found]
+
+
+def given_by(name: str, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:
+    """The batches that a function of `map_batches` gives, as they are."""
+    given = function(batch)
+    for each in (given,) if isinstance(given, pa.RecordBatch | pa.Table | Side) else given:
+        output, value = (each.name, each.value) if isinstance(each, Side) else (None, each)
+        if isinstance(value, pa.Table):
+            yield from ((output, part) for part in value.to_batches() or [pa.RecordBatch.from_pylist([], value.schema)])
+        elif isinstance(value, pa.RecordBatch):
+            yield output, value
+        else:
+            raise ConfigError(
+                "function-schema",
+                f"{name}: the function gives {type(value).__name__}. Let it return or yield pyarrow.RecordBatch",
+            )
+
+
+def shaped(node: Node, output: str | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch under an output's own schema, with its nullability and metadata. Raises ConfigError for others."""
+    outputs = node.outputs()
+    if output not in outputs:
+        raise undeclared(node.name, str(output), [name for name, _ in node.sides])
+    schema = outputs[output]
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if batch.schema.names != schema.names or batch.schema.types != schema.types:
+        raise ConfigError(
+            "function-schema",
+            f"{node.name} gives rows of ({_columns(batch.schema)}), and was declared with ({_columns(schema)}). Let the"
+            " function give these, or name the others in schema=",
+        )
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _refused(schema: pa.Schema, expression: pc.Expression, label: str, reason: str) -> ConfigError:
+    if missing := _NO_MATCH.search(reason):
+        name = missing[1]
+        told = near(name, schema.names) or f"; there are {', '.join(schema.names)}"
+        return ConfigError("no-such-column", f"{label} {expression}: there is no column {name!r}{told}")
+    hint = (
+        "aggregates belong to key_by(...).aggregate(...)"
+        if "non-scalar" in reason
+        else "cast its columns to types that go together, pc.field(...).cast(...)"
+    )
+    if "Precision is not great enough" in reason:
+        hint = "of a decimal column and a number, give the number as a decimal.Decimal: pc.field(...) > Decimal(0)"
+    return ConfigError("expression-type", f"{label} {expression} cannot be computed: {reason.strip()}. Mend it: {hint}")
+
+
+def _filtered(node: Node, condition: pc.Expression, batch: pa.RecordBatch) -> Iterator[Output]:
+    (mask,) = _of_records(node, batch, [condition])
+    kept = mask.true_count
+    if kept == batch.num_rows:
+        yield from _unless_empty(None, batch)
+    elif kept:
+        yield None, batch.filter(mask)
+
+
+def _selection(node: Node, columns: Sequence[tuple[str, pc.Expression]]) -> Evaluation:
+    """Columns that are taken as they are cost nothing."""
+    schema = node.outputs()[None]
+
+    taken = [column_of(expression) for _, expression in columns]
+    expressions = [expression for (_, expression), name in zip(columns, taken, strict=True) if name is None]
+
+    def select(batch: pa.RecordBatch) -> Iterator[Output]:
+        made = iter(_of_records(node, batch, expressions) if expressions else ())
+        arrays = [next(made) if name is None else batch.column(name) for name in taken]
+        yield from _unless_empty(None, pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+    return select
+
+
+def _of_records(node: Node, batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
+    try:
+        return computed(batch, expressions)
+    except pa.ArrowException as error:
+        raise BadRecord(
+            "expression-fails",
+            f"{node.name}: {', '.join(map(str, expressions))} cannot be computed of a record: {error}. Filter such"
+            " records before it, or cast its columns to types that hold the result",
+        ) from error
+
+
+def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:
+    for output, given in given_by(node.name, function, batch):
+        yield from _unless_empty(output, shaped(node, output, given))
+
+
+def _flat_mapped(node: Node, function: Callable[..., Iterable[Any]], batch: pa.RecordBatch) -> Iterator[Output]:
+    collector = RowCollector(node.name, node.outputs())
+    for row in dicts_of(batch):
+        for given in function(row):
+            collector.add(given)
+        if collector.is_full:
+            yield from collector.take()
+    yield from collector.take()
+
+
+def _unless_empty(output: str | None, batch: pa.RecordBatch) -> Iterator[Output]:
+    if batch.num_rows:
+        yield output, batch
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,159 @@
+"""A flow's graph for people: as text, and as a picture. With what its sinks guarantee, and the flow then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from onefold.core.contract import Guarantee, Sink, SinkKind
+from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.protocol.committer_kinds import sole_last_resource
+from onefold.flow.drawing.layers import Box, Line
+from onefold.flow.drawing.svg import drawn
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import (
+    Aggregating,
+    Connecting,
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Operator,
+    Processing,
+    Reading,
+    Reducing,
+    Selecting,
+    Uniting,
+    Writing,
+)
+
+__all__ = ["explained", "pictured"]
+
+_KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
+_KINDS |= {Reducing: "state", Aggregating: "state"}
+
+
+def explained(graph: Graph) -> str:
+    """The graph as text: each operator with its inputs and the columns that it gives, and the guarantees."""
+    lines = [f"flow {graph.flow}, {graph.max_parallelism} key groups"]
+    for node in graph.nodes:
+        lines += ["", f"{node.name}: {_what(node.operator)}"]
+        lines += [f"  from {graph.nodes[edge.source].name}{_way(edge)}" for edge in node.inputs]
+        for output, schema in node.outputs().items():
+            lines.append(f"  {'gives' if output is None else f'side {output}'}: {_columns(schema)}")
+        if isinstance(node.operator, Writing):
+            lines += [f"  {line}" for line in _promises(node.operator.sink)]
+    return "\n".join([*lines, "", *_guarantee(graph)])
+
+
+def pictured(graph: Graph) -> str:
+    """The graph as an SVG."""
+    boxes = []
+    for node in graph.nodes:
+        schema = graph.written(node) if node.schema is None else node.schema
+        columns = [f"{field.name} {field.type}" for field in schema]
+        kind = _KINDS.get(type(node.operator), "function")
+        boxes.append(Box(node.number, node.name, _what(node.operator), tuple(columns), kind))
+    lines = [
+        Line(edge.source, node.number, _way(edge).lstrip(", "), edge.shipping is not Shipping.FORWARD)
+        for node in graph.nodes
+        for edge in node.inputs
+    ]
+    return drawn(f"flow {graph.flow}", boxes, lines, _guarantee(graph))
+
+
+def _what(operator: Operator) -> str:
+    match operator:
+        case Reading(source):
+            return f"reads {type(source).__name__} {source.name}"
+        case Filtering(condition):
+            return f"keeps rows with {condition}"
+        case Selecting(columns):
+            taken = [name if name == str(made) else f"{name} = {made}" for name, made in columns]
+            return f"selects {', '.join(taken)}"
+        case MappingBatches(function):
+            return f"maps batches by {_called(function)}"
+        case FlatMapping(function):
+            return f"maps rows by {_called(function)}"
+        case Uniting():
+            return "unites streams"
+        case Processing(processor, key, states) | Connecting(processor, key, states):
+            kept = ", ".join(f"{state.name} ({state.kind.value})" for state in states)
+            return f"processes by {', '.join(key)} with {type(processor).__name__}; state: {kept or 'none'}"
+        case Reducing(function, key):
+            return f"reduces by {', '.join(key)} with {_called(function)}"
+        case Aggregating(aggregates, key):
+            return f"aggregates by {', '.join(key)}: {', '.join(f'{name} = {each}' for name, each in aggregates)}"
+        case Writing(sink, is_letters, is_numbered):
+            more = " dead letters" if is_letters else " rows and their epoch's number" if is_numbered else ""
+            return f"writes{more} to {type(sink).__name__}"
+
+
+def _called(function: object) -> str:
+    return getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+
+
+def _way(edge: Edge) -> str:
+    side = f", side {edge.output}" if edge.output else ""
+    match edge.shipping:
+        case Shipping.FORWARD:
+            return side
+        case Shipping.KEYED:
+            return f"{side}, by key {', '.join(edge.key)}"
+        case shipping:
+            return f"{side}, {shipping.value}"
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _guarantee_of(sink: Sink) -> Guarantee | str:
+    try:
+        return sink.guarantee()
+    except OnefoldError as error:
+        return error.message
+
+
+def _promises(sink: Sink) -> Iterator[str]:
+    told = _guarantee_of(sink)
+    if isinstance(told, str):
+        yield f"guarantee: not known: {told}"
+        return
+    atomic = "an epoch appears at once" if told.atomic_epoch else "readers may see part of an epoch"
+    yield f"guarantee: {told.mode} ({told.kind.value}), {atomic}"
+    yield from (f"condition: {condition}" for condition in told.conditions)
+
+
+def _guarantee(graph: Graph) -> list[str]:
+    """What the sinks' guarantees make of the flow."""
+    told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
+    lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
+    for name, (node, guarantee) in told.items():
+        if isinstance(guarantee, Guarantee) and guarantee.kind is SinkKind.WRITE_THROUGH:
+            lines.append(
+                f"condition: {name} is written before an epoch is decided, and again after a crash: the same records"
+                " must give the same rows"
+            )
+            if ordered := [each.name for each in _before(graph, node) if isinstance(each.operator, _OF_ORDER)]:
+                lines.append(
+                    f"condition: rows of several partitions or streams come in no fixed order: {', '.join(ordered)}"
+                    f" must give {name} the same rows in any"
+                )
+    try:
+        sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
+    except ConfigError as error:
+        lines.append(f"refused at its start: {error.message}")
+    return lines
+
+
+_OF_ORDER = (Processing, Connecting, Reducing, Aggregating)
+
+
+def _before(graph: Graph, node: Node) -> list[Node]:
+    """The nodes whose rows reach a node."""
+    found = {node.number}
+    for other in reversed(graph.nodes):
+        if other.number in found:
+            found |= {edge.source for edge in other.inputs}
+    return [other for other in graph.nodes if other.number in found and other is not node]

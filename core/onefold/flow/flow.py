@@ -1,0 +1,122 @@
+"""A flow: what users write, for this machine and for Spark."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from onefold.core.contract import Sink
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.errors import ConfigError
+from onefold.core.source import Source
+from onefold.flow.building import Nodes, needs_uid
+from onefold.flow.declaring import as_schema
+from onefold.flow.explaining import explained, pictured
+from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
+from onefold.flow.operators import Reading
+from onefold.flow.streams import Stream
+from onefold.flow.writing import add_sink
+
+__all__ = ["Flow"]
+
+
+class Flow:
+    """What happens to records between sources and sinks, under one name.
+
+        flow = Flow("totals")
+        orders = flow.source(KafkaSource("orders", ...), uid="orders")
+        totals = orders.filter(pc.field("amount") > Decimal(0)).key_by("account").aggregate(
+            uid="totals", total=sum_("amount"), orders=count()
+        )
+        totals.sink(PostgresSink(url, "totals", mode="upsert", key="account", order="onefold_epoch"))
+        flow.run(checkpoint="/var/lib/totals", workers=2)
+
+    Each call checks what it is given: the schema of every stream is known before there are records.
+
+    max_parallelism  in how many key groups keyed state is kept, and so how many workers may share it; for good
+    """
+
+    def __init__(self, name: str, max_parallelism: int = 128) -> None:
+        from onefold.core.job.session import check_pipeline_name  # which imports the store's SQL toolkit
+
+        check_pipeline_name(name)
+        if not 1 <= max_parallelism <= MAX_PARALLELISM:
+            raise ConfigError(
+                "max-parallelism", f"max_parallelism={max_parallelism} must be between 1 and {MAX_PARALLELISM:,}"
+            )
+        self.name = name
+        self.max_parallelism = max_parallelism
+        self._nodes = Nodes(name)
+
+    def source(self, source: Source, uid: str | None = None, dead_letters: Sink | None = None) -> Stream:
+        """The records of a source. Where its settings leave their schema open, its server is asked.
+
+        uid           the name under which its positions are found again when the flow changes
+        dead_letters  the sink of records that cannot be read, where the source has `on_error="dead_letter"`: rows of
+                      `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them be the
+                      stream `.side("bad")`, of `BAD_COLUMNS`
+        """
+        uid = needs_uid(uid, f"source({source.name})")
+        operators = [node.operator for node in self._nodes.made]
+        if source.name in [each.source.name for each in operators if isinstance(each, Reading)]:
+            raise ConfigError(
+                "source-twice",
+                f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
+                " once, and use the stream twice",
+            )
+        schema = as_schema(_schema_of(source), f"the source {source.name!r}")
+        has_bad = source.on_error == "dead_letter"
+        if dead_letters is not None and not has_bad:
+            raise ConfigError(
+                "dead-letters-mismatch",
+                f"the flow has a sink for the dead letters of {source.name!r}, which has on_error={source.on_error!r}"
+                " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
+            )
+        node = self._nodes.add(Reading(source), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
+        if dead_letters is not None:
+            add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
+        return Stream(self._nodes, Edge(node.number))
+
+    def graph(self) -> Graph:
+        """The flow as runtimes read it. Raises ConfigError where it has no sink, or rows that go nowhere."""
+        if not self._nodes.sinks():
+            raise ConfigError("sink-names", f"flow {self.name!r} has no sink: end its streams with .sink(...)")
+        used = {(edge.source, edge.output) for node in self._nodes.made for edge in node.inputs}
+        for node in self._nodes.made:
+            for output in node.outputs():
+                if (node.number, output) not in used:
+                    raise ConfigError("stream-unused", self._unused(node.name, output))
+        return Graph(self.name, tuple(self._nodes.made), self.max_parallelism)
+
+    def explain(self, format: Literal["text", "svg"] = "text") -> str:
+        """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.
+        Asks a server only where a sink's guarantee depends on it."""
+        if format not in ("text", "svg"):
+            raise ConfigError("option-value", f"format={format!r} must be text or svg")
+        return explained(self.graph()) if format == "text" else pictured(self.graph())
+
+    def run(self, *, checkpoint: str, workers: int = 1, **settings: Any) -> Any:
+        """Run the flow on this machine until its sources end, or until it is stopped.
+
+        checkpoint  the directory of its state
+        workers     how many processes run it
+        settings    more, as `onefold.engine.run` takes them
+        """
+        engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
+        return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
+
+    def _unused(self, name: str, output: str | None) -> str:
+        if output is None:
+            return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"
+        way = "give the source dead_letters= or on_error='fail'" if output == "bad" else "do not declare it"
+        return f"the side output {output!r} of {name} goes nowhere: give .side({output!r}) a sink, or {way}"
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    """Asks the source's server only where the settings leave the schema open. A runtime keeps what was found first."""
+    try:
+        return source.arrow_schema()
+    except ConfigError:
+        return source.resolved(lambda _, find: find()).arrow_schema()

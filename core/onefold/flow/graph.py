@@ -1,0 +1,132 @@
+"""The graph that a flow describes: operators as nodes, the way of records between them as edges. Runtimes read it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.dead_letters import LETTER_COLUMNS
+from onefold.core.errors import ConfigError
+from onefold.core.job.arrangement import EPOCH_COLUMN
+from onefold.core.source import Keep, Source
+from onefold.flow.operators import (
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Operator,
+    Reading,
+    Selecting,
+    Uniting,
+    Writing,
+)
+
+__all__ = ["MAX_PARALLELISM", "Edge", "Graph", "Node", "Shipping"]
+
+MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
+_CALLED: dict[type, str] = {
+    Filtering: "filter",
+    Selecting: "select",
+    MappingBatches: "map_batches",
+    FlatMapping: "flat_map",
+    Uniting: "union",
+}  # others have a uid
+
+
+class Shipping(enum.Enum):
+    """How an edge's records get from the subtasks of one operator to those of the next."""
+
+    FORWARD = "forward"  # each subtask to its own one: no exchange
+    KEYED = "keyed"  # by the key group of `Edge.key`
+    REBALANCE = "rebalance"  # evenly
+    BROADCAST = "broadcast"  # all records to every subtask
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An input of a node: `output` of the node numbered `source`; None is its main output, a name a side output."""
+
+    source: int
+    shipping: Shipping = Shipping.FORWARD
+    key: tuple[str, ...] = ()
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator in a graph. `schema` is its main output's, `sides` its side outputs'; a sink has neither."""
+
+    number: int
+    operator: Operator
+    inputs: tuple[Edge, ...]
+    schema: pa.Schema | None
+    sides: tuple[tuple[str, pa.Schema], ...] = ()
+    uid: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: the uid, the sink's name, or what a user called and a number."""
+        if isinstance(self.operator, Writing):
+            return self.operator.sink.name
+        return self.uid or f"{_CALLED[type(self.operator)]}-{self.number}"
+
+    def outputs(self) -> dict[str | None, pa.Schema]:
+        """The schema of each output, by its name; None is the main one."""
+        return {} if self.schema is None else {None: self.schema, **dict(self.sides)}
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`."""
+
+    flow: str
+    nodes: tuple[Node, ...]
+    max_parallelism: int = 128
+
+    def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
+        """The nodes that read from it, and by which edge."""
+        return [(other, edge) for other in self.nodes for edge in other.inputs if edge.source == node.number]
+
+    def schema(self, edge: Edge) -> pa.Schema:
+        """Of the records on an edge."""
+        return self.nodes[edge.source].outputs()[edge.output]
+
+    def writings(self) -> Iterator[tuple[Node, Writing]]:
+        """The nodes that write to sinks."""
+        for node in self.nodes:
+            if isinstance(node.operator, Writing):
+                yield node, node.operator
+
+    def readings(self) -> Iterator[tuple[Node, Reading]]:
+        """The nodes that read sources."""
+        for node in self.nodes:
+            if isinstance(node.operator, Reading):
+                yield node, node.operator
+
+    def resolved(self, node: Node, keep: Keep) -> Source:
+        """The source of a node that reads, with the schema that the pipeline found first. Raises ConfigError where the
+        flow was built with another."""
+        operator = present(
+            node.operator if isinstance(node.operator, Reading) else None, f"{node.name} reads no source"
+        )
+        source = operator.source.resolved(keep)
+        found = source.arrow_schema()
+        if not found.equals(node.schema):
+            raise ConfigError(
+                "source-schema-changed",
+                f"flow {self.flow!r} began with the columns {', '.join(map(str, found))} of the source {source.name!r},"
+                f" and now finds {', '.join(map(str, node.schema or ()))}: give the source its schema, as the flow"
+                " needs it",
+            )
+        return source
+
+    def written(self, node: Node) -> pa.Schema:
+        """What the sink of a node that writes is opened with: its input's columns, and those that the runtime adds."""
+        writing, given = node.operator, self.schema(node.inputs[0])
+        if isinstance(writing, Writing) and writing.is_letters:
+            return LETTER_COLUMNS
+        is_numbered = isinstance(writing, Writing) and writing.is_numbered
+        return given.append(pa.field(EPOCH_COLUMN, pa.int64())) if is_numbered else given

@@ -1,0 +1,203 @@
+"""Stateful processors, with the interface of Spark's own: one class runs on Spark and on the embedded engine.
+
+What Spark's handle lacks (bytes, operator and broadcast state) is for the embedded engine alone. A flow that asks for
+it is refused on Spark when it starts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Protocol, TypeAlias
+
+import pyarrow as pa
+
+__all__ = [
+    "BroadcastProcessor",
+    "BroadcastState",
+    "BytesState",
+    "ExpiredTimer",
+    "ListState",
+    "MapState",
+    "OperatorListState",
+    "ProcessorHandle",
+    "Redistribution",
+    "Schema",
+    "StatefulProcessor",
+    "TimerValues",
+    "ValueState",
+]
+
+Redistribution = Literal["split", "union"]
+Schema: TypeAlias = "pa.Schema | str"  # a DDL text, `total decimal(18,2), orders long`, as Spark takes it
+
+
+class ValueState(Protocol):
+    """One tuple a key."""
+
+    def exists(self) -> bool: ...
+
+    def get(self) -> tuple[Any, ...] | None: ...
+
+    def update(self, newValue: tuple[Any, ...]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class ListState(Protocol):
+    """A list of tuples a key."""
+
+    def exists(self) -> bool: ...
+
+    def get(self) -> Iterator[tuple[Any, ...]]: ...
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None: ...
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None: ...
+
+    def appendList(self, newState: list[tuple[Any, ...]]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class MapState(Protocol):
+    """A map of tuples to tuples a key."""
+
+    def exists(self) -> bool: ...
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None: ...
+
+    def containsKey(self, key: tuple[Any, ...]) -> bool: ...
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None: ...
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]: ...
+
+    def keys(self) -> Iterator[tuple[Any, ...]]: ...
+
+    def values(self) -> Iterator[tuple[Any, ...]]: ...
+
+    def removeKey(self, key: tuple[Any, ...]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class BytesState(Protocol):
+    """Raw bytes a key, which the processor encodes itself."""
+
+    def exists(self) -> bool: ...
+
+    def get(self) -> bytes | None: ...
+
+    def update(self, newValue: bytes) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class OperatorListState(Protocol):
+    """A list of tuples a subtask, of no key. With other workers at the next start, `split` shares the elements of all
+    subtasks out evenly, `union` gives all of them to every subtask."""
+
+    def get(self) -> Iterator[tuple[Any, ...]]: ...
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None: ...
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class BroadcastState(Protocol):
+    """A map of tuples to tuples, of no key, and the same in every subtask: only `handleBroadcastRows` changes it."""
+
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None: ...
+
+    def containsKey(self, key: tuple[Any, ...]) -> bool: ...
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None: ...
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]: ...
+
+    def removeKey(self, key: tuple[Any, ...]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class TimerValues(Protocol):
+    """The clocks of a call, in milliseconds since 1970; -1 where there is no watermark."""
+
+    def getCurrentProcessingTimeInMs(self) -> int: ...
+
+    def getCurrentWatermarkInMs(self) -> int: ...
+
+
+class ExpiredTimer(Protocol):
+    """The timer of a call, in milliseconds since 1970."""
+
+    def getExpiryTimeInMs(self) -> int: ...
+
+
+class ProcessorHandle(Protocol):
+    """What `init` is given: states by name, and timers of the key that is being handled."""
+
+    def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ValueState: ...
+
+    def getListState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> ListState: ...
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
+    ) -> MapState: ...
+
+    def registerTimer(self, expiryTimestampMs: int) -> None: ...
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None: ...
+
+    def listTimers(self) -> Iterator[int]: ...
+
+    def deleteIfExists(self, stateName: str) -> None: ...
+
+    # not on Spark
+
+    def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> BytesState: ...
+
+    def getOperatorListState(
+        self, stateName: str, schema: Schema, redistribution: Redistribution = "split"
+    ) -> OperatorListState: ...
+
+    def getBroadcastState(self, stateName: str, keySchema: Schema, valueSchema: Schema) -> BroadcastState:
+        """Only of a `BroadcastProcessor`."""
+        ...
+
+
+class StatefulProcessor(ABC):
+    """Subclass it as Spark's `StatefulProcessor`. Keys are tuples; rows have their columns as attributes, by index and
+    by name; what the methods yield are tuples (or dicts) of the columns that `process(..., schema=...)` names, and
+    `Side("late", row)` for a side output. `init` only asks for states: it also runs where the flow is built, to learn
+    which there are."""
+
+    @abstractmethod
+    def init(self, handle: ProcessorHandle) -> None: ...
+
+    @abstractmethod
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterable[Any]: ...
+
+    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimer) -> Iterable[Any]:
+        """Nothing, unless a subclass says otherwise."""
+        del key, timerValues, expiredTimerInfo
+        return ()
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:  # noqa: B027
+        """Nothing, unless a subclass says otherwise."""
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing, unless a subclass says otherwise."""
+
+
+class BroadcastProcessor(StatefulProcessor):
+    """A processor of a keyed stream that is connected with a broadcast stream, of rules for one. The rows of the first
+    go to `handleInputRows`."""
+
+    @abstractmethod
+    def handleBroadcastRows(self, rows: Iterator[Any], timerValues: TimerValues) -> None:
+        """Put rows of the broadcast stream into the broadcast state. Every subtask gets all of them, so it emits
+        nothing and keeps to what the rows say; no key is being handled, so it has no other state and no timers."""

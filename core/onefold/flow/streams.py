@@ -1,0 +1,276 @@
+"""The streams of a flow: what users call to say what happens to records. Each call adds a node, and checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.contract import Sink
+from onefold.core.errors import ConfigError
+from onefold.core.values.names import check_columns, near
+from onefold.flow.aggregates import Aggregate, aggregated_schema
+from onefold.flow.building import Nodes, check_key, needs_uid
+from onefold.flow.declaring import as_schema, declared_states
+from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
+from onefold.flow.graph import Edge, Node, Shipping
+from onefold.flow.operators import (
+    Aggregating,
+    Batches,
+    Connecting,
+    Dict,
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Operator,
+    Processing,
+    Reducing,
+    Selecting,
+    Uniting,
+)
+from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
+from onefold.flow.rows import Side
+from onefold.flow.writing import add_sink
+
+__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "Stream"]
+
+Sides = Mapping[str, Schema] | None
+
+
+class Stream:
+    """Records of one schema, on their way."""
+
+    def __init__(self, nodes: Nodes, edge: Edge) -> None:
+        self._nodes = nodes
+        self._edge = edge
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self._nodes.schema(self._edge)
+
+    def filter(self, condition: pc.Expression) -> Stream:
+        """The rows for which a pyarrow expression is true: `filter(pc.field("amount") > Decimal(0))`."""
+        (kind,) = self._types("filter", [condition])
+        if kind != pa.bool_():
+            raise ConfigError("expression-type", f"filter({condition}) gives {kind}: give a condition, which is a bool")
+        return self._next(Filtering(condition), self.schema)
+
+    def select(self, *names: str, **expressions: pc.Expression) -> Stream:
+        """Rows of these columns: by name, and computed: `select("id", cents=pc.field("amount") * Decimal(100))`."""
+        check_columns(names, self.schema, "select")
+        columns = [*((name, pc.field(name)) for name in names), *expressions.items()]
+        if not columns or len({name for name, _ in columns}) != len(columns):
+            raise ConfigError("option-value", "select names no column, or one of them twice: name each once")
+        return self._selected("select", columns)
+
+    def with_columns(self, **expressions: pc.Expression) -> Stream:
+        """The rows with more columns, or with others in the place of those that they have, each computed from the rows
+        as they were."""
+        columns = {**{name: pc.field(name) for name in self.schema.names}, **expressions}
+        return self._selected("with_columns", [*columns.items()])
+
+    def map_batches(self, function: Batches, schema: Schema | None = None, sides: Sides = None) -> Stream:
+        """What a function makes of each record batch: it returns a batch, or yields several.
+
+        schema  of the batches it gives. Without it, that of what it makes of a batch without rows, which is tried here
+        sides   schemas of side outputs by their names; the function yields `Side("late", batch)` for them
+
+        Batches have any number of rows, one or more. Where records are processed again after a crash, they may be cut
+        into other batches.
+        """
+        given = self._tried(function)
+        found = next((batch.schema for output, batch in given if output is None), None)
+        if schema is None and found is None:
+            raise ConfigError(
+                "schema-missing",
+                "map_batches: the function gives no batch for a batch without rows, so that the schema of its rows is"
+                " not known: give schema=",
+            )
+        node = self._node(
+            MappingBatches(function), found if schema is None else as_schema(schema, "map_batches"), sides
+        )
+        for output, batch in given:
+            shaped(node, output, batch)
+        return Stream(self._nodes, Edge(node.number))
+
+    def flat_map(
+        self, function: Callable[[Dict], Iterable[Dict | Side]], schema: Schema, sides: Sides = None
+    ) -> Stream:
+        """What a function makes of each row, a dict: it yields any number of rows, dicts (or tuples) of `schema`, and
+        `Side("late", row)` for the side outputs that `sides` has the schemas of."""
+        return self._next(FlatMapping(function), as_schema(schema, "flat_map"), sides)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """The same rows, all of a key in one task and in the order in which they come there."""
+        check_key(columns, self.schema, "key_by")
+        return KeyedStream(self._nodes, self._edge, columns)
+
+    def union(self, *streams: Stream) -> Stream:
+        """The rows of several streams of one schema, in no order among them."""
+        for other in streams:
+            _check_ours(self._nodes, other, "union")
+            _check_same(self.schema, other.schema)
+        schema = pa.schema(
+            [
+                field.with_nullable(any(each.schema.field(at).nullable for each in (self, *streams)))
+                for at, field in enumerate(self.schema)
+            ]
+        )
+        node = self._nodes.add(Uniting(), [each._edge for each in (self, *streams)], schema)
+        return Stream(self._nodes, Edge(node.number))
+
+    def broadcast(self) -> BroadcastStream:
+        """The same rows, all of them in every task: to connect a keyed stream with."""
+        return BroadcastStream(self._nodes, Edge(self._edge.source, Shipping.BROADCAST, output=self._edge.output))
+
+    def rebalance(self) -> Stream:
+        """The same rows, evenly among the tasks: for a source with fewer partitions than there are workers."""
+        return Stream(self._nodes, Edge(self._edge.source, Shipping.REBALANCE, output=self._edge.output))
+
+    def side(self, name: str) -> Stream:
+        """A side output of the function or processor whose rows these are; `bad` of a source that has dead letters."""
+        sides = [side for side, _ in self._nodes.made[self._edge.source].sides]
+        if self._edge.output is not None or name not in sides:
+            told = near(name, sides) or f"; there are {', '.join(sides) or 'none'}"
+            raise ConfigError("side-not-declared", f"the stream has no side output {name!r}{told}")
+        return Stream(self._nodes, Edge(self._edge.source, output=name))
+
+    def sink(self, sink: Sink) -> None:
+        """Write the rows to a sink. Where its writers need rows of one key in one task, they are brought there."""
+        add_sink(self._nodes, self._edge, sink)
+
+    def _types(self, label: str, expressions: list[pc.Expression]) -> list[pa.DataType]:
+        for each in expressions:
+            if not isinstance(each, pc.Expression):
+                raise ConfigError(
+                    "expression-type",
+                    f"{label}: {each!r:.100} is no expression of pyarrow.compute: write pc.field('column') for a"
+                    " column, and pc.scalar(value) for a value",
+                )
+        return expression_types(self.schema, expressions, label)
+
+    def _selected(self, label: str, columns: list[tuple[str, pc.Expression]]) -> Stream:
+        kinds = self._types(label, [expression for _, expression in columns])
+        fields = [_field(self.schema, *column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return self._next(Selecting(tuple(columns)), pa.schema(fields))
+
+    def _tried(self, function: Batches) -> list[tuple[str | None, pa.RecordBatch]]:
+        try:
+            return list(given_by("map_batches", function, pa.RecordBatch.from_pylist([], self.schema)))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                "function-fails-empty",
+                f"map_batches: the function fails on a batch without rows, with {error!r}: let it take one, so that the"
+                " flow is checked before there are records",
+            ) from error
+
+    def _node(self, operator: Operator, schema: pa.Schema, sides: Sides = None) -> Node:
+        return self._nodes.add(operator, [self._edge], schema, sides)
+
+    def _next(self, operator: Operator, schema: pa.Schema, sides: Sides = None) -> Stream:
+        return Stream(self._nodes, Edge(self._node(operator, schema, sides).number))
+
+
+class KeyedStream:
+    """Records by key: all of one key in one task, where they may share state."""
+
+    def __init__(self, nodes: Nodes, edge: Edge, key: tuple[str, ...]) -> None:
+        self._nodes = nodes
+        self._edge = Edge(edge.source, Shipping.KEYED, key, edge.output)
+        self._key = key
+
+    def process(
+        self, processor: StatefulProcessor, schema: Schema, uid: str | None = None, sides: Sides = None
+    ) -> Stream:
+        """What a stateful processor makes of the rows of each key: rows of `schema`, and `Side("late", row)` for the
+        side outputs that `sides` has the schemas of."""
+        label = type(processor).__name__
+        if isinstance(processor, BroadcastProcessor) or not isinstance(processor, StatefulProcessor):
+            raise ConfigError(
+                "processor-kind",
+                f"process takes an instance of a subclass of StatefulProcessor, and {label} is none: a"
+                " BroadcastProcessor belongs to keyed.connect(other.broadcast()).process(...)",
+            )
+        operator = Processing(processor, self._key, declared_states(processor, label))
+        return self._next(operator, as_schema(schema, label), needs_uid(uid, f"process({label})"), sides)
+
+    def reduce(self, function: Callable[[Dict, Dict], Dict], uid: str | None = None) -> Stream:
+        """One row of each key: `function(kept, row)`, of dicts, makes the kept row of the one that was and of the next,
+        in the order in which they come. Each key's kept row comes out once an epoch in which the key had rows."""
+        schema = self._nodes.schema(self._edge)
+        return self._next(Reducing(function, self._key), schema, needs_uid(uid, "reduce"))
+
+    def aggregate(self, uid: str | None = None, **aggregates: Aggregate) -> Stream:
+        """One row of each key: its columns, and aggregates of all its rows so far by their names:
+        `aggregate(uid="totals", total=sum_("amount"), orders=count())`. It comes out once an epoch in which the key had
+        rows."""
+        schema = aggregated_schema(self._nodes.schema(self._edge), self._key, aggregates)
+        operator = Aggregating(tuple(aggregates.items()), self._key)
+        return self._next(operator, schema, needs_uid(uid, "aggregate"))
+
+    def connect(self, other: BroadcastStream) -> ConnectedStream:
+        """This stream and a broadcast one, of rules for one, for a processor that sees both."""
+        if not isinstance(other, BroadcastStream):
+            raise ConfigError("stream-not-broadcast", "connect takes a stream that is in every task: other.broadcast()")
+        _check_ours(self._nodes, other, "connect")
+        return ConnectedStream(self._nodes, self._edge, other._edge)
+
+    def _next(self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None) -> Stream:
+        return Stream(self._nodes, Edge(self._nodes.add(operator, [self._edge], schema, sides, uid).number))
+
+
+class BroadcastStream:
+    """Records that are all in every task."""
+
+    def __init__(self, nodes: Nodes, edge: Edge) -> None:
+        self._nodes = nodes
+        self._edge = edge
+
+
+class ConnectedStream:
+    """A keyed stream and a broadcast one, for one processor."""
+
+    def __init__(self, nodes: Nodes, keyed: Edge, broadcast: Edge) -> None:
+        self._nodes = nodes
+        self._edges = (keyed, broadcast)
+
+    def process(
+        self, processor: BroadcastProcessor, schema: Schema, uid: str | None = None, sides: Sides = None
+    ) -> Stream:
+        """As `KeyedStream.process`, with a processor that also gets the rows of the broadcast stream. Which of the two
+        streams' rows come first is chance."""
+        label = type(processor).__name__
+        if not isinstance(processor, BroadcastProcessor):
+            raise ConfigError("processor-kind", f"connect takes a BroadcastProcessor, and {label} is none: subclass it")
+        operator = Connecting(processor, self._edges[0].key, declared_states(processor, label))
+        uid = needs_uid(uid, f"process({label})")
+        node = self._nodes.add(operator, self._edges, as_schema(schema, label), sides, uid)
+        return Stream(self._nodes, Edge(node.number))
+
+
+def _field(schema: pa.Schema, name: str, expression: pc.Expression, kind: pa.DataType) -> pa.Field:
+    """A column that is taken as it is keeps what is said of it."""
+    taken = column_of(expression)
+    return pa.field(name, kind) if taken is None else schema.field(taken).with_name(name)
+
+
+def _check_ours(nodes: Nodes, other: Stream | BroadcastStream, label: str) -> None:
+    if other._nodes is not nodes:
+        raise ConfigError(
+            "stream-of-another-flow", f"{label}: a stream of flow {other._nodes.flow!r} is none of flow {nodes.flow!r}"
+        )
+
+
+def _check_same(schema: pa.Schema, other: pa.Schema) -> None:
+    if schema.names != other.names or schema.types != other.types:
+        pairs = zip(schema, other, strict=False)
+        differ = next((f"{a} in one and {b} in another" for a, b in pairs if (a.name, a.type) != (b.name, b.type)), "")
+        raise ConfigError(
+            "union-schemas",
+            "union takes streams of the same columns in the same order, and these have"
+            f" {differ or f'{len(schema)} and {len(other)} columns'}: select() and cast them first",
+        )

@@ -1,0 +1,134 @@
+"""How rows get to a sink: which of them its writers need in one task, and what a sink of changing rows must do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from onefold.core.contract import Sink, Upsert, Upserting
+from onefold.core.errors import ConfigError
+from onefold.core.job.arrangement import EPOCH_COLUMN, needed_by
+from onefold.flow.building import Nodes, check_key
+from onefold.flow.evaluation import column_of
+from onefold.flow.graph import Edge, Node, Shipping
+from onefold.flow.operators import (
+    Aggregating,
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Reducing,
+    Selecting,
+    Uniting,
+    Writing,
+)
+
+__all__ = ["STATE", "add_sink"]
+
+STATE = "state"  # the participant of an epoch that keeps the state of operators
+
+
+def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) -> None:
+    """Write the rows of an edge to a sink. Raises ConfigError where they do not go together."""
+    if sink.name in (STATE, *nodes.sinks()):
+        raise ConfigError(
+            "sink-names",
+            f"flow {nodes.flow!r} cannot have a second sink {sink.name!r}: give each its own name="
+            + (f", and not {STATE!r}, which is the state's" if sink.name == STATE else ""),
+        )
+    if is_letters:
+        nodes.add(Writing(sink, is_letters=True), [edge], None)
+        return
+    schema, upsert = nodes.schema(edge), sink.upsert() if isinstance(sink, Upserting) else None
+    is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
+    origin = _origin(nodes, edge)
+    if origin.groups is not None:
+        _check_replaces(sink.name, upsert, origin.groups)
+    nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """The last node before a place that did more than to choose rows and columns.
+
+    `names` are the columns of that node that are still there, and what they are called now.
+    """
+
+    node: Node
+    names: dict[str, str]
+
+    @property
+    def groups(self) -> dict[str, str | None] | None:
+        """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
+        operator = self.node.operator
+        if not isinstance(operator, Aggregating | Reducing):
+            return None
+        return {name: self.names.get(name) for name in operator.key}
+
+
+def _origin(nodes: Nodes, edge: Edge) -> _Origin:
+    node = nodes.made[edge.source]
+    match node.operator:
+        case Filtering():
+            return _origin(nodes, node.inputs[0])
+        case Selecting(columns):
+            before, now = _origin(nodes, node.inputs[0]), {column_of(made): name for name, made in columns}
+            return _Origin(before.node, {first: now[then] for first, then in before.names.items() if then in now})
+        case _:
+            return _Origin(node, {name: name for name in nodes.schema(edge).names})
+
+
+def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
+    """Whether `rebalance` spread the rows over the tasks after they were read or last brought together by key."""
+    node = nodes.made[edge.source]
+    is_stateless = isinstance(node.operator, Filtering | Selecting | MappingBatches | FlatMapping | Uniting)
+    before = is_stateless and any(_is_rebalanced(nodes, each) for each in node.inputs)
+    return before or edge.shipping is Shipping.REBALANCE
+
+
+def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: _Origin) -> Edge:
+    """The edge to the sink, with an exchange where rows of one key must come to one writer."""
+    need = needed_by(sink)
+    is_rebalanced = _is_rebalanced(nodes, edge)
+    if need.in_place and is_rebalanced:
+        raise ConfigError(
+            "sink-rebalanced",
+            f"sink {sink.name!r} takes rows in the tasks and the order in which they come, and rebalance() spreads them"
+            " over all tasks: leave out rebalance(), or let the sink have them by key",
+        )
+    if need.in_place or not need.partition_by:
+        return edge
+    if isinstance(origin.node.operator, Aggregating) and not is_rebalanced:
+        now = {*(origin.groups or {}).values()}
+        if now <= {*need.partition_by}:  # equal values of these are in one task already
+            return edge
+    check_key(need.partition_by, nodes.schema(edge), f"sink {sink.name!r}, which needs rows by {need.partition_by}")
+    return replace(edge, shipping=Shipping.KEYED, key=need.partition_by)
+
+
+def _check_replaces(sink: str, upsert: Upsert | None, key: dict[str, str | None]) -> None:
+    """Raise ConfigError where older rows of a group would stay beside its newest one."""
+    if upsert is None:
+        raise ConfigError(
+            "update-into-appends",
+            f"an aggregate's or a reduce's row is written again whenever its key's changes, and sink {sink!r} would"
+            " keep each of these rows. Let it replace rows by key (mode='upsert' with key= and"
+            f" order={EPOCH_COLUMN!r}; in HBase mode='row_key'; in Kafka delivery='transactional' with key=); or emit"
+            " what is final from a process()",
+        )
+    if upsert.order and upsert.order[0] != EPOCH_COLUMN:
+        raise ConfigError(
+            "update-without-epoch",
+            f"of an aggregate or a reduce the row of the newest epoch is the right one, and sink {sink!r} keeps the"
+            f" highest by {', '.join(upsert.order)}: let order= begin with {EPOCH_COLUMN!r}, the number of the epoch",
+        )
+    if left_out := [name for name, now in key.items() if now not in upsert.key]:
+        raise ConfigError(
+            "update-key-too-small",
+            f"the flow has a row for each {', '.join(key)}, and sink {sink!r} one for each {', '.join(upsert.key)}:"
+            f" keys that differ in {', '.join(left_out)} alone would replace each other. Add it to the sink's key",
+        )
+    if of_values := [name for name in upsert.key if name not in key.values()]:
+        raise ConfigError(
+            "update-by-values",
+            f"{', '.join(of_values)} may have another value whenever a key's row is written again, and sink {sink!r}"
+            f" has it in its key: the older rows would stay. Let its key be {', '.join(key)}",
+        )

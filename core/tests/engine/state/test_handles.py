@@ -1,0 +1,186 @@
+"""What a processor and an operator see of their state: as on Spark, by key, and after a restart by other subtasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.engine.key_groups import key_groups_of_subtask
+from onefold.engine.state.backend import StateKind, StateSpec
+from onefold.engine.state.handles import KeyedHandle
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.storage import Storage
+from onefold.engine.state.timers import Timers
+from onefold.flow.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
+
+TIMERS = StateSpec("windows", "event", StateKind.TIMERS)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path), "flow")
+
+
+@pytest.fixture
+def handle(storage: Storage) -> KeyedHandle:
+    return KeyedHandle("sum", MemoryBackend(storage, 1))
+
+
+def test_a_value_is_the_keys_own(handle: KeyedHandle) -> None:
+    total: ValueState = handle.getValueState("total", "total decimal(18,2), orders long")
+    handle.key = ("ada",)
+    assert not total.exists() and total.get() is None
+    total.update((5, 1))
+    handle.key = ("bob",)
+    assert not total.exists()
+    handle.key = ("ada",)
+    assert total.exists() and total.get() == (5, 1)
+    total.clear()
+    assert not total.exists()
+
+
+def test_a_list_is_in_the_order_of_its_elements(handle: KeyedHandle) -> None:
+    events: ListState = handle.getListState("events", pa.schema({"at": pa.int64()}))
+    handle.key = (1,)
+    events.appendValue((3,))
+    events.appendList([(1,), (2,)])
+    assert list(events.get()) == [(3,), (1,), (2,)]
+    events.put([(9,)])
+    events.appendValue((8,))
+    assert list(events.get()) == [(9,), (8,)]
+    events.clear()
+    assert not events.exists() and list(events.get()) == []
+
+
+def test_a_map_is_in_the_order_of_its_keys_and_may_be_changed_on_the_way(handle: KeyedHandle) -> None:
+    names: MapState = handle.getMapState("names", "name string, n int", "count long")
+    handle.key = (1,)
+    for name in ("c", "a", "b"):
+        names.updateValue((name, 1), (ord(name),))
+    assert list(names.keys()) == [("a", 1), ("b", 1), ("c", 1)]
+    assert list(names.values()) == [(97,), (98,), (99,)]
+    for key, _ in names.iterator():
+        names.removeKey(key)
+    assert not names.exists() and not names.containsKey(("a", 1))
+    with pytest.raises(ConfigError, match="floats are no keys"):
+        names.updateValue((1.5, 1), (1,))
+
+
+def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> None:
+    protocol: ProcessorHandle = handle
+    total = protocol.getValueState("total", "a map<string, int>, b struct<x: int, y: int>")
+    total.update(({}, (1, 2)))
+    for wrong in ((1,), [1, 2], (1, 2, 3), None):
+        with pytest.raises(ConfigError, match="its schema asks for a tuple of 2 values"):
+            total.update(wrong)  # type: ignore[arg-type]
+    for ask in (
+        lambda: handle.getListState("total", "a int"),
+        lambda: handle.getValueState("$timers", "a int"),
+        lambda: handle.getValueState("", "a int"),
+    ):
+        with pytest.raises(ConfigError, match="under names of their own"):
+            ask()
+    with pytest.raises(ConfigError, match="has a TTL, which the engine does not have yet"):
+        handle.getValueState("other", "a int", 1000)
+    handle.is_open = False
+    with pytest.raises(ConfigError, match="states are asked for in init"):
+        handle.getValueState("late", "a int")
+
+
+def test_a_state_of_earlier_code_can_be_removed(storage: Storage) -> None:
+    backend = MemoryBackend(storage, 1)
+    old = KeyedHandle("sum", backend)
+    for key in ((1,), (2,)):
+        old.key = key
+        old.getListState("events", "a int").appendList([(1,), (2,)])
+    new = KeyedHandle("sum", backend)
+    new.deleteIfExists("events")
+    new.deleteIfExists("never there")
+    new.key = (1,)
+    assert not new.getListState("events", "a int").exists()
+
+
+def test_timers_expire_in_order_and_once(handle: KeyedHandle) -> None:
+    timers = handle.timers
+    assert timers is not None
+    for key, at_ms in ((("b",), 20), (("a",), 20), (("a",), 10), (("c",), 30), ((None,), 20), (("a",), 10)):
+        handle.key = key
+        handle.registerTimer(at_ms)
+    handle.key = ("a",)
+    assert list(handle.listTimers()) == [10, 20]
+    handle.key = ("c",)
+    handle.deleteTimer(30)
+    handle.deleteTimer(31)
+    handle.registerTimer(25)
+    assert timers.next_ms() == 10
+    assert timers.pop_expired(9) == []
+    assert timers.pop_expired(20) == [(10, ("a",)), (20, (None,)), (20, ("a",)), (20, ("b",))]
+    assert timers.pop_expired(20) == []
+    assert timers.next_ms() == 25
+    assert list(handle.listTimers()) == [25]
+
+
+def test_timers_without_a_clock_are_refused(storage: Storage) -> None:
+    with pytest.raises(ConfigError, match="the flow gave it no clock"):
+        KeyedHandle("sum", MemoryBackend(storage, 1), has_timers=False).registerTimer(1)
+
+
+def test_timers_are_restored_in_their_order(storage: Storage) -> None:
+    backend = MemoryBackend(storage, 1)
+    timers = Timers(backend.table(TIMERS))
+    for number in range(20):
+        timers.register((number,), 100 - number // 2)
+    timers.pop_expired(91)
+    snapshot = backend.freeze(1).store()
+    left = []
+    for subtask in range(3):
+        other = MemoryBackend(storage, 2)
+        other.restore([snapshot], key_groups_of_subtask(subtask, 3))
+        left += Timers(other.table(TIMERS)).pop_expired(10**15)
+    assert sorted(left) == sorted(timers.pop_expired(10**15))
+    assert len(left) == 18
+
+
+def test_bytes_are_the_keys_own_and_come_back_as_they_were(handle: KeyedHandle) -> None:
+    sketch: BytesState = handle.getBytesState("sketch")
+    handle.key = (1,)
+    assert not sketch.exists() and sketch.get() is None
+    sketch.update(bytearray(b"\0x"))
+    assert sketch.exists() and sketch.get() == b"\0x"
+    sketch.clear()
+    assert sketch.get() is None
+
+
+def test_operators_lists_are_shared_out_or_given_to_all_and_broadcasts_are_everywhere(storage: Storage) -> None:
+    handles: list[str] = []
+    for subtasks in (2, 3, 1, 1):
+        evens: list[list[tuple[int, ...]]] = []
+        backends = []
+        for subtask in range(subtasks):
+            backend = MemoryBackend(storage, 2)
+            backend.restore(handles, key_groups_of_subtask(subtask, subtasks))
+            backends.append(backend)
+            protocol: ProcessorHandle = KeyedHandle("join", backend, subtask=subtask, subtasks=subtasks)
+            even = protocol.getOperatorListState("offsets", "n int")
+            union = protocol.getOperatorListState("seen", "n int", "union")
+            rules = protocol.getBroadcastState("rules", "id int", "text string")
+            assert list(union.get()) == ([(0,)] if handles else [])
+            assert list(rules.iterator()) == ([((1,), ("one",))] if handles else [])
+            evens.append(list(even.get()))
+            even.clear()
+            for number in range(7):
+                if number * subtasks // 7 == subtask:
+                    even.appendValue((number,))
+            union.put([(0,)] if subtask == 0 else [])
+            rules.updateValue((1,), ("one",))
+            rules.updateValue((2,), ("two",))
+            rules.removeKey((2,))
+            assert rules.containsKey((1,)) and rules.getValue((2,)) is None
+            with pytest.raises(ConfigError, match="asks for a tuple of 1 values"):
+                even.appendValue((1, 2))
+        assert [item for items in evens for item in items] == ([(number,) for number in range(7)] if handles else [])
+        assert max(map(len, evens)) - min(map(len, evens)) <= 1
+        handles = [backend.freeze(1).store() for backend in backends]

@@ -1,0 +1,149 @@
+"""The RocksDB backend's own: new SST files only, files that are gone or changed, full disks, and long epochs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.disks import SmallDisk, small_disk
+
+from onefold.core.errors import CheckpointMismatch, DataLoss, OutOfResources, WorkLost
+from onefold.engine.state.backend import StateKind, StateSpec
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.participant import StateCommitter, committable
+from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.storage import Storage
+
+TOTALS = StateSpec("sum", "total", StateKind.VALUE)
+ALL = range(128)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path / "checkpoints"), "flow")
+
+
+@pytest.fixture
+def backend(storage: Storage, tmp_path: Path) -> Iterator[RocksBackend]:
+    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"))
+    yield backend
+    backend.close()
+
+
+def put(backend: RocksBackend, keys: range, text: str = "x") -> None:
+    backend.table(TOTALS).put_many([(key,) for key in keys], [(key, text) for key in keys])
+
+
+def restored(storage: Storage, *handles: str, groups: range = ALL) -> dict[object, object]:
+    backend = RocksBackend(storage, 9)
+    try:
+        backend.restore(handles, groups)
+        return {key: value for key, _, value in backend.table(TOTALS).scan()}
+    finally:
+        backend.close()
+
+
+def files(storage: Storage) -> dict[str, int]:
+    names = [name for name in storage.below("") if name.startswith("1/")]
+    return {name: size for name, size in storage.sizes(names).items() if size is not None}
+
+
+def test_an_epoch_stores_its_new_files_only(storage: Storage, backend: RocksBackend) -> None:
+    letters = random.Random(1)
+    put(backend, range(20_000), "".join(letters.choices("abcdefgh", k=40)))
+    backend.freeze(1).store()
+    before = files(storage)
+    put(backend, range(100), "y")
+    handle = backend.freeze(2).store()
+    new = {name: size for name, size in files(storage).items() if name not in before}
+    assert any(name.endswith(".sst") for name in new)
+    assert sum(new.values()) < sum(before.values()) / 5
+    found = restored(storage, handle)
+    assert len(found) == 20_000 and found[(99,)] == (99, "y")
+
+
+def test_a_file_that_is_gone_or_changed_is_named(storage: Storage, backend: RocksBackend) -> None:
+    put(backend, range(100))
+    handle = backend.freeze(1).store()
+    footer, _ = read_footer(storage, handle)
+    for name in (handle, *(piece.name for piece in footer.pieces)):
+        path = Path(storage.path(name))
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataLoss, match=name):
+            restored(storage, handle)
+        with pytest.raises(WorkLost, match=name):
+            StateCommitter(storage).verify([committable(handle)])
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        with pytest.raises(DataLoss, match=f"{name} is damaged"):
+            restored(storage, handle)
+        path.unlink()
+        with pytest.raises(DataLoss, match=f"{name} is not there"):
+            restored(storage, handle)
+        path.write_bytes(content)
+    assert len(restored(storage, handle)) == 100
+
+
+def test_work_that_was_not_decided_goes_with_all_its_files(storage: Storage, backend: RocksBackend) -> None:
+    put(backend, range(100))
+    handle = backend.freeze(1).store()
+    committer = StateCommitter(storage)
+    assert committer.leftovers(1) == [committable(handle)]
+    committer.abort(committer.leftovers(1))
+    assert files(storage) == {}
+
+
+def test_the_other_backends_snapshots_are_refused(storage: Storage, backend: RocksBackend) -> None:
+    put(backend, range(10))
+    handle = backend.freeze(1).store()
+    with pytest.raises(CheckpointMismatch, match="start with state='rocksdb'") as refused:
+        MemoryBackend(storage, 2).restore([handle], ALL)
+    assert refused.value.code == "state-backend-changed"
+    other = MemoryBackend(storage, 2)
+    with pytest.raises(CheckpointMismatch, match="start with state='memory'"):
+        restored(storage, other.freeze(1).store())
+
+
+def test_a_long_epochs_changes_are_in_the_snapshot_that_follows_and_in_no_earlier_one(
+    storage: Storage, tmp_path: Path
+) -> None:
+    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"), changes_max=50)
+    put(backend, range(500), "early")
+    frozen = backend.freeze(1)
+    put(backend, range(400), "late")
+    assert backend.table(TOTALS).get_many([(1,), (450,), (500,)]) == [(1, "late"), (450, "early"), None]
+    first = frozen.store()
+    put(backend, range(100), "later")
+    second = backend.freeze(2).store()
+    backend.close()
+    assert set(restored(storage, first).values()) == {(key, "early") for key in range(500)}
+    found = restored(storage, second)
+    assert [found[(key,)] for key in (1, 200, 450)] == [(1, "later"), (200, "late"), (450, "early")]
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    with small_disk(4) as disk:
+        yield disk
+
+
+def test_a_full_disk_says_so_and_loses_nothing(disk: SmallDisk, tmp_path: Path) -> None:
+    storage = Storage(str(disk.folder), "flow")
+    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"))
+    put(backend, range(5))
+    first = backend.freeze(1).store()
+    put(backend, range(5000), "z")
+    there = files(storage)
+    disk.fill()
+    frozen = backend.freeze(2)
+    with pytest.raises(OutOfResources, match="No space left on device") as full:
+        frozen.store()
+    assert full.value.code == "state-disk-full"
+    assert files(storage) == there
+    assert len(restored(storage, first)) == 5
+    disk.make_room()
+    assert len(restored(storage, frozen.store())) == 5000
+    backend.close()

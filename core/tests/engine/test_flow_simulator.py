@@ -1,0 +1,40 @@
+"""Subtasks with the protocol, in every order within a bound, struck everywhere; and that mutants are noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from onefold.core import SinkKind
+from onefold.engine.testing.flow_world import explore, simulate
+from onefold.engine.testing.mutants import MUTANTS
+
+TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
+
+
+@pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, LR, WT)])
+def test_an_undisturbed_flow_is_exact(kinds: tuple[SinkKind, ...]) -> None:
+    assert simulate(kinds, {}).wrong == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, WT)], ids=str)
+def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...]) -> None:
+    report = explore(kinds, 1)
+    assert report.failed == []
+    assert report.schedules > 500
+    assert min(report.taken[what] for what in ("the driver dies", "workers die", "the workers run on")) > 50
+
+
+@pytest.mark.parametrize("point", range(0, 160, 16))
+def test_two_faults_close_to_each_other_leave_every_row_once(point: int) -> None:
+    for second in (1, 3, 8):
+        for option in (1, 99):  # the first that is not the usual one, and the last
+            script = {point: option, point + second: 99}
+            assert simulate((TP,), script).wrong == [], script
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str) -> None:
+    report = explore((TP,), 1, MUTANTS[name], failures_max=1)
+    assert report.failed, f"{report.schedules} schedules did not notice that {name}"

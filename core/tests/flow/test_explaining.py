@@ -1,0 +1,134 @@
+"""A flow as text and as a picture."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from itertools import combinations
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pyarrow.compute as pc
+import pytest
+from flow_parts import AnySink, AnySource, orders
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onefold.core import Retriable, SinkKind, Upsert
+from onefold.flow import Flow, Side, count, sum_
+from onefold.flow.drawing.layers import Box, Line, placed
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def split(row: dict[str, Any]) -> Any:
+    yield row
+    yield Side("late <&>", row)
+
+
+def shop() -> Flow:
+    flow, stream = orders()
+    paid = stream.filter(pc.field("amount") > Decimal(0))
+    totals = paid.key_by("account").aggregate(uid="totals", total=sum_("amount"), orders=count())
+    totals.sink(AnySink("table", replaces=Upsert(("account",), ("onefold_epoch",))))
+    ids = paid.flat_map(split, "id long", sides={"late <&>": "id long"})
+    more = flow.source(AnySource("more", on_error="dead_letter"), uid="more", dead_letters=AnySink("bad"))
+    ids.union(ids.side("late <&>"), more.select("id").rebalance()).sink(
+        AnySink("cells", SinkKind.WRITE_THROUGH, by=("id",), conditions=("the clock is right",))
+    )
+    totals.select("account").sink(AnySink("accounts", SinkKind.WRITE_THROUGH, replaces=Upsert(("account",))))
+    return flow
+
+
+def test_the_text_names_operators_ways_columns_and_guarantees() -> None:
+    text = shop().explain()
+    for line in (
+        "flow shop, 128 key groups",
+        "orders: reads AnySource orders",
+        "  gives: id int64, account int64, amount decimal128(12, 2), weight double, note string",
+        "filter-1: keeps rows with (amount > 0)",
+        "totals: aggregates by account: total = sum(amount), orders = count()",
+        "  from filter-1, by key account",
+        "table: writes rows and their epoch's number to AnySink",
+        "  guarantee: model (two-phase), readers may see part of an epoch",
+        "  side late <&>: id int64",
+        "  from flat_map-4, side late <&>",
+        "  from select-7, rebalance",
+        "bad: writes dead letters to AnySink",
+        "  condition: the clock is right",
+        "guarantee: every record is reflected exactly once in table, bad, cells, accounts, after any number of crashes",
+        "condition: rows of several partitions or streams come in no fixed order: totals must give accounts the same"
+        " rows in any",
+    ):
+        assert f"\n{line}\n" in f"\n{text}\n", line
+    assert "cells is written before an epoch is decided" in text
+
+
+def test_a_guarantee_that_only_an_absent_server_knows_is_said_to_be_unknown() -> None:
+    class Away(AnySink):
+        def guarantee(self) -> Any:
+            raise Retriable("away", "the server does not answer")
+
+    flow, stream = orders()
+    stream.sink(Away())
+    assert "guarantee: not known: the server does not answer" in flow.explain()
+
+
+def test_a_flow_of_two_sinks_that_would_both_decide_is_said_to_be_refused_at_its_start() -> None:
+    flow, stream = orders()
+    stream.sink(AnySink("a", SinkKind.LAST_RESOURCE))
+    assert "refused" not in flow.explain()
+    stream.sink(AnySink("b", SinkKind.LAST_RESOURCE))
+    assert "refused at its start: the sinks a, b would each have to be the one transaction" in flow.explain()
+
+
+def test_the_picture_is_well_formed_and_names_every_node_and_way() -> None:
+    flow = shop()
+    picture = ET.fromstring(flow.explain("svg"))
+    texts = {element.text for element in picture.iter(f"{SVG}text")}
+    graph = flow.graph()
+    assert {node.name for node in graph.nodes} <= texts
+    assert {"by key account", "rebalance", "side late <&>", "side bad", "by key id"} <= texts
+    assert len(list(picture.iter(f"{SVG}path"))) == 1 + sum(len(node.inputs) for node in graph.nodes)
+    width, height = (float(picture.attrib[side]) for side in ("width", "height"))
+    for element in picture.iter(f"{SVG}text"):
+        assert 0 <= float(element.attrib["x"]) <= width and 0 <= float(element.attrib["y"]) <= height
+    exchanges = [path for path in picture.iter(f"{SVG}path") if "exchange" in path.attrib.get("class", "")]
+    assert len(exchanges) == 3
+
+
+def test_lines_go_right_and_cross_no_box() -> None:
+    picture = shop().explain("svg")
+    for path in re.findall(r'<path class="way[^"]*" d="([^"]+)"', picture):
+        across = [float(x) for x in re.findall(r"(?:M|H)([\d.]+)", path)]
+        assert across == sorted(across)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Line]]:
+    count = draw(st.integers(1, 12))
+    boxes = [Box(number, str(number), "", (), "sink") for number in range(count)]
+    lines = []
+    for end in range(1, count):
+        starts = draw(st.lists(st.integers(0, end - 1), max_size=3))
+        lines += [Line(start, end, "", False) for start in starts]
+    return boxes, lines
+
+
+@settings(deadline=None)
+@given(graphs(), st.data())
+def test_boxes_and_the_places_of_lines_do_not_overlap(graph: tuple[list[Box], list[Line]], data: st.DataObject) -> None:
+    boxes, lines = graph
+    heights = {box.number: data.draw(st.integers(20, 200)) for box in boxes}
+    found = placed(boxes, lines, heights)
+    assert sorted(slot.box.number for layer in found.layers for slot in layer if slot.box) == [*range(len(boxes))]
+    for layer in found.layers:
+        for one, other in combinations(layer, 2):
+            assert one.y + one.height <= other.y or other.y + other.height <= one.y
+    for way in found.ways:
+        assert [slot.layer for slot in way] == [*range(way[0].layer, way[-1].layer + 1)]
+
+
+@pytest.mark.parametrize("format_", ["text", "svg"])
+def test_a_flow_is_explained_twice_alike(format_: Any) -> None:
+    assert shop().explain(format_) == shop().explain(format_)

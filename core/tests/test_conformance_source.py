@@ -1,0 +1,65 @@
+"""check_source: a simple source passes, and each wrong one fails by the promise that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import broken_sources as broken
+import pytest
+
+from onefold.core.testing import BrokenPromise, ConformanceReport, Promise, check_source
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[[type[broken.Lines]], ConformanceReport]:
+    path = tmp_path / "lines"
+    path.touch()
+
+    def add(text: str) -> None:
+        path.write_text(path.read_text() + text)
+
+    def put(ids: Sequence[int]) -> None:
+        add("".join(f"{number}\n" for number in ids))
+
+    def checked(source: type[broken.Lines]) -> ConformanceReport:
+        return check_source(
+            lambda on_error, bad_max: source(str(path), on_error, bad_max),
+            put,
+            spoil=lambda: add("x\n"),
+            lose=lambda: path.write_text(""),
+        )
+
+    return checked
+
+
+def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[broken.Lines]], ConformanceReport]) -> None:
+    report = check(broken.Lines)
+    assert {promise for promise in Promise if promise.name.startswith("SOURCE_")} == report.promises.keys()
+    assert str(report).startswith("Lines 'lines': 10 promises held in 10 checks")
+
+
+@pytest.mark.parametrize(
+    ("source", "promise", "seen"),
+    [
+        (broken.HoldsALock, Promise.SOURCE_PICKLES, "cannot pickle this"),
+        (broken.BeginsAtTheEnd, Promise.SOURCE_INITIAL, "('lines/0', 20)"),
+        (broken.StopsShort, Promise.SOURCE_END, "('lines/0', 29)"),
+        (broken.OthersColumns, Promise.SOURCE_SCHEMA, "id: int64"),
+        (broken.Overlaps, Promise.SOURCE_SPLITS, "beyond [13, 19, 26, 6]"),
+        (broken.LeavesOut, Promise.SOURCE_SPLITS, "lost [0, 7, 14, 20, 27]"),
+        (broken.ReadsBackwardsElsewhere, Promise.SOURCE_REPLAY, "in another order"),
+        (broken.SplitsAnew, Promise.SOURCE_RESTART, "size="),
+        (broken.GoesBeyondItsEnd, Promise.SOURCE_UNTIL, "beyond [30, "),
+        (broken.SaysNothingOfBadOnes, Promise.SOURCE_BAD, "it returned"),
+        (broken.PassesOverLost, Promise.SOURCE_LOST, "it returned"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_wrong_source_fails_by_the_promise_that_it_breaks(
+    check: Callable[[type[broken.Lines]], ConformanceReport], source: type[broken.Lines], promise: Promise, seen: str
+) -> None:
+    with pytest.raises(BrokenPromise) as caught:
+        check(source)
+    print(caught.value)
+    assert (caught.value.promise, seen in caught.value.seen) == (promise, True)

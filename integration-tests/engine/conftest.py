@@ -1,0 +1,86 @@
+"""What the engine's tests share: a topic of numbered records, a database, and jobs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from harness.flow_job import FlowJob, FlowProcess
+from harness.kafka.topics import in_order
+
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
+
+
+class Flows:
+    """`put` records, `run` or `start` jobs, and see what came of it."""
+
+    def __init__(self, servers: str, topic: str, url: str, directory: Path) -> None:
+        self.servers, self.topic, self.url, self.directory = servers, topic, url, directory
+        self.sent: list[tuple[int, int, int]] = []
+        self._started: list[FlowProcess] = []
+
+    def put(self, count: int, partitions: int = 4) -> None:
+        producer = in_order(self.servers)
+        first = len(self.sent)
+        records = [(i, i % 7, i * i % 1009) for i in range(first, first + count)]
+        for record in records:
+            producer.produce(self.topic, b'{"id":%d,"account":%d,"n":%d}' % record, partition=record[0] % partitions)
+        assert producer.flush(30) == 0
+        self.sent += records
+
+    def job(self, **settings: Any) -> FlowJob:
+        return FlowJob(self.servers, self.topic, self.url, str(self.directory / "checkpoint"), **settings)
+
+    def start(self, job: FlowJob, failpoint: str = "") -> FlowProcess:
+        self._started.append(FlowProcess(job, self.directory / f"start-{len(self._started)}", failpoint))
+        return self._started[-1]
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+
+    def finish(self, job: FlowJob) -> None:
+        process = self.start(job)
+        assert process.wait() == 0, process.log.read_text()[-3000:]
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def of_hbase(self, servers: str) -> list[tuple[int, int, int]]:
+        """The rows of the table that has the topic's name."""
+        mapping = TableMapping.of(self.topic, "id integer", {name: f"f:{name} integer" for name in ("account", "n")})
+        parts = HBaseTable(HBaseSettings(servers), self.topic).scan(b"", b"", mapping.cell_columns)
+        rows = [row for part in parts for row in mapping.decode(part.keys, part.values).to_pylist()]
+        return sorted((row["id"], row["account"], row["n"]) for row in rows)
+
+    def assert_exact(self, job: FlowJob) -> None:
+        """Every record once, as the job's kind has it, and nothing in doubt."""
+        match job.kind:
+            case "rows":
+                assert self.sql("SELECT id, account, n FROM rows ORDER BY id") == self.sent
+            case "numbered":
+                assert self.sql("SELECT id FROM rows ORDER BY id") == [(i,) for i, _, _ in self.sent]
+                counts = {a: sum(account == a for _, account, _ in self.sent) for a in range(7)}
+                expected = [(a, number) for a, count in counts.items() for number in range(1, count + 1)]
+                assert self.sql("SELECT account, number FROM rows ORDER BY account, number") == expected
+            case "totals":
+                found = {
+                    a: (int(total), count) for a, total, count in self.sql("SELECT account, total, records FROM rows")
+                }
+                mine = {a: [n for _, account, n in self.sent if account == a] for a in range(7)}
+                assert found == {a: (sum(ns), len(ns)) for a, ns in mine.items()}
+        assert self.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []
+        states = self.sql("SELECT DISTINCT state FROM onefold_sinks.onefold_epochs WHERE state <> 'given_up'")
+        assert states == [("complete",)]
+
+
+@pytest.fixture
+def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Iterator[Flows]:
+    with closing(Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as flows:
+        yield flows

@@ -1,0 +1,124 @@
+"""Workers and drivers of flows, killed and paused at named places: what comes of it is exact, or a named error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+END_S = 10.0
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, END_S)
+    assert alive == []
+
+
+@pytest.mark.parametrize("kind", ["numbered", "totals"])
+@pytest.mark.parametrize("place", ["writers:written#2", "writers:prepared#2", "before:StoreState#3"])
+def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(flows: Any, kind: str, place: str) -> None:
+    flows.put(1_000)
+    job = flows.job(kind=kind, workers=2)
+    process = flows.start(job, place)
+    os.kill(process.held()[0], signal.SIGKILL)
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert "[worker-lost]" in process.log.read_text()
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("kind", ["numbered", "totals"])
+@pytest.mark.parametrize("place", ["engine:begun#2", "before:Decide#2", "after:Decide#2", "before:WriteLedger#3"])
+def test_a_driver_that_is_killed_takes_its_workers_with_it_and_the_next_start_is_exact(
+    flows: Any, kind: str, place: str
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind=kind, workers=2)
+    process = flows.start(job, place)
+    process.held()
+    workers = process.workers()
+    assert len(workers) == 3
+    process.kill()
+    assert_gone(workers)
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.9])
+def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, delay_s: float) -> None:
+    flows.put(4_000)
+    job = flows.job(kind="totals", workers=2, at_most=100)
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    workers = process.workers()
+    process.release()
+    time.sleep(delay_s)
+    process.kill()
+    assert_gone(workers)
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="numbered", workers=2)
+    process = flows.start(job, "before:Decide#2")
+    process.held()
+    flows.finish(job)
+    process.release()
+    assert process.wait() == 1
+    assert "onefold.core.errors.Fenced" in process.log.read_text()
+    flows.assert_exact(job)
+
+
+def test_a_driver_that_is_terminated_ends_with_its_epoch(flows: Any) -> None:
+    flows.put(3_000)
+    job = flows.job(kind="totals", workers=2, at_most=100)
+    process = flows.start(job, "engine:begun#3")
+    process.held()
+    workers = process.workers()
+    process.process.terminate()
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert_gone(workers)
+    assert flows.sql("SELECT count(*), max(epoch) FROM onefold_sinks.onefold_epochs WHERE state = 'complete'") == [
+        (3, 3)
+    ]
+    flows.finish(job)
+    flows.assert_exact(job)
+
+
+def stop_after_two_epochs(flows: Any, job: Any) -> list[Path]:
+    """The files of the snapshots that the flow's state is now."""
+    process = flows.start(job, "after:OpenEpoch#3")
+    process.held()
+    process.kill()
+    folder = Path(job.checkpoint)
+    return [path for path in folder.rglob("*-*") if path.is_file()]
+
+
+def test_a_snapshot_that_is_gone_is_a_named_error_and_nothing_is_written(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="totals", workers=2)
+    for path in stop_after_two_epochs(flows, job):
+        path.unlink()
+    process = flows.start(job)
+    assert process.wait() == 1
+    assert "[state-file-missing]" in process.log.read_text()
+
+
+def test_a_snapshot_that_is_cut_is_a_named_error_and_nothing_is_written(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="totals", workers=2)
+    for path in stop_after_two_epochs(flows, job):
+        path.write_bytes(path.read_bytes()[:-20])
+    process = flows.start(job)
+    assert process.wait() == 1
+    assert "[state-file-damaged]" in process.log.read_text()

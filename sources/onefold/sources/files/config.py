@@ -1,0 +1,91 @@
+"""The options of a file source, each said once: its name, type and default."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal, get_args
+from urllib.parse import urlparse
+
+from onefold.clients.options import in_one_form, near
+from onefold.core.errors import ConfigError
+
+__all__ = ["FORMATS", "FileSourceConfig"]
+
+Format = Literal["parquet", "json", "csv"]
+OnError = Literal["fail", "dead_letter", "skip"]
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+_LINE_BYTES_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True)
+class FileSourceConfig:
+    """What planners and readers of a file source take. `FileSource` describes the options."""
+
+    path: str = field(repr=False)  # a URI may hold a password
+    _: KW_ONLY
+    format: Format
+    schema: str | None = None
+    name: str = ""
+    pattern: str = "*"
+    settle_s: float = 0.0
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    on_error: OnError = "fail"
+    bad_records_max: int = 1000
+    record_bytes_max: int = 32 << 20
+    csv_delimiter: str = ","
+    csv_header: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path.strip():
+            raise ConfigError(
+                "option-value", f"path is a folder, a file, or a URI such as s3://bucket/in: {self.path!r}"
+            )
+        path = self.path if "://" in self.path else str(Path(self.path).absolute())
+        in_one_form(self, path=path, name=self.name or PurePosixPath(urlparse(path).path).name or urlparse(path).netloc)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise `ConfigError` for a value that makes no sense. Looks at no file."""
+        if self.format not in FORMATS:
+            raise ConfigError(
+                "option-value",
+                f"format is one of {', '.join(FORMATS)}, not {self.format!r}{near(str(self.format), FORMATS)}",
+            )
+        if not self.name or "/" in self.name or "#" in self.name:
+            raise ConfigError(
+                "option-value", f"name stands in the source's positions: no / and no #, not {self.name!r}"
+            )
+        if self.format != "parquet" and self.schema is None:
+            raise ConfigError(
+                "schema-missing",
+                f"format={self.format} needs a schema, such as schema='id long, at timestamp'",
+            )
+        if self.format != "csv" and (self.csv_delimiter != "," or self.csv_header):
+            raise ConfigError("options-conflict", "csv_delimiter and csv_header go with format='csv'")
+        if self.on_error not in get_args(OnError):
+            raise ConfigError(
+                "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
+            )
+        if not self.settle_s >= 0:
+            raise ConfigError("option-value", f"settle_s is a time of 0 or more, not {self.settle_s!r}")
+        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
+            if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
+                raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
+        if not _is_whole(self.bad_records_max, 0):
+            raise ConfigError(
+                "option-value",
+                f"bad_records_max is how many lines of an epoch may be bad: 0 or more, not {self.bad_records_max!r}",
+            )
+        if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _LINE_BYTES_LIMIT:
+            raise ConfigError(
+                "option-value",
+                f"record_bytes_max is how many bytes a line may have: 1 to {_LINE_BYTES_LIMIT}, not"
+                f" {self.record_bytes_max!r}",
+            )
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
