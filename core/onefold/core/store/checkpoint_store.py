@@ -436,11 +436,9 @@ def _found(connection: sa.Connection, pipeline: str, request: EpochRequest) -> E
 
 def _complete(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
     """Once more it changes nothing: another epoch may be past it by then."""
-    stored = _stored_as(connection, record, EpochState.DECIDED, EpochState.COMPLETE)
-    if stored.state is EpochState.COMPLETE:
-        return
-    complete_epoch(connection, record, now_ms)
-    if record.epoch % PRUNE_EVERY == 0:
+    if not complete_epoch(connection, record, now_ms):
+        _stored_as(connection, record, EpochState.COMPLETE)
+    elif record.epoch % PRUNE_EVERY == 0:
         finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
         connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
 

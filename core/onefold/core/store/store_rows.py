@@ -75,7 +75,9 @@ _FOUND = (
 )
 _INSERT = epochs.insert().values({column.name: sa.bindparam(column.name) for column in epochs.c})
 _THIS = epochs.update().where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
-_COMPLETE = _THIS.values(state=sa.bindparam("new_state"), completed_at_ms=sa.bindparam("at_ms"))
+_COMPLETE = _THIS.where(epochs.c.state == EpochState.DECIDED.value).values(
+    state=sa.bindparam("new_state"), completed_at_ms=sa.bindparam("at_ms")
+)
 _DECIDE = _THIS.values(
     state=sa.bindparam("new_state"),
     manifest=sa.bindparam("new_manifest"),
@@ -156,8 +158,10 @@ def decide_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) ->
     connection.execute(_DECIDE, _key(record) | decided | {"at_ms": now_ms})
 
 
-def complete_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
-    connection.execute(_COMPLETE, _key(record) | {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms})
+def complete_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> bool:
+    """False, and without effect, unless it is decided and not complete."""
+    values = {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
+    return connection.execute(_COMPLETE, _key(record) | values).rowcount == 1
 
 
 def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
