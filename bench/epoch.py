@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,20 @@ DDL = "id bigint, name text"
 WARM_UP = 20
 ROUND = 25  # epochs, then as many bare commits: both see the same minute
 
-Times = dict[str, list[float]]
+
+@dataclass
+class Times:
+    """Of each epoch and each bare commit, by what it was: milliseconds, and those of this process's CPU."""
+
+    wall_ms: dict[str, list[float]] = field(default_factory=dict)
+    cpu_ms: dict[str, list[float]] = field(default_factory=dict)
+
+    def take(self, name: str, step: Callable[[], None], is_warm_up: bool) -> None:
+        began_s, before_s = time.perf_counter(), time.process_time()
+        step()
+        if not is_warm_up:
+            self.wall_ms.setdefault(name, []).append((time.perf_counter() - began_s) * 1000)
+            self.cpu_ms.setdefault(name, []).append((time.process_time() - before_s) * 1000)
 
 
 class OneWriter:
@@ -85,7 +99,7 @@ def main() -> int:
     console.print(str(load))
     if arguments.json is not None:
         spark = [{"contestant": one.contestant, "batch_ms": one.batch_ms} for one in batches]
-        found = {"machine": str(load), "rows": arguments.rows, "epoch_ms": times, "spark": spark}
+        found = {"machine": str(load), "rows": arguments.rows, **asdict(times), "spark": spark}
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
 
@@ -101,20 +115,14 @@ def _take_times(url: str, rows: int, epochs: int, times: Times, say: Callable[[s
             for number in range(-(-(epochs + WARM_UP) // ROUND)):
                 steps = {delivery: partial(pipeline.run, writer), "commit": partial(_commit, connection, table)}
                 for name, step in steps.items():
-                    taken = [_ms(step) for _ in range(ROUND)]
-                    times.setdefault(name, []).extend(taken[WARM_UP:] if number == 0 else taken)
+                    for turn in range(ROUND):
+                        times.take(name, step, is_warm_up=number == 0 and turn < WARM_UP)
             pipeline.close()
 
 
 def _commit(connection: psycopg.Connection[Any], table: str) -> None:
     connection.execute(f"INSERT INTO {table} VALUES (1, 'row 1')".encode())
     connection.commit()
-
-
-def _ms(step: Callable[[], None]) -> float:
-    began_s = time.perf_counter()
-    step()
-    return (time.perf_counter() - began_s) * 1000
 
 
 @contextmanager
@@ -131,14 +139,15 @@ def _table(url: str) -> Iterator[str]:
 def _print(console: Console, times: Times, rows: int) -> None:
     table = Table(title=f"an epoch of {rows} rows, without Spark: milliseconds")
     table.add_column("what", no_wrap=True)
-    for heading in ("median", "p95", "bare commits", "goal"):
+    for heading in ("median", "p95", "bare commits", "goal", "CPU of this process"):
         table.add_column(heading, justify="right")
-    bare_ms = statistics.median(times["commit"])
-    for name, taken in sorted(times.items(), key=lambda each: each[0] != "commit"):
+    bare_ms = statistics.median(times.wall_ms["commit"])
+    for name, taken in sorted(times.wall_ms.items(), key=lambda each: each[0] != "commit"):
         median_ms, p95_ms = statistics.median(taken), sorted(taken)[int(len(taken) * 0.95)]
         goal = "" if name == "commit" else f"{COMMITS_MAX:.0f}"
         what = "bare INSERT and COMMIT" if name == "commit" else f"epoch, {name}"
-        table.add_row(what, f"{median_ms:.2f}", f"{p95_ms:.2f}", f"{median_ms / bare_ms:.1f}", goal)
+        cpu_ms = statistics.median(times.cpu_ms[name])
+        table.add_row(what, f"{median_ms:.2f}", f"{p95_ms:.2f}", f"{median_ms / bare_ms:.1f}", goal, f"{cpu_ms:.2f}")
     console.print(table)
 
 
