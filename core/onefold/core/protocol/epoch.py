@@ -189,7 +189,7 @@ def epoch(
     run `complete_last`, unless its own `known` goes to the next soon.
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
     facts, committed = known.facts, known.committed
-    asks = facts is None or not known.is_followed_by(request)
+    asks = not known.is_followed_by(request)
     if asks or facts is None:
         yield from complete_last(generation, known)
         committed = None
@@ -201,15 +201,16 @@ def epoch(
                     yield from _finish(generation, store_id, Decided(record))
                 return Outcome(record, replayed=True)
     opening = OpenEpoch(generation, request, facts.last.epoch if facts.last else 0, committed)
-    runs = waits = 0
-    while True:
+    opened: EpochRecord | None = None
+    if not asks:
         try:
-            record = yield from _retry(opening)
+            opened = yield from _retry(opening)
         except CheckpointMismatch:
-            if asks or runs or waits:
-                raise
             # The store is not as this driver left it, or has the range already: ask it, and say what it is.
             return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))
+    runs = waits = 0
+    while True:
+        record, opened = opened or (yield from _retry(opening)), None
         for sink in record.write_through:
             yield from _retry(Announce(sink, record))
         try:

@@ -659,15 +659,15 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # the store refuses what does not start at its last end, but not a range that goes back
         "what is known is taken for a range that follows",
         PROTOCOL,
-        "    asks = facts is None or not known.is_followed_by(request)\n",
+        "    asks = not known.is_followed_by(request)\n",
         "    asks = facts is None\n",
         "test_protocol.py::test_a_range_that_does_not_follow_is_not_opened_on_what_is_known",
     ),
     _unit(  # a store that goes back under a live driver: started again, it hears of it too
         "a store that is not as it was left is not asked",
         PROTOCOL,
-        "            if asks or runs or waits:\n",
-        "            if opening:\n",
+        "            return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))\n",
+        "            raise\n",
         "test_protocol.py::test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is",
     ),
     _unit(  # its query ends there, and the next start does not complete what is damaged
