@@ -32,12 +32,12 @@ from onefold.core.sql.database import OWN_FOLDER, Database
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
 from onefold.core.store.store_rows import (
     DECIDED_STATES,
+    chain_of,
     complete_epoch,
     decide_epoch,
     decided_moves,
     epochs_before,
     found_epochs,
-    highest,
     last_epoch,
     locked_pipeline,
     of_pipeline,
@@ -47,7 +47,6 @@ from onefold.core.store.store_rows import (
     stored_and_last,
     stored_epoch,
     this_epoch,
-    unfinished_and_last,
     unfinished_epochs,
     values_of,
 )
@@ -215,8 +214,8 @@ class CheckpointStore:
         with self._mine(generation) as (connection, row):
             if completes is not None:
                 _complete(connection, completes.record, now_ms)
-            unfinished, last = unfinished_and_last(connection, pipeline)
-            for record in unfinished:
+            chain = chain_of(connection, pipeline)
+            for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:
                         return record
@@ -229,6 +228,7 @@ class CheckpointStore:
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first",
                 )
+            last = chain.last
             base = last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
             moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
             if moved or (last.epoch if last else 0) != after:
@@ -246,14 +246,13 @@ class CheckpointStore:
                         f"batch {request.batch_id} of query {request.query_id} was decided before, as epoch"
                         f" {found.epoch}: start the query anew",
                     )
-            number, newest_ms = highest(connection, pipeline)
             opened = EpochRecord(
                 pipeline=pipeline,
-                epoch=number + 1,
+                epoch=chain.number + 1,
                 generation=generation.number,
                 state=EpochState.OPEN,
                 range=request.range,
-                timestamp_ms=max(newest_ms + 1, now_ms),
+                timestamp_ms=max(chain.newest_ms + 1, now_ms),
                 query_id=request.query_id,
                 batch_id=request.batch_id,
                 fingerprint=request.fingerprint,

@@ -6,7 +6,7 @@ The statements of an epoch are built here, once: to build one costs several time
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,12 +17,13 @@ from onefold.core.store.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
+    "Chain",
+    "chain_of",
     "complete_epoch",
     "decide_epoch",
     "decided_moves",
     "epochs_before",
     "found_epochs",
-    "highest",
     "last_epoch",
     "locked_pipeline",
     "of_pipeline",
@@ -32,7 +33,6 @@ __all__ = [
     "stored_and_last",
     "stored_epoch",
     "this_epoch",
-    "unfinished_and_last",
     "unfinished_epochs",
     "values_of",
 ]
@@ -54,8 +54,15 @@ _LAST_DECIDED = (
 _PIPELINE_ROW = sa.select(pipelines).where(pipelines.c.pipeline == _PIPELINE)
 _LOCKED_ROW = _PIPELINE_ROW.with_for_update()
 _UNFINISHED_EPOCHS = sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED).order_by(epochs.c.epoch)
+_EVERY = epochs.alias("every")
+_HIGHEST_EPOCH, _HIGHEST_MS = (
+    sa.select(sa.func.max(column)).where(_EVERY.c.pipeline == _PIPELINE).scalar_subquery().label(name)
+    for name, column in (("highest_epoch", _EVERY.c.epoch), ("highest_ms", _EVERY.c.timestamp_ms))
+)
 _UNFINISHED_AND_LAST = (
-    sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED)).order_by(epochs.c.epoch)
+    sa.select(epochs, _HIGHEST_EPOCH, _HIGHEST_MS)
+    .where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED))
+    .order_by(epochs.c.epoch)
 )
 _STORED_AND_LAST = sa.select(epochs).where(_OF_PIPELINE, (epochs.c.epoch == _EPOCH) | (epochs.c.epoch == _LAST_DECIDED))
 _STORED = sa.select(epochs).where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
@@ -126,16 +133,27 @@ def unfinished_epochs(connection: sa.Connection, pipeline: str) -> tuple[EpochRe
     return tuple(record_of(row) for row in rows)
 
 
-def unfinished_and_last(connection: sa.Connection, pipeline: str) -> tuple[list[EpochRecord], EpochRecord | None]:
-    """The epochs that are open, decided or damaged, and the last one past its commit point."""
-    found = [record_of(row) for row in connection.execute(_UNFINISHED_AND_LAST, {"of_pipeline": pipeline})]
-    return [record for record in found if record.state.value in _UNFINISHED], _last_of(found)
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Where a pipeline's epochs stand: those that are open, decided or damaged, the last one past its commit point, and
+    the highest number and T of all; 0 where there is none."""
+
+    unfinished: tuple[EpochRecord, ...]
+    last: EpochRecord | None
+    number: int
+    newest_ms: int
 
 
-def highest(connection: sa.Connection, pipeline: str) -> tuple[int, int]:
-    """The highest number and the highest T of the pipeline's epochs; 0 where there is none."""
-    row = connection.execute(_HIGHEST, {"of_pipeline": pipeline}).one()
-    return row[0] or 0, row[1] or 0
+def chain_of(connection: sa.Connection, pipeline: str) -> Chain:
+    rows = connection.execute(_UNFINISHED_AND_LAST, {"of_pipeline": pipeline}).all()
+    found = [record_of(row) for row in rows]
+    if rows:
+        number, newest_ms = rows[0].highest_epoch, rows[0].highest_ms
+    else:  # there may be some that were given up
+        row = connection.execute(_HIGHEST, {"of_pipeline": pipeline}).one()
+        number, newest_ms = row[0] or 0, row[1] or 0
+    unfinished = tuple(record for record in found if record.state.value in _UNFINISHED)
+    return Chain(unfinished, _last_of(found), number, newest_ms)
 
 
 def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[EpochRecord]:

@@ -83,7 +83,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
                         refused[committable.handle] = error
                     failpoint("postgres.commit_prepared")
-                committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
+                with connection.reading():
+                    committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
                 gone = [c for c in gids if c.handle not in committed]
                 for committable in gone:
                     if committable.handle in refused:
