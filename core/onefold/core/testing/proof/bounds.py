@@ -112,6 +112,8 @@ MOVED = (
     Rule((MOVES,), (Fault.RETRIABLE, Fault.IN_DOUBT), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
     Rule((MOVES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
     Rule((MOVES,), (Fault.WAKE,), Window.REST, first_at=MOMENTS, size_max=1, batches_max=1),
+    # A process that goes on after the move asks the store only once: its successor asks again, from where it was.
+    Rule((MOVES,), (Fault.CRASH,), Window.REST, first_at=MOMENTS, at=COMMITS, size_max=1),
     Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, size_max=2, batches_max=1, sparse=True),
 )
 

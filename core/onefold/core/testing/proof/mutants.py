@@ -24,7 +24,7 @@ MOVING = "onefold.core.operations.moving"
 QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
-LATE, IDLE = "two-phase, late dead letters", "two-phase, idle"
+LATE, IDLE, AS_IDLE = "two-phase, late dead letters", "two-phase, idle", "two-phase, another source, idle"
 
 
 @dataclass(frozen=True)
@@ -497,14 +497,14 @@ _ALL: tuple[Mutant, ...] = (
         RECOVERY,
         "    if facts.last is None and request.continues and not is_at_base:\n",
         "    if facts.last and request.continues and not is_at_base:\n",
-        AS,
+        AS_IDLE,
     ),
     _mutant(
         "no query says that it goes on",
         QUERY,
         "            continues=batch_id > 0,\n",
         "            continues=False,\n",
-        AS,
+        AS_IDLE,
     ),
     _mutant(
         "a checkpoint is not looked at",

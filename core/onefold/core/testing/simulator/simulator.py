@@ -79,6 +79,7 @@ CONFIGURATIONS: dict[str, Plan] = {
     "last-resource, idle": Plan((LR,), idles=True),
     "write-through, idle": Plan((WT,), idles=True),
     "two-phase + last-resource, idle": Plan((TP, LR), idles=True),
+    "two-phase, another source, idle": Plan((TP,), freezes=False, idles=True),
 }
 # What strikes first in a pipeline whose dead letters are off: all else is the same as in one that never has them.
 BEFORE_LETTERS = frozenset({Fault.DEAD_LETTERS, Fault.BACKUP, Fault.SLEEP, Fault.ORPHAN, Fault.LATE})
@@ -204,9 +205,9 @@ def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
     idle = _idle_points(undisturbed.steps) if start.idles else range(len(undisturbed.steps))
     for point, name in enumerate(undisturbed.steps, start=1):
         passed = undisturbed.steps[:point]
-        if point - 1 not in idle:
-            continue
         for fault in Fault:
+            if point - 1 not in idle and (fault is not Fault.BACKUP or point > idle[-1]):
+                continue  # what differs there is struck, and copies are from before it
             if (start.late and fault not in BEFORE_LETTERS) or (fault is Fault.DEAD_LETTERS and not start.late):
                 continue
             if fault in MOVES and (not start.freezes or "after:Freeze" not in passed):
