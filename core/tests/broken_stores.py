@@ -62,16 +62,9 @@ class AnswersEarly(CheckpointStore):
         self._do_it()
         return super().facts(pipeline)
 
-    def open_epoch(
-        self,
-        generation: Generation,
-        request: EpochRequest,
-        after: int,
-        now_ms: int,
-        completes: Decided | None = None,
-    ) -> EpochRecord:
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
         self._do_it()
-        return super().open_epoch(generation, request, after, now_ms, completes)
+        return super().open_epoch(generation, request, after, now_ms)
 
     def _do_it(self) -> None:
         while self.later:

@@ -38,14 +38,7 @@ class Store(Protocol):
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None: ...
 
-    def open_epoch(
-        self,
-        generation: Generation,
-        request: EpochRequest,
-        after: int,
-        now_ms: int,
-        completes: Decided | None = None,
-    ) -> EpochRecord: ...
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord: ...
 
     def decide(
         self,
