@@ -13,8 +13,13 @@ from harness.kafka.reading import Reader
 pytestmark = pytest.mark.servers
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "workers"), [("two_phase", 1), ("staged", 2), slow("two_phase", 2), slow("staged", 1)]
+)
 def test_rows_come_once(flows: Any, delivery: str, workers: int) -> None:
     flows.put(1_000)
     job = flows.job(delivery=delivery, workers=workers)
@@ -22,8 +27,7 @@ def test_rows_come_once(flows: Any, delivery: str, workers: int) -> None:
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("kind", ["numbered", "totals"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("kind", "workers"), [("numbered", 1), ("totals", 2), slow("numbered", 2), slow("totals", 1)])
 def test_state_is_of_all_workers_together(flows: Any, kind: str, workers: int) -> None:
     flows.put(1_000)
     job = flows.job(kind=kind, workers=workers)

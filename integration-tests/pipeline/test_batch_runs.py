@@ -111,6 +111,7 @@ def test_a_finished_run_that_is_run_again_fences_nobody(rig: Rig, monkeypatch: p
     assert_rows(rig, (0, 20))
 
 
+@pytest.mark.slow
 def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_written(rig: Rig) -> None:
     write(rig, "first", numbers(rig, 0, 10))
     rig.sql("DELETE FROM onefold_sinks.onefold_ledger")
@@ -118,6 +119,7 @@ def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_writ
         write(rig, "first", numbers(rig, 0, 10))
 
 
+@pytest.mark.slow
 def test_a_finished_run_whose_table_was_dropped_is_told_and_not_skipped(rig: Rig) -> None:
     write(rig, "first", numbers(rig, 0, 10))
     rig.sql("DROP TABLE rows")

@@ -201,6 +201,7 @@ def test_a_store_that_another_one_has_bound_over_comes_back(place: Place) -> Non
         place.assert_exact(2)
 
 
+@pytest.mark.slow
 def test_a_destination_that_is_taken_back_to_the_other_stores_time_is_adopted_where_it_stands(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def die() -> None:
 LEDGER_REMOVALS = [(pruning, "remove"), (bookkeeping, "forget"), (HBaseTable, "remove"), (Topics, "drop_ledger")]
 
 
+@pytest.mark.slow
 @each(*KINDS)
 def test_a_pipeline_that_was_reset_begins_anew_exactly_and_another_one_goes_on(
     place: Place, request: pytest.FixtureRequest, tmp_path: Path

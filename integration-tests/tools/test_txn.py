@@ -272,6 +272,7 @@ def test_the_command_shows_asks_resolves_and_says_what_it_left(
     running.assert_exact(0)
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_pipeline_and_looks_where_its_sinks_are(
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

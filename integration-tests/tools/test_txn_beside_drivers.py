@@ -123,6 +123,7 @@ def test_taking_over_commits_what_was_decided_and_gives_up_what_was_not(
         world.assert_exact(found[0])
 
 
+@pytest.mark.slow
 def test_taking_over_a_pipeline_with_a_sink_elsewhere_is_refused_and_changes_nothing(
     make: MakeWorld, txn: Transactions, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def test_an_undisturbed_flow_is_exact(kinds: tuple[SinkKind, ...]) -> None:
 
 
 @pytest.mark.proof
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, WT)], ids=str)
 def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...]) -> None:
     report = explore(kinds, 1)
