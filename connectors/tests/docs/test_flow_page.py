@@ -1,7 +1,8 @@
-"""docs/flows.md: its blocks, one after another. Up to `run` a flow reaches no server."""
+"""docs/flows.md and docs/engine.md: their blocks, one after another. Up to `run` a flow reaches no server."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import onefold.engine
 from onefold.flow import Flow, Graph
 
-PAGE = Path(__file__).parents[3] / "docs/flows.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "flows.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -37,3 +40,13 @@ def test_the_blocks_of_the_page_build_a_flow(names: dict[str, Any]) -> None:
     uids = {node.uid for node in names["flow"].graph().nodes if node.uid}
     assert uids == {"orders", "totals", "newest", "jumps", "over", "limits"}
     assert Path("totals.svg").read_text() == names["flow"].explain(format="svg")
+
+
+def test_the_block_of_the_engines_page_builds_the_flow_that_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[Graph, dict[str, Any]]] = []
+    monkeypatch.setattr(Flow, "run", lambda flow, **settings: ran.append((flow.graph(), settings)))
+    (block,) = BLOCK.findall((DOCS / "engine.md").read_text())
+    exec(compile(block, "engine.md", "exec"), {})
+    ((graph, settings),) = ran
+    assert [node.name for node in graph.nodes] == ["orders", "totals", "totals"]
+    inspect.signature(onefold.engine.run).bind(graph, **settings)
