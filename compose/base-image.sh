@@ -8,7 +8,6 @@
 set -euo pipefail
 
 image=debian:bookworm-slim
-mirror=${1:-http://deb.debian.org/debian}
 
 if docker image inspect "$image" >/dev/null 2>&1; then
   echo "$image is here already"
@@ -19,11 +18,12 @@ command -v debootstrap >/dev/null || { echo "debootstrap is not installed: apt-g
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-echo "Making $image from $mirror: about a minute"
-debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1 ||
+echo "Making $image from ${1:-the default mirror}: about a minute"
+debootstrap --variant=minbase bookworm "$root" "$@" >"$root.log" 2>&1 ||
   { tail -20 "$root.log" >&2; echo "debootstrap failed; its whole log is $root.log" >&2; exit 1; }
 rm -f "$root.log"
 
+mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list") # where debootstrap has found it
 cat >"$root/etc/apt/sources.list" <<SOURCES
 deb $mirror bookworm main
 deb $mirror bookworm-updates main
