@@ -49,8 +49,8 @@ class Broker:
         self.timeout_s = timeout_s
         self._isolation = isolation(settings)
         self._said: deque[KafkaError] = deque(maxlen=5)
-        config = CONSUMER.admin_config(bootstrap_servers, settings)
-        self._admin = CONSUMER.open(AdminClient, {**config, "error_cb": self._said.append})
+        self._config = {**CONSUMER.admin_config(bootstrap_servers, settings), "error_cb": self._said.append}
+        self._admin = CONSUMER.open(AdminClient, self._config)
 
     def topic_names(self) -> list[str]:
         """All topics that we may describe."""
@@ -146,7 +146,11 @@ class Broker:
         return self._ask("asking for offsets", ask)
 
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
-        """Ask until there is an answer or the time is up: after a restart, a partition has no leader for a while."""
+        """Ask until there is an answer or the time is up: after a restart, a partition has no leader for a while.
+
+        A client that saw it so may never look again (seen with librdkafka 2.16: "No leaders found" for 40 s, while
+        another client was answered at once). So a new one asks again.
+        """
         self._said.clear()
         wait = Wait(self.timeout_s)
         while True:
@@ -158,5 +162,7 @@ class Broker:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
                     raise CONSUMER.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
+                if error.args[0].code() == KafkaError._NOENT:
+                    self._admin = CONSUMER.open(AdminClient, self._config)
             finally:
                 self._admin.poll(0)
