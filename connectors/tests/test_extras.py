@@ -88,6 +88,7 @@ def test_the_command_without_its_extra_is_one_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_else_to_install() -> None:
     others = packages(*(set(_PACKAGES) - {"cli"}))
     listed = without(others, RUN, "--help").stdout
@@ -102,6 +103,7 @@ def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_els
         assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
 
 
+@pytest.mark.slow
 def test_a_torture_in_containers_says_which_extra_it_needs_and_a_local_one_needs_none_of_it(tmp_path: Path) -> None:
     hidden = packages("testing")
     ended = without(hidden, RUN, "torture", "--servers", "containers", "--dir", str(tmp_path / "run"))

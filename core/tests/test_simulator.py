@@ -80,6 +80,7 @@ def test_a_proof_that_never_reached_something_does_not_hold(proof: Proof) -> Non
     assert not less.holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"),
     [(Fault.LATE, Fault.WAKE), (Fault.SLEEP, Fault.WAKE), (Fault.CRASH, Fault.CRASH), (Fault.BACKUP, Fault.OLD_STORE)],

@@ -73,6 +73,7 @@ def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(kafka_server: Any, kafk
     assert ids == [0, 2] and "the record has 400000000 bytes, more than record_bytes_max" in str(bad["reason"])
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="writes such a batch behind the marker of a transaction, with which a range of offsets ends",

@@ -139,6 +139,7 @@ def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_m
     assert_rows(rig, (0, 10))
 
 
+@pytest.mark.slow
 def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
     for replayed in (False, True):
         with closing(rig.pipeline(store=rig.sqlite)) as pipeline:

@@ -99,6 +99,7 @@ def test_a_sweep_at_the_end_that_fails_says_so_and_takes_nothing_from_the_runs_s
     assert len(rig.rows()) == 10
 
 
+@pytest.mark.slow
 def test_doctor_and_txn_show_what_was_prepared_after_the_end_with_its_age_and_what_to_do(rig: Rig) -> None:
     pipeline, late = run_batch(rig)
     pipeline.close()

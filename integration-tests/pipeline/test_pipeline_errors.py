@@ -37,6 +37,7 @@ def test_a_staged_sink_with_its_store_elsewhere_is_refused(rig: Rig) -> None:
         rig.run(rig.pipeline(rig.sink("staged"), store=rig.sqlite))
 
 
+@pytest.mark.slow
 def test_a_sqlite_store_with_a_checkpoint_elsewhere_is_refused(rig: Rig) -> None:
     pipeline = rig.pipeline(store=rig.sqlite)
     df = pipeline.read(rig.spark, rig.source())

@@ -183,6 +183,7 @@ def test_a_writer_reuses_its_process_connection_and_survives_losing_it(postgres_
     assert ask.gids() == []
 
 
+@pytest.mark.slow
 def test_a_forked_child_leaves_its_parents_connections_alone(postgres_url: str, ask: Ask) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="two_phase")
     committer = sink.open("p", SCHEMA)

@@ -208,6 +208,7 @@ def test_the_ledger_shows_committed_members_beyond_it(postgres_url: str, ask: As
     assert len(ask.parts()) == 2
 
 
+@pytest.mark.slow
 def test_two_drivers_can_create_the_bookkeeping_at_once(postgres_url: str) -> None:
     code = "import sys; from onefold.sinks import PostgresSink; PostgresSink(sys.argv[1], 't').recover('p')"
     several = [subprocess.Popen([sys.executable, "-c", code, postgres_url]) for _ in range(4)]

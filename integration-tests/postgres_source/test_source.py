@@ -109,6 +109,7 @@ def test_partitions_are_read_by_their_own_blocks_small_ones_together(postgres_ur
         sql(postgres_url, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
+@pytest.mark.slow
 def test_views_queries_and_materialized_views(big: str) -> None:
     sql(big, "CREATE VIEW seen AS SELECT id FROM big", "CREATE MATERIALIZED VIEW kept AS SELECT * FROM big")
     sources = {

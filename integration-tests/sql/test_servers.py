@@ -46,6 +46,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", LIMITS)
 def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
     server: str, bench: Make, request: pytest.FixtureRequest

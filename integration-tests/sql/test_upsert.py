@@ -51,6 +51,7 @@ def test_a_row_without_key_or_order_is_a_bad_record(sql_url: str, bench: Make, r
         bench(sql_url, **UPSERT).epoch(rows((7, 7, "b"), row))
 
 
+@pytest.mark.slow
 def test_a_delete_takes_what_is_not_newer_and_a_late_older_record_does_not_bring_it_back(
     sql_url: str, bench: Make
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_delete_takes_what_is_not_newer_and_a_late_older_record_does_not_bring
     assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 6, "again"), (2, 5, "b")]
 
 
+@pytest.mark.slow
 def test_a_delete_is_forgotten_after_its_time_by_the_epochs_own_clock(sql_url: str, bench: Make) -> None:
     b = bench(sql_url, **DELETES, deletes_kept_s=60)
     b.epoch(rows((1, 5, None, True)), now_ms=NOW_MS)
@@ -75,6 +77,7 @@ def test_a_delete_is_forgotten_after_its_time_by_the_epochs_own_clock(sql_url: s
     assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 4, "late"), (2, 1, "other")]
 
 
+@pytest.mark.slow
 def test_a_delete_is_remembered_when_its_columns_become_wider(sql_url: str, bench: Make) -> None:
     b = bench(sql_url, **DELETES)
     gone = rows((1, 5, None, True), (2, 5, None, True))
@@ -87,6 +90,7 @@ def test_a_delete_is_remembered_when_its_columns_become_wider(sql_url: str, benc
     assert b.ask("SELECT id, v, name FROM t") == [(2, 6, "newer")]
 
 
+@pytest.mark.slow
 def test_random_epochs_give_what_a_model_of_them_gives(sql_url: str, bench: Make) -> None:
     b, chance = bench(sql_url, **DELETES), random.Random(20_26)
     seen: dict[int, tuple[int, bool]] = {}  # the newest of each key; among equals, the delete
@@ -102,6 +106,7 @@ def test_random_epochs_give_what_a_model_of_them_gives(sql_url: str, bench: Make
         assert b.ask("SELECT id, v, name FROM t ORDER BY id") == living
 
 
+@pytest.mark.slow
 def test_keys_that_differ_in_case_or_blanks_are_different_rows_and_may_be_of_several_kinds(
     sql_url: str, bench: Make
 ) -> None:
@@ -126,6 +131,7 @@ IGNORING_CASE = {  # Postgres needs ICU for it, and may be built without
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql_url", IGNORING_CASE, indirect=True)
 def test_keys_are_equal_where_the_table_takes_them_for_equal(sql_url: str, bench: Make) -> None:
     b = bench(sql_url, mode="upsert", key=("k",), order=("v",), delete_when_true="gone")

@@ -23,6 +23,7 @@ def test_there_is_a_button_for_each_action_that_the_api_allows_and_no_other(
     expect(buttons).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_pause_by_keyboard_sends_the_header_and_the_focus_stays_on_the_button_that_resumes(
     daemon: RecordedDaemon, opened: Open
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_button_that_goes_gives_the_focus_to_the_title(daemon: RecordedDaemon,
     expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
+@pytest.mark.slow
 def test_stop_asks_first(daemon: RecordedDaemon, opened: Open) -> None:
     page = opened("#/pipelines/orders")
     stop = page.get_by_role("button", name="Stop")
@@ -172,6 +174,7 @@ def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Op
     assert page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.slow
 def test_a_daemons_token_is_the_password_that_the_browser_asks_for(opened: Open, daemon: RecordedDaemon) -> None:
     daemon.stop()
     daemon.token = "a token of this test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from harness.recorded_daemon import RecordedDaemon, epoch, pipeline
 from playwright.sync_api import Page, expect
 from status_page.conftest import Open
@@ -107,6 +108,7 @@ def test_a_change_of_state_is_said_to_screen_readers_and_progress_is_not(daemon:
     expect(page).to_have_title("orders: waiting – onefold")
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_gone_is_said_with_when_it_was_last_seen_and_comes_back(
     daemon: RecordedDaemon, opened: Open
 ) -> None:

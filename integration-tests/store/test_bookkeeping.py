@@ -66,6 +66,7 @@ def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_ma
     assert world.sql("SELECT gid FROM onefold_sinks.onefold_parts ORDER BY 1") == [("one",), ("two",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
@@ -85,6 +86,7 @@ def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
     new.assert_exact(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refused(
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
@@ -206,6 +208,7 @@ def test_two_pipelines_with_sinks_of_one_name_write_one_table_and_keep_apart(
     assert [ledger.epoch if ledger else None for ledger in ledgers] == [2] * len(pipelines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deliveries", [("two_phase", "two_phase"), ("two_phase", "staged")])
 def test_one_pipeline_writes_two_tables_in_one_epoch(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, deliveries: tuple[str, str]
@@ -223,6 +226,7 @@ def test_one_pipeline_writes_two_tables_in_one_epoch(
         world.assert_exact(batch + 1)
 
 
+@pytest.mark.slow
 def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_apart(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +309,7 @@ def test_two_processes_with_one_pipelines_name_and_a_store_each_do_not_share_a_l
     assert one.gids() == []
 
 
+@pytest.mark.slow
 def test_an_adoption_gives_the_ledger_to_another_store(make: MakeWorld, postgres_url: str) -> None:
     lost, new = make(store=store_in(postgres_url, "lost")), make(store=store_in(postgres_url, "new"))
     lost.start()
@@ -334,6 +339,7 @@ def relations(world: World) -> list[str]:
     return [row[0] for row in world.sql("SELECT relname FROM pg_class WHERE relname ~ '^onefold_stage_' ORDER BY 1")]
 
 
+@pytest.mark.slow
 def test_a_removed_or_renamed_sink_is_pruned_and_the_pipeline_goes_on(make: MakeWorld, postgres_url: str) -> None:
     make("its first name", delivery="staged").start()
     sinks = [PostgresSink(postgres_url, "kept"), PostgresSink(postgres_url, "removed", delivery="staged")]
@@ -361,6 +367,7 @@ def test_a_removed_or_renamed_sink_is_pruned_and_the_pipeline_goes_on(make: Make
         again.start()
 
 
+@pytest.mark.slow
 def test_a_retired_pipeline_is_forgotten_everywhere_and_whoever_still_ran_it_is_fenced(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +396,7 @@ def test_a_retired_pipeline_is_forgotten_everywhere_and_whoever_still_ran_it_is_
     assert (staying.ids("t"), staying.ids("u")) == (list(range(20)), list(range(20)))
 
 
+@pytest.mark.slow
 def test_what_is_still_prepared_or_of_another_store_is_not_pruned(make: MakeWorld, postgres_url: str) -> None:
     world = make()
     world.start()

@@ -291,6 +291,7 @@ def test_the_command_takes_a_pipeline_and_looks_where_its_sinks_are(
     world.assert_exact(1)
 
 
+@pytest.mark.slow
 def test_of_sinks_in_two_databases_of_a_server_each_transaction_is_listed_once_and_resolved_where_it_is(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

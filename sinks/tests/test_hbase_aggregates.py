@@ -130,6 +130,7 @@ def test_rows_fold_to_the_same_in_any_split_and_any_order(
     assert shown(keys, states) == by_hand(rows)
 
 
+@pytest.mark.slow
 @given(st.lists(KEYED, min_size=1, max_size=4))
 def test_folding_onto_what_the_table_has_comes_to_the_same_as_folding_all_at_once(epochs: list[Keyed]) -> None:
     aggregate = Declared.of(MERGE, ["at"])

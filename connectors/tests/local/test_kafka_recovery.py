@@ -29,6 +29,7 @@ def test_data_without_the_mark_of_an_orderly_end_are_of_a_killed_broker(tmp_path
     assert not was_killed(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_controller_ends_when_it_has_fenced_the_earlier_life(tmp_path: Path) -> None:
     command = controller(tmp_path, HISTORY, ACTIVE, FENCING, HISTORY)
     fence_earlier_life(command, home=tmp_path, log=tmp_path / "log", port=1)
@@ -43,6 +44,7 @@ def test_a_fence_that_is_only_read_again_is_not_taken_for_a_new_one(
         fence_earlier_life(controller(tmp_path, HISTORY), home=tmp_path, log=tmp_path / "log", port=1)
 
 
+@pytest.mark.slow
 def test_a_controller_that_was_left_over_is_ended_first(tmp_path: Path) -> None:
     (tmp_path / "recovery.json").write_text(json.dumps({"port": 1, "log": "x", "process": {"pid": 1, "born": "no"}}))
     command = controller(tmp_path, ACTIVE, FENCING, HISTORY)
