@@ -11,6 +11,7 @@
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make bench-hbase      the same of HBase alone: rows into a table, in each mode
 # make bench-engine     flows without Spark beside a hand-written loop: throughput, latency, recovery
+# make bench-keyed      a sum by key as a flow without Spark, beside other Python stream processors
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
 # make lock    requirements.lock anew: the versions that it names, with the hashes of all their files (of a version that
 #              is to change, remove the hashes that are there)
@@ -36,7 +37,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-engine audit lock docs docs-site dist clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-engine bench-keyed audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -78,6 +79,9 @@ bench-hbase: $(INSTALLED)
 
 bench-engine: $(INSTALLED)
 	@$(BIN)/python -m bench.engine $(ARGS)
+
+bench-keyed: $(INSTALLED)
+	@$(BIN)/python -m bench.keyed $(ARGS)
 
 audit: $(TOOLS)
 	@$(PYTHON) .ci/audit.py .onefold/tools/bin/pip-audit requirements.lock
