@@ -78,6 +78,33 @@ def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) 
     assert lines[0]["destinations"] == ["sales", "dead_orders"]
 
 
+# A seed whose first faults are quick ones, and kill a driver, its nursery, and workers while they store their state.
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_state_are_right(
+    tmp_path: Path, state: str
+) -> None:
+    console, faults = Console(record=True, width=200), 4
+    settings = TortureSettings(
+        faults=faults, seed=128953, directory=tmp_path / "torture", runtime="engine", state=state
+    )
+    assert run_torture(settings, console), console.export_text()
+    lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
+    assert (lines[0]["runtime"], lines[0]["master"], lines[0]["state"]) == ("engine", None, state)
+    assert lines[0]["destinations"] == ["orders", "totals", "state"]
+    struck = [line["kind"] for line in lines if line["event"] == "fault"]
+    assert struck == [
+        "kill driver at a failpoint",
+        "kill Python worker",
+        "kill Python worker at a failpoint",
+        "kill half a driver",
+    ]
+    (audit,) = [line for line in lines if line["event"] == "audit"]
+    assert audit["rows"] > audit["records"] > audit["dead"] > 0, "orders, and totals of accounts"
+    assert audit["verdicts"].keys() == INVARIANTS
+    assert audit["unnamed_files"] == 0
+
+
 # A seed whose first faults are cuts: Kafka is heard by nobody, Postgres doesn't hear this machine, and Kafka is paused.
 @pytest.mark.soak
 @pytest.mark.only_with_servers("containers", reason="cuts the networks of its servers")

@@ -137,6 +137,16 @@ class Master(StrEnum):
     CLUSTER = "cluster"
 
 
+class Runtime(StrEnum):
+    SPARK = "spark"
+    ENGINE = "engine"
+
+
+class StateIn(StrEnum):
+    MEMORY = "memory"
+    ROCKSDB = "rocksdb"
+
+
 class ServersOf(StrEnum):
     LOCAL = "local"
     CONTAINERS = "containers"
@@ -151,6 +161,10 @@ def torture(
         str, typer.Option(help=f"Where the orders go: {', '.join(Into)}; to several at once: kafka-keyed+postgres.")
     ] = Into.POSTGRES,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    runtime: Annotated[
+        Runtime, typer.Option(help="engine: a flow on the embedded engine, which keeps totals of each account, too.")
+    ] = Runtime.SPARK,
+    state: Annotated[StateIn, typer.Option(help="Which backend keeps a flow's state.")] = StateIn.MEMORY,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
     mode: Annotated[
         TortureMode | None,
@@ -167,7 +181,10 @@ def torture(
     ] = ServersOf.LOCAL,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
-    """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
+    """Random faults on real servers and a real Spark, or the embedded engine, audited by named invariants. Exit code 1
+    on any violation."""
+    if runtime is Runtime.ENGINE and master is Master.CLUSTER:
+        raise typer.BadParameter("the engine runs on this machine alone", param_hint="--master")
     sinks = _systems(sink)
     into_hbase = Into.HBASE in sinks
     mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
@@ -197,6 +214,8 @@ def torture(
         bad_rows=bad_rows,
         dead_letters=(dead_letters or (Letters.TABLE if sinks == (Into.POSTGRES,) else Letters.TOPIC)).value,
         servers=servers.value,
+        runtime=runtime.value,
+        state=state.value,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

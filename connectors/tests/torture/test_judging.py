@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.core import Committable, EpochRecord, EpochState, Positions, Range, SinkKind
 from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations.comparison import (
     RecordId,
@@ -23,10 +23,12 @@ from onefold.trials.torture.destinations.comparison import (
     compare_rows,
     versions_after,
 )
+from onefold.trials.torture.destinations.snapshot_reader import TableReader
 from onefold.trials.torture.history import History
-from onefold.trials.torture.strikes.targets import Role, role_of
+from onefold.trials.torture.strikes.targets import FLOW, Role, role_of
 from onefold.trials.workload.mixed import MixedOrder, mixed_orders
 from onefold.trials.workload.producer import number_of
+from onefold.trials.workload.settings import Job
 
 GOOD = {1: [(1, "a")], 2: [(2, "b")], 3: [(3, "c")]}
 
@@ -107,13 +109,25 @@ def test_of_versions_the_newest_good_one_is_the_row_and_a_deletion_wins_against_
     assert wrong(compare_newest(VERSIONS, rows, {**dead, (0, 8): 1})) == {"unexpected": 1}
 
 
-def test_what_a_table_of_versions_shows_after_each_epoch_is_known() -> None:
-    def record(epoch: int, start: int, end: int) -> EpochRecord:
-        span = Range(Positions.of({"orders/0": start}), Positions.of({"orders/0": end}))
-        return EpochRecord("p", epoch, 1, epoch, span, "q", epoch, "", (), EpochState.COMPLETE)
+def epoch(number: int, start: int, end: int, rows: int = 0, state: EpochState = EpochState.COMPLETE) -> EpochRecord:
+    span = Range(Positions.of({"orders/0": start}), Positions.of({"orders/0": end}))
+    manifest = (Committable("orders", SinkKind.LAST_RESOURCE, "a", 1, number, rows),)
+    others = (Committable("totals", SinkKind.TWO_PHASE, "b", 1, number, 9),)
+    return EpochRecord("p", number, 1, state, span, 5, "q", number, "", (*manifest, *others))
 
-    shown = dict(versions_after({1: record(1, 0, 2), 2: record(2, 2, 5), 3: record(3, 5, 9)}, VERSIONS))
-    assert shown == {1: {1: 3}, 2: {1: 3, 2: 5}, 3: {1: 3, 3: 1}}
+
+def test_what_a_table_of_versions_shows_after_each_decided_epoch_is_known() -> None:
+    given_up = epoch(2, 2, 7, state=EpochState.GIVEN_UP)  # and the next epoch is a shorter one
+    shown = dict(versions_after({1: epoch(1, 0, 2), 2: given_up, 3: epoch(3, 2, 5), 4: epoch(4, 5, 9)}, VERSIONS))
+    assert shown == {1: {1: 3}, 3: {1: 3, 2: 5}, 4: {1: 3, 3: 1}}
+
+
+def test_a_reader_that_counts_rows_knows_how_many_of_the_last_decided_epoch_are_there() -> None:
+    job = Job("kafka", "", "checkpoint", "", ("staged",), 10, exactly_once=True)
+    reader = TableReader(job, _counts={(1, 4), (3, 4), (3, 7), (3, 10)})
+    records = {1: epoch(1, 0, 2, 4), 2: epoch(2, 2, 7, 5, EpochState.GIVEN_UP), 3: epoch(3, 2, 5, 6)}
+    seen = {(glimpse.epoch, glimpse.rows, glimpse.rows_whole) for glimpse in reader.glimpses(records, {})}
+    assert seen == {(1, 4, 4), (3, 0, 6), (3, 3, 6), (3, 6, 6)}
 
 
 def test_mixed_orders_are_the_same_again_and_have_every_kind() -> None:
@@ -160,6 +174,13 @@ def test_a_process_is_what_its_command_line_says(
     command: tuple[str, ...], parent: tuple[str, ...], role: Role | None
 ) -> None:
     assert role_of(command, parent) is role
+
+
+def test_of_the_processes_of_a_flow_the_driver_forks_a_nursery_and_that_the_workers() -> None:
+    flow, shell = ("python", "-m", FLOW, "job.json"), ("sh",)
+    assert role_of(flow, shell, shell) is None
+    assert role_of(flow, flow, shell) is Role.NURSERY
+    assert role_of(flow, flow, flow) is Role.WORKER
 
 
 def test_each_line_of_the_history_is_an_object_with_time_and_event(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_a_dead_letter_once_byte_for_byte_with_a_reason()
 
 def test_at_rest_a_record_that_nobody_decided_is_wrong_also_where_records_show_before_they_are_decided() -> None:
     def audit(unexpected: int) -> Audit:
-        return Audit(1, 8, {"sales": Comparison(8, 8, 0, 0, 0, unexpected)}, 0, 0, 0, {"no-loss": ()})
+        return Audit(1, 8, {"sales": Comparison(8, 8, 0, 0, 0, unexpected)}, 0, 0, 0, 0, {"no-loss": ()})
 
     assert audit(0).is_exact
     assert not audit(1).is_exact

@@ -12,7 +12,14 @@ import pytest
 import onefold
 from onefold.core.protocol.effects import Effect
 from onefold.trials.torture.plan import Kind, faults, kinds
+from onefold.trials.torture.settings import TortureSettings
 from onefold.trials.workload.settings import INTO_HBASE
+
+
+def passed_places() -> set[str]:
+    code = "".join(file.read_text() for portion in onefold.__path__ for file in Path(portion).rglob("*.py"))
+    effects = {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in get_args(Effect)}
+    return effects | set(re.findall(r'failpoint\("([^"]+)"\)', code))
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
@@ -50,7 +57,7 @@ def test_networks_are_cut_and_servers_paused_as_a_whole_in_containers_only() -> 
         assert all(kind.value.startswith(("cut ", "pause ")) for kind in more)
         assert len(more - of_executors) == 10
         assert more & of_executors == (of_executors if on_cluster else set())
-    assert set(kinds(some, True, True)) == set(Kind)
+    assert set(kinds(some, True, True)) == set(Kind) - {Kind.KILL_WORKER_AT}
 
 
 def test_a_cut_has_a_direction_and_one_of_them_outlives_every_client() -> None:
@@ -120,13 +127,10 @@ def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_deliver
 @pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
 def test_every_place_is_one_that_the_code_passes(delivery: str) -> None:
     """A driver that is to be killed at another one is never struck, and the run is none the wiser."""
-    code = "".join(file.read_text() for portion in onefold.__path__ for file in Path(portion).rglob("*.py"))
-    passed = set(re.findall(r'failpoint\("([^"]+)"\)', code))
-    passed |= {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in get_args(Effect)}
     places = {
         fault.place.partition("#")[0] for fault in islice(faults(5, [delivery], False, True), 2000) if fault.place
     }
-    assert places <= passed
+    assert places <= passed_places()
 
 
 def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:
@@ -144,3 +148,30 @@ def test_beside_each_other_sinks_are_struck_by_the_faults_of_each() -> None:
             assert set(kinds(some, on_cluster, True)) == alone
         places = {fault.place for fault in islice(faults(5, some, False), 4000)}
         assert places >= {f.place for delivery in some for f in islice(faults(5, [delivery], False), 50)}
+
+
+def test_on_the_engine_workers_are_killed_at_failpoints_and_nothing_of_spark_is_struck() -> None:
+    some = TortureSettings(runtime="engine", deliveries=("transactional", "row_key")).struck
+    spark, engine = set(kinds(some, False)), set(kinds(some, False, on_engine=True))
+    assert spark - engine == {Kind.LOSE_SHUFFLE}
+    assert engine - spark == {Kind.KILL_WORKER_AT}
+    assert engine >= {Kind.KILL_WORKER, Kind.PAUSE_WORKER, Kind.KILL_DRIVER_HALF, Kind.ZOMBIE_DRIVER}
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
+def test_a_flow_has_totals_in_postgres_beside_every_sink_so_that_this_is_struck_too(delivery: str) -> None:
+    settings = TortureSettings(runtime="engine", deliveries=(delivery,))
+    assert settings.needs_postgres
+    some = set(kinds(settings.struck, False, on_engine=True))
+    assert some >= {Kind.KILL_POSTGRES, Kind.END_BACKENDS, Kind.TAKE_SLOTS}
+    assert some > set(kinds([delivery], False)) - {Kind.LOSE_SHUFFLE}
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
+def test_a_flow_is_struck_at_places_of_its_own_and_its_workers_only_at_theirs(delivery: str) -> None:
+    drawn = list(islice(faults(5, [delivery], False, on_engine=True), 6000))
+    of_drivers = {fault.place for fault in drawn if fault.kind is Kind.KILL_DRIVER_AT}
+    of_workers = {fault.place for fault in drawn if fault.kind is Kind.KILL_WORKER_AT}
+    assert of_drivers > of_workers >= {"before:StoreState", "after:StoreState", "writers:written", "writers:prepared"}
+    assert {"engine:begun", "after:Decide"} <= of_drivers - of_workers
+    assert {place.partition("#")[0] for place in of_drivers if place} <= passed_places()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,8 +33,9 @@ class Sleeper:
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     job = Job("kafka", "postgres", "checkpoint", str(tmp_path), ("two_phase",), 10, exactly_once=True)
+    jobs = tuple(replace(job, master=master) for master in ("local[2,4]", "local[2]"))
     history = History(tmp_path / "history.jsonl")
-    yield Supervisor(job, ("local[2,4]", "local[2]"), history, launch=cast("Any", Sleeper))
+    yield Supervisor(jobs, history, launch=cast("Any", Sleeper))
     history.close()
 
 
@@ -48,7 +50,7 @@ def end(process: JobProcess, status: int) -> None:
     cast("Any", process).exit_status = status
 
 
-def test_what_ended_is_started_again_under_the_other_master(supervisor: Supervisor) -> None:
+def test_what_ended_is_started_again_as_the_other_job(supervisor: Supervisor) -> None:
     first = running(supervisor)
     end(first, Retriable.exit_code)
     supervisor.tick()

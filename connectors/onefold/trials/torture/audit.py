@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
-from onefold.core.invariants import INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
+from onefold.core.invariants import DECIDED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.flow.writing import STATE
 from onefold.trials.torture.destinations.comparison import RecordId
 from onefold.trials.torture.destinations.destination import Committed, Due
 from onefold.trials.torture.destinations.registry import destinations
@@ -32,6 +33,7 @@ class Audit:
     comparisons: Mapping[str, Comparison]
     in_doubt: int
     stage_rows: int
+    unnamed_files: int
     glimpses: int
     verdicts: dict[str, tuple[str, ...]]
 
@@ -53,6 +55,7 @@ class Audit:
             "unexpected": sum(c.unexpected for c in every),
             "in_doubt": self.in_doubt,
             "stage_rows": self.stage_rows,
+            "unnamed_files": self.unnamed_files,
             "glimpses": self.glimpses,
         }
 
@@ -76,18 +79,19 @@ class Auditor:
         return {destination.name: destination.ledger() for destination in self.destinations}
 
     def leftovers(self) -> tuple[Committable, ...]:
-        return tuple(found for destination in self.destinations for found in destination.leftovers())
+        every = (found for destination in self.destinations for found in destination.leftovers())
+        return tuple(dict.fromkeys(every))  # two tables of one server have the same
 
     def audit(self, number: int) -> Audit:
         """Of a pipeline at rest. Raises one of SERVER_ERRORS where a server is down."""
         ledgers = self.ledgers()
         self.watcher.look()
         facts = self._store.facts(PIPELINE)
-        first = ledgers[self.destinations[0].name]
+        first = next(iter(ledgers.values()))
         self._read_topic(first.positions if first else Positions())
         leftovers = self.leftovers()
         epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
-        due = Due(self._orders, self._unreadable, epochs)
+        due = Due(self._orders, self._unreadable, tuple(epoch for epoch in epochs if epoch.state in DECIDED))
         found = {destination.name: destination.look(due) for destination in self.destinations}
         compared = {name: there.comparison for name, there in found.items()}
         reader = self.watcher.reader
@@ -108,12 +112,13 @@ class Auditor:
         atomic = bool(evidence.glimpses)  # only of the delivery that promises it is there a reader
         judged = [invariant for invariant in INVARIANTS if atomic or not isinstance(invariant, AtomicEpoch)]
         staged = sum(c.rows for c in leftovers if c.kind is SinkKind.LAST_RESOURCE)
-        in_doubt = sum(c.kind is SinkKind.TWO_PHASE for c in leftovers)
+        in_doubt = sum(c.kind is SinkKind.TWO_PHASE and c.sink != STATE for c in leftovers)
+        unnamed = sum(c.sink == STATE for c in leftovers)
         held = verdicts(evidence, judged)
         if self.job.into_kafka and len(self.job.deliveries) == 1:  # beside others, rows are shared out as these need it
             held[KEY_ORDER] = tuple(text for there in found.values() for text in there.disorders)
         records = len(self._orders) + len(self._unreadable)
-        return Audit(number, records, compared, in_doubt, staged, len(evidence.glimpses), held)
+        return Audit(number, records, compared, in_doubt, staged, unnamed, len(evidence.glimpses), held)
 
     def close(self) -> None:
         self._store.close()

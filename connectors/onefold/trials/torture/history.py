@@ -2,8 +2,8 @@
 
 Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) and `event`; the other fields by event:
 
-    run      mode, deliveries, bad_rows, dead_letters, master, servers, seed, topic, destinations, pipeline, store,
-             kafka: the first line
+    run      mode, deliveries, bad_rows, dead_letters, runtime, master (null on the engine), state (null on Spark),
+             servers, seed, topic, destinations, pipeline, store, kafka: the first line
     start    process, pid, place: a process of the pipeline; `place` is the failpoint that it is armed with, or null
     exit     process, pid, status, role ("current" or "zombie"): it ended; a negative status is a signal's number
     fault    number, round, kind, target, pid, detail: a fault has struck; `pid` of what was signalled, or null
@@ -13,8 +13,8 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
              about every half second and at rest, so states that pass quickly are passed over, never reordered
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
     audit    round, records, rows, dead (dead letters), lost, duplicated, changed, unexpected, in_doubt, stage_rows,
-             glimpses (how often a reader's snapshot of table and epochs was taken; staged only), verdicts (invariant ->
-             violations; into topics also key-order), exact
+             unnamed_files (of a flow's state), glimpses (how often a reader's snapshot of table and epochs was taken;
+             staged only), verdicts (invariant -> violations; into topics also key-order), exact
     end      faults (kind -> how often), rounds, exact: the last line
 
 Another checker needs nothing else than this, the topic, the destinations and `onefold_epochs` in the store.

@@ -20,12 +20,14 @@ class Kind(StrEnum):
     """What can befall a pipeline. The values are the names in the history."""
 
     KILL_DRIVER = "kill driver"
-    KILL_DRIVER_HALF = "kill half a driver"  # its Python process or its JVM, and the other half goes on for a while
+    # Its Python process or its JVM, or of a flow the process that forks workers; the other half goes on for a while.
+    KILL_DRIVER_HALF = "kill half a driver"
     KILL_DRIVER_AT = "kill driver at a failpoint"
     PAUSE_DRIVER = "pause driver"
     ZOMBIE_DRIVER = "zombie driver"  # paused, replaced, woken beside its successor
     KILL_WORKER = "kill Python worker"
     PAUSE_WORKER = "pause Python worker"
+    KILL_WORKER_AT = "kill Python worker at a failpoint"  # of a flow, whose driver lives on
     KILL_EXECUTOR = "kill executor"
     PAUSE_EXECUTOR = "pause executor"
     CUT_EXECUTOR = "cut off executor"  # silent for longer than Spark waits, while its Python workers go on
@@ -81,7 +83,9 @@ _PLACES = {
     **dict.fromkeys(INTO_HBASE, ("announced:commit#2", "hbase:noted", "hbase:noted#3")),
 }
 _PLACES_OF_DESTINATION = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
-_IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
+_IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master or a flow
+_OF_FLOWS = ("engine:begun", "engine:begun#4")  # the workers have the epoch's range
+_IN_WORKERS_OF_FLOWS = ("before:StoreState", "before:StoreState#3", "after:StoreState", "writers:prepared#3")
 _IN_WORKERS_OF = {
     "transactional": ("kafka:begun", "kafka:begun#3"),
     **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
@@ -108,6 +112,7 @@ _WEIGHTS = {
     Kind.ZOMBIE_DRIVER: 1,
     Kind.KILL_WORKER: 6,
     Kind.PAUSE_WORKER: 4,
+    Kind.KILL_WORKER_AT: 5,
     Kind.KILL_EXECUTOR: 4,
     Kind.PAUSE_EXECUTOR: 3,
     Kind.CUT_EXECUTOR: 2,
@@ -187,9 +192,12 @@ class Fault:
     direction: Direction = "both"
 
 
-def kinds(deliveries: Collection[str], on_cluster: bool, in_containers: bool = False) -> list[Kind]:
+def kinds(
+    deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
+) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
+    out.add(Kind.LOSE_SHUFFLE if on_engine else Kind.KILL_WORKER_AT)
     if not in_containers:
         out |= _OF_CONTAINERS
     if "two_phase" not in deliveries:
@@ -207,15 +215,19 @@ def kinds(deliveries: Collection[str], on_cluster: bool, in_containers: bool = F
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
-def faults(seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False) -> Iterator[Fault]:
+def faults(
+    seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
+) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(deliveries, on_cluster, in_containers)
+    deck = kinds(deliveries, on_cluster, in_containers, on_engine=on_engine)
     of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
-    in_workers = () if on_cluster else (*_IN_WORKERS, *of_workers)
+    of_flows = _IN_WORKERS_OF_FLOWS if on_engine else ()
+    in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     places = {
-        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
+        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
+        Kind.KILL_WORKER_AT: in_workers,
         **dict.fromkeys((Kind.KILL_KAFKA_AT, Kind.CUT_DRIVER_AT), (*_PLACES_OF_DESTINATION, *of_sinks)),
         **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -58,14 +58,15 @@ def print_report(
     tally: Tally,
     exits: Counter[str],
     complaints: Sequence[str],
-    retries: Counter[str],
+    retries: Mapping[str, int],
     seconds: float,
     directory: Path,
 ) -> None:
     settings = tally.settings
     bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
     what = f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)}"
-    where = f"{settings.master}, servers in containers" if settings.in_containers else settings.master
+    where = f"the engine, state in {settings.state}" if settings.on_engine else settings.master
+    where += ", servers in containers" if settings.in_containers else ""
     faults = Table(title=f"{what} on {where}, seed {settings.seed}")
     faults.add_column("fault", style="bold")
     faults.add_column("struck", justify="right")
@@ -91,7 +92,7 @@ def print_report(
             table.add_row("dead letters, at the end", f"{last['dead']:,}")
         if last["glimpses"]:
             table.add_row("snapshots that a reader took", f"{last['glimpses']:,}")
-        for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows"):
+        for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows", "unnamed_files"):
             total = sum(audit.figures()[name] for audit in tally.audits)
             table.add_row(name.replace("_", " "), f"[{'red' if total else 'green'}]{total}[/]")
         table.add_section()

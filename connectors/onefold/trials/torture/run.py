@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,9 +25,11 @@ from onefold.trials.torture.servers import TortureServers
 from onefold.trials.torture.settings import PIPELINE, TortureSettings, spark_settings
 from onefold.trials.torture.strikes.dispatch import strike
 from onefold.trials.torture.strikes.strike import Missed
+from onefold.trials.torture.strikes.targets import FLOW
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.torture.world import World
+from onefold.trials.workload.processes import JobProcess
 from onefold.trials.workload.servers import clear, create_topic, interrupted_once, progress_bar
 from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
 
@@ -35,12 +37,14 @@ __all__ = ["run_torture"]
 
 FIRST_EPOCH_S_MAX = 600.0  # on a machine that many share
 EPOCH_S_MAX = 60.0
-# In the driver's log, by what they are signs of.
+WORKERS = (2, 3)  # of a flow, in turns: each start shares its state out anew
+# In the driver's log, by what they are signs of: on Spark, and on the engine.
 _RETRIES = {
     "tasks retried or given up": re.compile(r" TaskSetManager: .*Lost task "),
     "of these, fetches that failed": re.compile(r" TaskSetManager: .*Lost task .*FetchFailed"),
     "executors lost": re.compile(r" TaskSchedulerImpl: .*Lost executor "),
 }
+_RESTARTS = {"workers started again": re.compile(r" the workers start again in | starts again in ")}
 
 
 def run_torture(settings: TortureSettings, console: Console) -> bool:
@@ -68,7 +72,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         complaints = [*world.supervisor.complaints, *([failure] if failure else [])]
         exact = tally.is_exact and not complaints
         world.history.write("end", faults=dict(tally.faults), rounds=len(tally.audits), exact=exact)
-        retries = _retries(directory / "logs")
+        retries = _signs(directory / "logs", _RESTARTS if settings.on_engine else _RETRIES)
         seconds = world.history.seconds
         print_report(console, tally, world.supervisor.exits, complaints, retries, seconds, directory)
         return exact
@@ -79,7 +83,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
     job = Job(
         bootstrap_servers=servers.kafka.bootstrap_servers,
         postgres_url=postgres.url if postgres else "",
-        checkpoint=(directory / "checkpoint").as_uri(),
+        checkpoint=str(directory / "checkpoint") if settings.on_engine else (directory / "checkpoint").as_uri(),
         directory=str(directory),
         deliveries=settings.deliveries,
         rows_per_batch=settings.orders_per_s * 10,
@@ -93,6 +97,8 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         dead_letters=settings.dead_letters,
         store=_store(settings, directory, servers),
         hbase_servers=servers.hbase.servers if servers.hbase else "",
+        workers=WORKERS[0] if settings.on_engine else 0,
+        state=settings.state,
     )
     history = History(directory / "history.jsonl")
     watcher = Watcher(job, history)
@@ -103,7 +109,9 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         deliveries=settings.deliveries,
         bad_rows=settings.bad_rows,
         dead_letters=settings.dead_letters,
-        master=settings.master,
+        runtime=settings.runtime,
+        master=None if settings.on_engine else settings.master,
+        state=settings.state if settings.on_engine else None,
         servers=settings.servers,
         seed=settings.seed,
         topic=TOPIC,
@@ -114,8 +122,12 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
     )
     for destination in auditor.destinations:
         destination.create()
-    masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
-    supervisor = Supervisor(job, masters, history)
+    if settings.on_engine:
+        jobs = tuple(replace(job, workers=workers) for workers in WORKERS)
+        supervisor = Supervisor(jobs, history, launch=partial(JobProcess, module=FLOW))
+    else:
+        masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
+        supervisor = Supervisor(tuple(replace(job, master=master) for master in masters), history)
     return World(settings, job, servers, history, supervisor, watcher, auditor)
 
 
@@ -136,7 +148,9 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
-    plan = faults(settings.seed, settings.deliveries, settings.on_cluster, settings.in_containers)
+    plan = faults(
+        settings.seed, settings.struck, settings.on_cluster, settings.in_containers, on_engine=settings.on_engine
+    )
     try:
         for number in count(1):
             tally.round, world.producing = number, True
@@ -198,10 +212,11 @@ def _one_fault(world: World, fault: Fault, tally: Tally, console: Console) -> in
     return tally.total - before
 
 
-def _retries(logs: Path) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _signs(logs: Path, signs: Mapping[str, re.Pattern[str]]) -> dict[str, int]:
+    """How many lines of the drivers' logs have each of them."""
+    found = dict.fromkeys(signs, 0)
     for line in _lines(logs):
-        for name, sign in _RETRIES.items():
+        for name, sign in signs.items():
             found[name] += bool(sign.search(line))
     return found
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
 
-__all__ = ["CLUSTER", "CONTAINERS", "PIPELINE", "TortureSettings", "spark_settings"]
+__all__ = ["CLUSTER", "CONTAINERS", "ENGINE", "PIPELINE", "TortureSettings", "spark_settings"]
 
 PIPELINE = "torture"
 CLUSTER = "cluster"
 CONTAINERS = "containers"
+ENGINE = "engine"
 HEARTBEAT_LOST_S = 6.0  # an executor that is silent for longer is given up by Spark
 
 _SPARK = {
@@ -37,7 +38,8 @@ class TortureSettings:
 
     `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged), the Kafka sink's
     mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or containers,
-    which are cut off, too.
+    which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state the backend
+    `state` keeps; then `master` says nothing.
     """
 
     faults: int = 60
@@ -52,10 +54,21 @@ class TortureSettings:
     faults_per_round: int = 10
     orders_per_s: int = 200
     servers: str = "local"
+    runtime: str = "spark"
+    state: str = "memory"
 
     @property
     def on_cluster(self) -> bool:
         return self.master == CLUSTER
+
+    @property
+    def on_engine(self) -> bool:
+        return self.runtime == ENGINE
+
+    @property
+    def struck(self) -> tuple[str, ...]:
+        """The deliveries of all sinks that faults may concern: those of the orders, and of a flow's totals."""
+        return tuple(dict.fromkeys((*self.deliveries, "two_phase"))) if self.on_engine else self.deliveries
 
     @property
     def in_containers(self) -> bool:
@@ -63,8 +76,9 @@ class TortureSettings:
 
     @property
     def needs_postgres(self) -> bool:
-        """For the rows, or for the checkpoint store; beside a local master that of any other sink is a file."""
-        return self.on_cluster or not {*self.deliveries} <= {*INTO_KAFKA, *INTO_HBASE}
+        """For the rows, a flow's totals, or the checkpoint store; beside a local master that of any other sink is a
+        file."""
+        return self.on_cluster or not {*self.struck} <= {*INTO_KAFKA, *INTO_HBASE}
 
     @property
     def needs_hbase(self) -> bool:

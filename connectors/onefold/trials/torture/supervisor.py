@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.core.errors import Fenced, InDoubt, Retriable
@@ -23,8 +23,7 @@ QUICK_S = 5.0  # a process that ended sooner is started again a little later
 class Supervisor:
     """One current process, and the zombies that were replaced while they were paused."""
 
-    job: Job
-    masters: tuple[str, ...]  # taken in turns: with a local master, with task retries and without
+    jobs: tuple[Job, ...]  # taken in turns: with task retries and without; of a flow, with more workers and fewer
     history: History
     zombies: list[JobProcess] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
@@ -47,9 +46,10 @@ class Supervisor:
     def start(self, place: str | None = None) -> JobProcess:
         """A process of the pipeline, beside any other. It is the current one from now on."""
         self._number += 1
-        directory = Path(self.job.directory)
+        job = self.jobs[self._number % len(self.jobs)]
+        directory = Path(job.directory)
         path = directory / "job.json"
-        self._with_master().save(path)
+        job.save(path)
         self.current = process = self.launch(path, directory / "logs", self._number, place)
         self._started_s = time.monotonic()
         self.history.write("start", process=self._number, pid=process.pid, place=place)
@@ -132,6 +132,3 @@ class Supervisor:
         if status not in fine and process.number not in self._expected:
             self.complaints.append(f"process {process.number} ended with status {status}; log {process.log}")
         return status
-
-    def _with_master(self) -> Job:
-        return replace(self.job, master=self.masters[self._number % len(self.masters)])

@@ -17,7 +17,7 @@ from onefold.trials.workload.settings import Job
 __all__ = ["Watcher"]
 
 EVERY_S = 0.4
-RECENT = 20
+RECENT = 100  # a flow has several epochs a second
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Watcher:
         try:
             self.look(RECENT)
             if self.reader is not None:
-                self.reader.look(self.records)
+                self.reader.look()
         except SERVER_ERRORS:
             self._store.close()
 

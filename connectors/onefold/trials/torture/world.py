@@ -150,9 +150,9 @@ class World:
 
     def _stop_producer(self) -> None:
         """Once its transaction is through. One that was killed meanwhile left a transaction for the next to end."""
-        self.wait_until(lambda: self.producer is not None and self.producer.exit_status is None, 10)
-        self.wait(1.0)
         while True:
+            if not self.wait_until(self._is_producing, REST_S_MAX):
+                raise NeverRests("workload-never-rests", f"no producer has begun in {REST_S_MAX:.0f} s")
             self.producing = False
             assert self.producer is not None
             self.producer.terminate()
@@ -161,7 +161,11 @@ class World:
             if self.producer.exit_status == 0:
                 return
             self.producing = True
-            self.wait(2.0)
+
+    def _is_producing(self) -> bool:
+        """Whether it has said that it writes, and so is ready to be told to end."""
+        producer = self.producer
+        return producer is not None and producer.exit_status is None and producer.log.stat().st_size > 0
 
     def _end_of_topic(self) -> Positions:
         ends = topic.end_offsets(self.servers.kafka.bootstrap_servers, TOPIC, PARTITIONS)

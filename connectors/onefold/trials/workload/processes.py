@@ -74,14 +74,21 @@ class SessionProcess:
 
 
 class JobProcess(SessionProcess):
-    """One incarnation of the job: the driver, its JVM and its workers.
+    """One incarnation of the job: the driver, its JVM and its workers; `module` is what it runs.
 
     `failpoint` names the place where it holds still and waits to be killed, or let go by `release`. A `spare` starts
     its Spark, and then waits for `go`.
     """
 
     def __init__(
-        self, job: Path, directory: Path, number: int, failpoint: str | None = None, *, is_spare: bool = False
+        self,
+        job: Path,
+        directory: Path,
+        number: int,
+        failpoint: str | None = None,
+        *,
+        is_spare: bool = False,
+        module: str = "onefold.trials.workload.job",
     ) -> None:
         self.number = number
         self._gate = directory / f"go-{number:02d}"
@@ -92,7 +99,7 @@ class JobProcess(SessionProcess):
         if failpoint is not None:
             environment |= {"ONEFOLD_FAILPOINT": failpoint, "ONEFOLD_FAILPOINT_DIR": str(self._markers)}
         environment |= {GATE: str(self._gate)} if is_spare else {}
-        super().__init__("onefold.trials.workload.job", job, directory / f"job-{number:02d}.log", environment)
+        super().__init__(module, job, directory / f"job-{number:02d}.log", environment)
 
     def go(self) -> None:
         """Let a spare begin its work."""
@@ -100,7 +107,11 @@ class JobProcess(SessionProcess):
 
     def is_held(self) -> bool:
         """Whether it stands at its failpoint."""
-        return any(marker.name != RELEASED for marker in self._markers.iterdir())
+        return bool(self.held())
+
+    def held(self) -> list[int]:
+        """The processes of it that stand there."""
+        return [int(marker.name.split(".")[-2]) for marker in self._markers.iterdir() if marker.name != RELEASED]
 
     def release(self) -> None:
         """Let it go on from its failpoint, workers that have not come there yet included."""

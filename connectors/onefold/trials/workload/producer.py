@@ -73,6 +73,7 @@ def main() -> int:
     first = _next_order(told.bootstrap_servers)
     stream = itertools.islice(told.stream(), first, None)
     number, due_s = first, time.monotonic()
+    print("writing", flush=True)
     while not ending and os.getppid() == parent:
         batch = list(itertools.islice(stream, rng.randrange(10, told.per_s)))
         if rng.random() < 0.1:

@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core import Sink
+from onefold.core.job.arrangement import EPOCH_COLUMN
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = [
     "CELLS",
@@ -27,11 +29,13 @@ __all__ = [
     "SALES_PARTITIONS",
     "TABLE",
     "TOPIC",
+    "TOTALS",
     "Job",
 ]
 
 TOPIC = "orders"
 TABLE = "orders"
+TOTALS = "totals"  # the table of what the orders of each account come to, which a flow keeps beside the others
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3
@@ -48,11 +52,11 @@ SHUFFLED_TASKS = 4
 CELLS = "cells"  # the HBase sink, whose table has the name of the other sink's
 REGIONS = 4  # of that table
 ANSWER_S_MAX = 10.0  # longer than a Thrift server retries
-_TOTALS = ("account", "amount AS total", "amount AS largest", "id AS orders", "at AS latest")
+_TOTALS = {"account": "account", "total": "amount", "largest": "amount", "orders": "id", "latest": "at"}
 _CELLS = {  # the HBase sink's rows; those of one partition of the source have ids in the order of their offsets
-    "row_key": ("id", "version", "account", "amount", "at", "gone", *POSITION_COLUMNS.names),
+    "row_key": {name: name for name in ("id", "version", "account", "amount", "at", "gone", *POSITION_COLUMNS.names)},
     "rolling": _TOTALS,
-    "incremental": (*_TOTALS, "kafka_partition", "kafka_offset"),
+    "incremental": {**_TOTALS, "kafka_partition": "kafka_partition", "kafka_offset": "kafka_offset"},
 }
 _MERGE = {"total": "sum", "largest": "max", "orders": "count", "latest": "max"}
 
@@ -66,6 +70,9 @@ class Job:
     `bad_rows`, some become dead letters: those that Postgres refuses, in its `table`, or those that no order can be
     read from, in a `topic`. `deliveries` are the sinks', at most one for each system, and say which there are; a
     pipeline that doesn't end in Postgres has its checkpoint store at `store`.
+
+    With `workers` it is a flow on the embedded engine, and no pipeline on Spark: its `state` is the backend that keeps
+    the totals of each account, which it writes beside the orders.
     """
 
     bootstrap_servers: str
@@ -85,6 +92,8 @@ class Job:
     store: str | None = None
     hbase_servers: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 0
+    state: str = "memory"
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -114,6 +123,15 @@ class Job:
         """The Postgres sink's."""
         others = (*INTO_KAFKA, *INTO_HBASE)
         return next((delivery for delivery in self.deliveries if delivery not in others), None)
+
+    @property
+    def on_engine(self) -> bool:
+        return self.workers > 0
+
+    @property
+    def cells_columns(self) -> Mapping[str, str] | None:
+        """The columns of the rows for HBase, by the names that they have there; None for the orders as they are."""
+        return _CELLS[self.into_hbase] if self.into_hbase else None
 
     @property
     def has_letters_topic(self) -> bool:
@@ -157,6 +175,11 @@ class Job:
             more |= {"on_error": "dead_letter", "source_position": POSITION_COLUMNS.names}
         return PostgresSink(self.postgres_url, table=TABLE, **more)
 
+    def totals(self) -> PostgresSink:
+        """Of a flow."""
+        how: dict[str, Any] = {"mode": "upsert", "key": "account", "order": EPOCH_COLUMN, "delivery": "two_phase"}
+        return PostgresSink(self.postgres_url, table=TOTALS, **how)
+
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""
         if not self.has_letters_topic:
@@ -168,8 +191,8 @@ class Job:
     def transform(self, df: DataFrame) -> DataFrame:
         """Some orders are refunds, which are left out."""
         orders = df.where("amount > 0")
-        if self.into_hbase:  # which shuffles by its row keys
-            return orders.selectExpr(*_CELLS[self.into_hbase])
+        if self.cells_columns is not None:  # HBase shuffles by its row keys
+            return orders.selectExpr(*(f"{column} AS {name}" for name, column in self.cells_columns.items()))
         if not self.shuffled:
             return orders
         # The ids of a keyed topic count the records of a partition of the source: these stay together, in their order.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.errors import ConfigError, InDoubt, Retriable
+from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
 from onefold.core.positions import Positions, Range
@@ -64,7 +64,8 @@ class FlowRun:
         self._drains = True
 
     def run(self) -> Progress:
-        """Until the sources end, or it is drained. Raises the error that no restart helps against."""
+        """Until the sources end, or it is drained. Raises the error that no restart helps against: Fenced where another
+        process has taken over, whatever else that led to."""
         has_started = False
         with logged_as(pipeline=self._session.name):
             self._sources = self._resolved()
@@ -79,6 +80,11 @@ class FlowRun:
                     log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
                     hold(delay_s)
                     has_started = True
+                except OnefoldError as error:
+                    fenced = None if isinstance(error, Fenced) else self._session.taken_over(error)
+                    if fenced is None:
+                        raise
+                    raise fenced from error
                 else:
                     self._fleet.stop()
                     self._progress.end()

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from onefold.core import EpochRecord
-from onefold.core.invariants import SAMPLES_MAX, Comparison
+from onefold.core.invariants import DECIDED, SAMPLES_MAX, Comparison
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOPIC
 
@@ -102,9 +102,14 @@ def compare_newest(
 def versions_after(
     epochs: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
 ) -> Iterator[tuple[int, dict[int, int]]]:
-    """What a table of versions shows when each of these epochs is in it: the version of each order."""
+    """What a table of versions shows when each of the decided ones of these epochs is in it: the version of each order.
+
+    The range of one that was given up may reach beyond that of the next.
+    """
     newest: dict[int, tuple[int, bool]] = {}
     for number, record in sorted(epochs.items()):
+        if record.state not in DECIDED:
+            continue
         start = dict(record.range.start.items)
         for partition, end in record.range.end.items:
             for offset in range(int(start.get(partition, 0)), int(end)):

@@ -26,7 +26,7 @@ class Due:
 
     orders: Mapping[RecordId, MixedOrder]
     unreadable: Mapping[RecordId, bytes]
-    epochs: tuple[EpochRecord, ...] = ()  # in their order
+    epochs: tuple[EpochRecord, ...] = ()  # the decided ones, in their order
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import psycopg
 
-from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
+from onefold.core import Committable, EpochRecord, LedgerEntry
+from onefold.trials.torture.destinations import postgres_server
 from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_appended, compare_newest
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
 from onefold.trials.torture.settings import PIPELINE
@@ -17,19 +18,9 @@ from onefold.trials.workload.settings import TABLE, Job
 
 __all__ = ["PostgresTable"]
 
-_IN_DOUBT = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
-_OPEN = """
-SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-  AND application_name <> 'torture' AND xact_start < now() - interval '5 seconds'
-"""
-_PARTS = "SELECT epoch, generation, gid, rows FROM onefold_sinks.onefold_parts WHERE pipeline = %s AND sink = %s"
 _DEAD = """
 SELECT (position->>'kafka_partition')::int, (position->>'kafka_offset')::bigint, count(*)
 FROM onefold_sinks.onefold_dead_letters GROUP BY 1, 2
-"""
-_STAGES = """
-SELECT relname FROM pg_class WHERE relnamespace = 'onefold_sinks'::regnamespace AND relname LIKE 'onefold\\_stage\\_%'
 """
 
 
@@ -58,33 +49,13 @@ class PostgresTable:
         return Found(compare(due.orders, self._rows(), self._dead()))
 
     def leftovers(self) -> tuple[Committable, ...]:
-        """Prepared and open transactions of anybody in the pipeline's database, and every row in a stage."""
-        found = []
-        with psycopg.connect(self.job.postgres_url, autocommit=True, application_name="torture") as connection:
-            for query, what in ((_IN_DOUBT, ""), (_OPEN, "open transaction of backend ")):
-                for (name,) in connection.execute(query):
-                    found.append(Committable(TABLE, SinkKind.TWO_PHASE, f"{what}{name}", 0, 0, 0))
-            for (stage,) in connection.execute(_STAGES).fetchall():
-                query = f'SELECT onefold_attempt, count(*) FROM onefold_sinks."{stage}" GROUP BY 1'
-                for attempt, rows in connection.execute(query.encode()):
-                    found.append(Committable(TABLE, SinkKind.LAST_RESOURCE, f"{stage}/{attempt}", 0, 0, rows))
-            listed = "SELECT stage, attempt, generation, epoch FROM onefold_sinks.onefold_staged"
-            for stage, attempt, generation, epoch in connection.execute(listed):
-                handle = f"listed {stage}/{attempt}"
-                found.append(Committable(TABLE, SinkKind.LAST_RESOURCE, handle, generation, epoch, 0))
-        return tuple(found)
+        return postgres_server.leftovers(self.job.postgres_url)
 
     def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
-        """What two_phase has noted of its parts, as far as the ledger row keeps it; merges leave no parts."""
+        """Merges leave no parts."""
         if self.job.into_postgres != "two_phase":
             return None
-        with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
-            parts = connection.execute(_PARTS, (PIPELINE, TABLE)).fetchall()
-        found = tuple(
-            Committable(TABLE, SinkKind.TWO_PHASE, gid, generation, epoch, rows)
-            for epoch, generation, gid, rows in parts
-        )
-        return Committed(found, since=ledger.epoch if ledger else 0)
+        return postgres_server.committed_parts(self.job.postgres_url, TABLE, ledger)
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from onefold.core import EpochRecord, EpochState
-from onefold.core.invariants import Glimpse
+from onefold.core import EpochRecord
+from onefold.core.invariants import DECIDED, Glimpse
 from onefold.trials.torture.destinations.comparison import RecordId, versions_after
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
@@ -18,11 +18,8 @@ __all__ = ["TableReader", "View"]
 
 View = tuple[tuple[int, int], ...]  # the rows of a table of versions: key and version
 
-_DECIDED = (EpochState.DECIDED, EpochState.COMPLETE)
 _LAST_DECIDED = "FROM onefold_sinks.onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"
-_COUNTED = (
-    f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1] {_LAST_DECIDED}"
-)
+_COUNTED = f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch) {_LAST_DECIDED}"
 _COUNTED_WITH_DEAD = _COUNTED.replace(
     f"FROM {TABLE})",
     f"FROM {TABLE}) + (SELECT count(*) FROM onefold_sinks.onefold_dead_letters)",
@@ -39,13 +36,11 @@ class TableReader:
 
     job: Job
     _glimpses: set[Glimpse] = field(default_factory=set)
+    _counts: set[tuple[int, int]] = field(default_factory=set)  # the last decided epoch, and rows; not judged yet
     _views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
 
-    def look(self, records: Mapping[int, EpochRecord]) -> None:
-        """Read the table in one snapshot, and count the rows of the last decided epoch in it.
-
-        Raises psycopg.Error.
-        """
+    def look(self) -> None:
+        """Read the table and the last decided epoch's number in one snapshot. Raises psycopg.Error."""
         query = _COUNTED_WITH_DEAD if self.job.has_letters_table else _COUNTED
         with psycopg.connect(self.job.postgres_url, connect_timeout=2, application_name="torture") as connection:
             connection.execute("SET statement_timeout = 2000")
@@ -55,18 +50,20 @@ class TableReader:
             view = tuple(zip(keys or (), versions or (), strict=True))
             if last is not None:
                 self._views[last, hash(view)] = view
-            return
-        seen, last, rows_whole = row
-        if last not in records:
-            return
-        before = sum(_rows_of_table(r) for r in records.values() if r.epoch < last and r.state in _DECIDED)
-        whole = _rows_of_table(records[last]) if self.job.has_letters_topic else rows_whole
-        self._glimpses.add(Glimpse(TABLE, last, seen - before, whole))
+        elif row[1] is not None:
+            there, last = row
+            self._counts.add((last, there))
 
     def glimpses(
         self, records: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
     ) -> tuple[Glimpse, ...]:
-        """All so far. Of a table of versions: exactly what the last decided epoch left?"""
+        """All so far: how many rows of the last decided epoch are there. Of a table of versions: exactly what it
+        left?"""
+        counts, self._counts = self._counts, set()
+        rows = {epoch: _rows_of_table(record) for epoch, record in records.items() if record.state in DECIDED}
+        for last, there in counts:
+            before = sum(some for epoch, some in rows.items() if epoch < last)
+            self._glimpses.add(Glimpse(TABLE, last, there - before, rows[last]))
         seen, self._views = self._views, {}
         for epoch, left in versions_after(records, orders) if seen else ():
             for view in (view for (of, _), view in seen.items() if of == epoch):

@@ -26,6 +26,7 @@ _STRIKES: dict[Kind, Strike] = {
     Kind.ZOMBIE_DRIVER: processes.zombie,
     Kind.KILL_WORKER: processes.kill_worker,
     Kind.PAUSE_WORKER: processes.pause_worker,
+    Kind.KILL_WORKER_AT: processes.kill_worker_at,
     Kind.KILL_EXECUTOR: processes.kill_executor,
     Kind.PAUSE_EXECUTOR: processes.pause_executor,
     Kind.CUT_EXECUTOR: processes.cut_executor,

@@ -18,6 +18,7 @@ __all__ = [
     "kill_executor",
     "kill_half",
     "kill_worker",
+    "kill_worker_at",
     "orphan",
     "pause_driver",
     "pause_executor",
@@ -39,11 +40,11 @@ def kill_driver(world: World, _fault: Fault, struck: Struck) -> str:
 
 def kill_half(world: World, fault: Fault, struck: Struck) -> str:
     process = world.supervisor.current
-    machines = find([process.pid], Role.DRIVER_JVM) if process else []
-    if process is None or not machines:
+    others = find([process.pid], Role.DRIVER_JVM, Role.NURSERY) if process else []
+    if process is None or not others:
         raise Missed("no driver runs yet")
     python = ProcessRef.of(process.pid)
-    victim, name = (machines[0].process, "JVM") if fault.choice < 0.5 else (python, "Python process")
+    victim, name = (others[0].process, others[0].role.value) if fault.choice < 0.5 else (python, "Python process")
     if victim is None:
         raise Missed("it had just ended")
     world.supervisor.leave_half(process)
@@ -107,6 +108,20 @@ def kill_worker(world: World, fault: Fault, struck: Struck) -> str:
     target = _one(world, fault, Role.WORKER, "all")
     struck(f"Python worker ({target.command})", target.process.pid)
     target.process.signal(signal.SIGKILL)
+    return ""
+
+
+def kill_worker_at(world: World, fault: Fault, struck: Struck) -> str:
+    """Of a flow: its driver starts all workers again."""
+    process = hold_at(world, fault.place)
+    world.supervisor.spare(process)
+    held = process.held()
+    victim = ProcessRef.of(held[0]) if held else None
+    if victim is None:
+        raise Missed("the worker had just ended")
+    struck(f"worker at {fault.place}", victim.pid)
+    victim.signal(signal.SIGKILL)
+    process.release()
     return ""
 
 

@@ -11,13 +11,16 @@ import psutil
 
 from onefold.local.process import ProcessRef
 
-__all__ = ["Role", "Target", "children", "find", "role_of"]
+__all__ = ["FLOW", "Role", "Target", "children", "find", "role_of"]
+
+FLOW = "onefold.trials.workload.flow_job"  # the module that its processes run
 
 
 class Role(Enum):
     WORKER = "Python worker"
     EXECUTOR = "executor"
     DRIVER_JVM = "driver JVM"
+    NURSERY = "nursery"  # the process of a flow that forks its workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,15 @@ class Target:
     command: str
 
 
-def role_of(command: Sequence[str], parent: Sequence[str]) -> Role | None:
-    """What a process is, by its own command line and its parent's. A daemon that only forks workers is none of them."""
+def role_of(command: Sequence[str], parent: Sequence[str], grandparent: Sequence[str] = ()) -> Role | None:
+    """What a process is, by the command lines of its own, its parent and the parent's parent. Spark's daemon that only
+    forks workers is none of them. All processes of a flow have one command line: a driver forks a nursery, and that
+    the workers."""
     own, above = " ".join(command), " ".join(parent)
+    if FLOW in own:
+        if FLOW not in above:
+            return None  # the driver
+        return Role.WORKER if FLOW in " ".join(grandparent) else Role.NURSERY
     if "org.apache.spark.deploy.SparkSubmit" in own:
         return Role.DRIVER_JVM
     if "CoarseGrainedExecutorBackend" in own:
@@ -42,22 +51,20 @@ def role_of(command: Sequence[str], parent: Sequence[str]) -> Role | None:
 
 def find(sessions: Iterable[int], *roles: Role) -> list[Target]:
     """The processes of these roles, in these sessions, by pid."""
-    wanted, seen = set(sessions), dict[int, list[str]]()
+    wanted, seen, parents = set(sessions), dict[int, list[str]](), dict[int, int]()
     for pid in psutil.pids():
         try:
             if os.getsid(pid) in wanted:
-                seen[pid] = psutil.Process(pid).cmdline()
+                process = psutil.Process(pid)
+                seen[pid], parents[pid] = process.cmdline(), process.ppid()
         except (psutil.Error, ProcessLookupError):
             continue
     found = []
-    for pid, command in sorted(seen.items()):
-        try:
-            parent = psutil.Process(pid).ppid()
-        except psutil.Error:
-            continue
-        role, process = role_of(command, seen.get(parent, ())), ProcessRef.of(pid)
-        if role in roles and role is not None and process is not None:
-            found.append(Target(role, process, parent, " ".join(command)[-60:]))
+    for pid, parent in sorted(parents.items()):
+        command, above = seen[pid], seen.get(parents.get(parent, 0), ())
+        role, member = role_of(command, seen.get(parent, ()), above), ProcessRef.of(pid)
+        if role in roles and role is not None and member is not None:
+            found.append(Target(role, member, parent, " ".join(command)[-60:]))
     return found
 
 

@@ -1,0 +1,80 @@
+"""What a flow has beside its sinks: totals of each account, and files that the notes of its epochs name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from onefold.core import Committable, SinkKind
+from onefold.trials.torture.destinations.comparison import RecordId, Row
+from onefold.trials.torture.destinations.destination import Due
+from onefold.trials.torture.destinations.state_files import StateFiles
+from onefold.trials.torture.destinations.totals_table import compare_accounts
+from onefold.trials.workload.mixed import MixedOrder
+from onefold.trials.workload.settings import Job
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_an_account_has_the_sum_and_the_number_of_all_its_orders_once() -> None:
+    def order(id: int, account: int | None, amount: str) -> MixedOrder:
+        return MixedOrder(id, 0, account, Decimal(amount), AT, False, "")
+
+    orders: dict[RecordId, MixedOrder] = {
+        (0, 0): order(1, 7, "1.50"),
+        (0, 1): replace(order(1, 7, "2.00"), version=4, is_deletion=True),
+        (1, 0): replace(order(2, 8, "3.00"), note="\0"),
+        (1, 1): order(3, None, "4.00"),
+        (1, 2): order(4, 0, "5.00"),
+    }
+    right: dict[Hashable, list[Row]] = {7: [(7, Decimal("3.50"), 2)], 8: [(8, Decimal("3.00"), 1)]}
+    assert compare_accounts(orders, right).samples == {}
+    assert compare_accounts(orders, {**right, 7: [(7, Decimal("5.00"), 3)]}).changed == 1, "one counts twice"
+    assert compare_accounts(orders, {7: right[7]}).lost == 1
+    assert compare_accounts(orders, {**right, 0: [(0, Decimal("5.00"), 1)]}).unexpected == 1
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> StateFiles:
+    """Of two epochs, which name a file together."""
+    folder = tmp_path / "torture"
+    for epoch, names in ((7, ["1/7-a", "1/5-b"]), (8, ["1/8-c", "1/5-b", "1/8-c.000012.sst"])):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"rows")
+        (folder / "epochs").mkdir(exist_ok=True)
+        note = {"epoch": epoch, "generation": 1, "timestamp_ms": 5, "handles": [names[0]], "files": names}
+        (folder / f"epochs/{epoch}.json").write_text(json.dumps(note))
+    for own in ("ledger.json", "lock"):
+        (folder / own).touch()
+    return StateFiles(Job("kafka", "", str(tmp_path), str(tmp_path), ("two_phase",), 10, exactly_once=True, workers=2))
+
+
+def lost(files: StateFiles) -> int:
+    return files.look(Due({}, {})).comparison.lost
+
+
+def test_where_each_file_is_named_and_each_named_file_is_there_nothing_is_wrong(files: StateFiles) -> None:
+    assert (files.leftovers(), lost(files)) == ((), 0)
+    found = files.committed((), None)
+    assert found is not None
+    assert ([(part.epoch, part.handle) for part in found.parts], found.since) == ([(7, "1/7-a"), (8, "1/8-c")], 7)
+
+
+@pytest.mark.parametrize("name", ["2/9-d", "1/7-a.000003.sst", "epochs/9.json.tmp", "other"])
+def test_a_file_that_no_epoch_names_is_left_over(files: StateFiles, name: str) -> None:
+    path = Path(files.job.checkpoint) / "torture" / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    assert files.leftovers() == (Committable("state", SinkKind.TWO_PHASE, name, 0, 0, 0),)
+
+
+def test_a_file_that_a_kept_epoch_names_and_that_is_gone_is_lost(files: StateFiles) -> None:
+    (Path(files.job.checkpoint) / "torture" / "1/5-b").unlink()
+    assert (files.leftovers(), lost(files)) == ((), 1)
