@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from harness.calls import Ask
+from harness.flows import Flows
 from harness.lives import MakeWorld, worlds
 from harness.passwords import let_roles_in, plain_url
 from harness.support import Rig
@@ -161,3 +162,9 @@ def rig(
     """A fresh topic of four partitions, a fresh database, and an empty directory. Closes what a test leaves open."""
     with closing(Rig(spark, kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as rig:
         yield rig
+
+
+@pytest.fixture
+def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Iterator[Flows]:
+    with closing(Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as flows:
+        yield flows

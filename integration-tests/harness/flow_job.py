@@ -14,15 +14,49 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from onefold.cli.spark_session import spark_session
 from onefold.core import Sink
-from onefold.flow import Flow, StatefulProcessor, count, sum_
+from onefold.flow import Flow, Side, StatefulProcessor, Stream, count, last, mean, min_, sum_
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering"]
 
 WAIT_S = 240.0  # on a machine that has much else to do
+
+
+class Visits(StatefulProcessor):
+    """Of each account the ids, how often each remainder of n came, and how many records there were; at once, and again
+    by a timer at the end of the epoch."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "records long")
+        self._ids = handle.getListState("ids", "id long")
+        self._remainders = handle.getMapState("remainders", "remainder long", "times long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del key
+        (count,) = self._count.get() or (0,)
+        for row in rows:
+            count += 1
+            self._ids.appendValue((row.id,))
+            (times,) = self._remainders.getValue((row.n % 3,)) or (0,)
+            self._remainders.updateValue((row.n % 3,), (times + 1,))
+            if self._remainders.containsKey((2,)) and times == 4:
+                self._remainders.removeKey((2,))
+            yield Side("each", (row.id, count))
+        self._count.update((count,))
+        self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        ids = [id_ for (id_,) in self._ids.get()]
+        remainders = [(remainder, times) for (remainder,), (times,) in self._remainders.iterator()]
+        late = timerValues.getCurrentProcessingTimeInMs() - expiredTimerInfo.getExpiryTimeInMs()
+        yield key[0], self._count.get()[0], f"{ids} {remainders} {late}"
 
 
 class Numbering(StatefulProcessor):
@@ -40,9 +74,25 @@ class Numbering(StatefulProcessor):
         self._last.update((number,))
 
 
+def _half(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("half", pc.divide(batch["n"].cast(pa.float64()), 2.0))
+
+
+def _parts(row: dict[str, Any]) -> Iterator[Any]:
+    if row["n"] % 2 == 0:
+        yield Side("even", (row["id"], row["half"]))
+    for number in range(row["n"] % 3):
+        yield row["id"], f"{row['text']} {number}"
+
+
+def _larger(kept: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    return max(kept, row, key=lambda one: (one["total"], one["account"]))
+
+
 @dataclass(frozen=True)
 class FlowJob:
-    """`kind` is "rows", which are written as they are, "numbered", by a processor, or "totals", by an aggregate."""
+    """`kind` is "rows", which are written as they are, "numbered", by a processor, or "totals", by an aggregate;
+    or "all", for several tables."""
 
     servers: str
     topic: str
@@ -55,9 +105,11 @@ class FlowJob:
     state: str = "memory"
     out: str = ""
     hbase: str = ""  # its Thrift servers
+    runtime: str = "engine"  # or "spark"
+    name: str = "job"
 
     def flow(self) -> Flow:
-        flow = Flow("job")
+        flow = Flow(self.name)
         source = KafkaSource(
             self.topic,
             bootstrap_servers=self.servers,
@@ -65,7 +117,7 @@ class FlowJob:
             schema="id long, account long, n long",
             max_offsets_per_trigger=self.at_most,
         )
-        records = flow.source(source.bounded(), uid="records")
+        records = flow.source(source.bounded() if self.runtime == "engine" else source, uid="records")
         match self.kind:
             case "rows":
                 records.sink(self._sink())
@@ -77,9 +129,43 @@ class FlowJob:
             case "totals":
                 totals = records.key_by("account").aggregate(uid="totals", total=sum_("n"), records=count())
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
+            case "all":
+                self._all(records)
         return flow
 
+    def _all(self, records: Stream) -> None:
+        """Into tables whose names begin with the job's."""
+        some = records.filter(pc.field("n") > 10)
+        plain = some.with_columns(text=pc.field("n").cast(pa.string())).map_batches(_half)
+        parts = plain.flat_map(_parts, schema="id long, text string", sides={"even": "id long, half double"})
+        totals = some.union(parts.select("id", account=pc.field("id"), n=pc.scalar(1))).key_by("account")
+        totals = totals.aggregate(
+            uid="totals", total=sum_("n"), records=count(), mean=mean("n"), least=min_("n"), last=last("id")
+        )
+        by_records = totals.key_by("records").reduce(_larger, uid="largest")
+        visits = records.key_by("account").process(
+            Visits(), "account long, records long, seen string", uid="visits", sides={"each": "id long, number long"}
+        )
+        for name, stream in {
+            "plain": plain,
+            "parts": parts,
+            "even": parts.side("even"),
+            "each": visits.side("each"),
+        }.items():
+            stream.sink(PostgresSink(self.url, f"{self.name}_{name}", delivery="two_phase"))
+        for name, stream in {"totals": totals, "visits": visits}.items():
+            stream.sink(self._replacing(name, "account"))
+        by_records.sink(self._replacing("largest", "records"))
+
+    def _replacing(self, name: str, key: str) -> Sink:
+        settings: Any = {"mode": "upsert", "key": key, "order": "onefold_epoch", "delivery": "two_phase"}
+        return PostgresSink(self.url, f"{self.name}_{name}", **settings)
+
     def run(self) -> Any:
+        if self.runtime == "spark":
+            spark = spark_session(self.name, Path(self.checkpoint).parent / "spark", "local[2]")
+            query = self.flow().start(spark, checkpoint=self.checkpoint, trigger={"availableNow": True})
+            return query.await_termination()
         return self.flow().run(checkpoint=self.checkpoint, workers=self.workers, state=self.state)
 
     def _sink(self, **more: Any) -> Sink:

@@ -9,6 +9,7 @@ from onefold.core.extras import on_demand
 if TYPE_CHECKING:
     from onefold.spark.dedup.deduplication import deduplicate
     from onefold.spark.errors.exits import exit_codes
+    from onefold.spark.flows.starting import FlowQuery, start
     from onefold.spark.formats.bad_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
     from onefold.spark.formats.postgres_source import read_postgres
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchOutcome",
+    "FlowQuery",
     "Pipeline",
     "deduplicate",
     "exit_codes",
@@ -25,6 +27,7 @@ __all__ = [
     "read_hbase",
     "read_postgres",
     "register",
+    "start",
 ]
 
 # Every Python worker imports this package, and none of them needs the driver's half.
@@ -32,6 +35,7 @@ __getattr__ = on_demand(
     __name__,
     {
         "BatchOutcome": "onefold.spark.runtime.batch",
+        "FlowQuery": "onefold.spark.flows.starting",
         "Pipeline": "onefold.spark.pipeline",
         "deduplicate": "onefold.spark.dedup.deduplication",
         "exit_codes": "onefold.spark.errors.exits",
@@ -39,6 +43,7 @@ __getattr__ = on_demand(
         "read_hbase": "onefold.spark.formats.hbase_source",
         "read_postgres": "onefold.spark.formats.postgres_source",
         "register": "onefold.spark.formats.registration",
+        "start": "onefold.spark.flows.starting",
     },
 )
 

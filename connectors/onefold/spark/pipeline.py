@@ -38,6 +38,7 @@ from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
+from onefold.spark.runtime.epoch_job import Reading
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.refusals import check_direct_source, check_parts
 
@@ -96,7 +97,7 @@ class Pipeline:
         check_parts(name, self.sinks, dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
-        self._reading: Fetch | BadFetch | None = None
+        self._reading: Reading | None = None
         self._numbers_epochs = False
         self._group: GroupPositions | None = None
         self._live: QuerySession | None = None

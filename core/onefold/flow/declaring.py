@@ -20,8 +20,8 @@ class DeclaredKind(enum.Enum):
     VALUE = "value"
     LIST = "list"
     MAP = "map"
-    BYTES = "bytes"  # from here on: not on Spark
-    OPERATOR_SPLIT = "operator list, split"
+    BYTES = "bytes"
+    OPERATOR_SPLIT = "operator list, split"  # from here on: not on Spark
     OPERATOR_UNION = "operator list, union"
     BROADCAST = "broadcast"
 

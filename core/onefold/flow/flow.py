@@ -107,6 +107,16 @@ class Flow:
         engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
         return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
 
+    def start(self, spark: Any, *, checkpoint: str, **settings: Any) -> Any:
+        """Start the flow on Spark, as a query that goes on; returns an `onefold.spark.FlowQuery`.
+
+        spark       the session
+        checkpoint  the query's checkpoint, where Spark keeps its state
+        settings    more, as `onefold.spark.start` takes them: `trigger`, `store`, ...
+        """
+        runtime = importlib.import_module("onefold.spark")
+        return runtime.start(self.graph(), spark, checkpoint=checkpoint, **settings)
+
     def _unused(self, name: str, output: str | None) -> str:
         if output is None:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"

@@ -1,7 +1,7 @@
 """Stateful processors, with the interface of Spark's own: one class runs on Spark and on the embedded engine.
 
-What Spark's handle lacks (bytes, operator and broadcast state) is for the embedded engine alone. A flow that asks for
-it is refused on Spark when it starts.
+Operator and broadcast state are for the embedded engine alone: a flow that asks for them is refused on Spark when it
+starts. Bytes are more than Spark's own handle has, and are there on both.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ class ProcessorHandle(Protocol):
 
     def deleteIfExists(self, stateName: str) -> None: ...
 
-    # not on Spark
-
     def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> BytesState: ...
+
+    # not on Spark
 
     def getOperatorListState(
         self, stateName: str, schema: Schema, redistribution: Redistribution = "split"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.core.source import Split
+from onefold.core.source import Part, Split
 from onefold.core.values.plain import plain
 from onefold.core.writing.bad_records import Bad
 from onefold.spark.runtime.workers import is_guarded
@@ -17,7 +17,7 @@ from onefold.spark.runtime.workers import is_guarded
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["RANGES", "RANGES_DDL", "BadFetch", "Fetch", "Transform"]
+__all__ = ["RANGES", "RANGES_DDL", "BadFetch", "Fetch", "Transform", "parts_of"]
 
 RANGES_DDL = "topic string, partition int, start bigint, end bigint, topic_id string"  # an OffsetRange
 RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
@@ -50,19 +50,24 @@ class Fetch:
         return cls(source, first.schema, transform)
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
-        from onefold.sources.kafka import OffsetRange
+        for part in parts_of(self.source, ranges):
+            if part.bad.num_rows:
+                yield Bad(part.bad)
+            if not part.rows.num_rows:
+                continue
+            if self.transform is None:
+                yield part.rows
+            else:
+                yield from self.transform(part.rows)
 
-        for row in ranges.to_pylist():  # a row is a whole range of records
-            split = Split(f"{row['topic']}/{row['partition']}", OffsetRange(**row))
-            for part in self.source.read(split, guarded=is_guarded()):
-                if part.bad.num_rows:
-                    yield Bad(part.bad)
-                if not part.rows.num_rows:
-                    continue
-                if self.transform is None:
-                    yield part.rows
-                else:
-                    yield from self.transform(part.rows)
+
+def parts_of(source: KafkaSource, ranges: pa.RecordBatch) -> Iterator[Part]:
+    """The records of a batch of offset ranges; in a task."""
+    from onefold.sources.kafka import OffsetRange
+
+    for row in ranges.to_pylist():  # a row is a whole range of records
+        split = Split(f"{row['topic']}/{row['partition']}", OffsetRange(**row))
+        yield from source.read(split, guarded=is_guarded())
 
 
 def _first(transform: Transform, empty: pa.RecordBatch) -> pa.RecordBatch | None:

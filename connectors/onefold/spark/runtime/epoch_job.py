@@ -6,10 +6,12 @@ transformation would lose them: so there a second job reads the epoch's ranges a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, EpochRecord, Range, Sink
@@ -22,11 +24,36 @@ from onefold.spark.runtime.writers import run_writers
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["policy_of", "ranges_of", "write_epoch"]
+__all__ = ["OwnWriting", "Reading", "policy_of", "ranges_of", "write_epoch"]
 
 
-def policy_of(reading: Fetch | BadFetch | None, dead_letters: Sink | None) -> Policy | None:
+class OwnWriting(ABC):
+    """A query whose rows are not those of its sinks: it writes its epochs itself. Pickles."""
+
+    source: KafkaSource
+
+    @property
+    @abstractmethod
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Of the rows of each sink, by its name."""
+
+    @property
+    @abstractmethod
+    def policy(self) -> Policy | None:
+        """What becomes of bad records."""
+
+    @abstractmethod
+    def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
+        """Write the epoch whose rows `df` has."""
+
+
+Reading: TypeAlias = Fetch | BadFetch | OwnWriting
+
+
+def policy_of(reading: Reading | None, dead_letters: Sink | None) -> Policy | None:
     """The policy for bad records that the epoch's own jobs find."""
+    if isinstance(reading, OwnWriting):
+        return reading.policy
     if reading is None or (isinstance(reading, BadFetch) and reading.source.on_error != "dead_letter"):
         return None
     return Policy.of(reading.source, dead_letters)
@@ -36,10 +63,12 @@ def write_epoch(
     df: DataFrame,
     record: EpochRecord,
     sinks: Sequence[Sink],
-    reading: Fetch | BadFetch | None,
+    reading: Reading | None,
     dead_letters: Sink | None,
 ) -> Written:
     """Write the rows of `df` to the sinks, and the epoch's bad records to theirs."""
+    if isinstance(reading, OwnWriting):
+        return reading.write(df, record, sinks)
     task, policy = task_of(record), policy_of(reading, dead_letters)
     if isinstance(reading, Fetch):
         return run_writers(df, sinks, task, reading, policy)

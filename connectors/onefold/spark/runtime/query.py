@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -23,8 +24,8 @@ from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.columns import with_epoch
-from onefold.spark.runtime.direct import BadFetch, Fetch
-from onefold.spark.runtime.epoch_job import policy_of, write_epoch
+from onefold.spark.runtime.direct import Fetch
+from onefold.spark.runtime.epoch_job import OwnWriting, Reading, policy_of, write_epoch
 from onefold.spark.runtime.refusals import check_direct_sinks
 from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
@@ -63,7 +64,7 @@ class QuerySession(Session):
         df: DataFrame,
         batch_id: int,
         root: str | None,
-        reading: Fetch | BadFetch | None,
+        reading: Reading | None,
         tell: Callable[[Outcome], None],
         numbers_epochs: bool = False,
     ) -> None:
@@ -78,9 +79,7 @@ class QuerySession(Session):
             query = self._bind(df.sparkSession, root)
             if self._job is None:
                 self.prepare_workers(df.sparkSession)
-                rows = with_epoch(df, 0) if numbers_epochs else df
-                schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(rows.schema, timezone="UTC")
-                fingerprint = self.open_sinks(schema)
+                fingerprint = self.open_sinks(_schema(df, reading, numbers_epochs))
                 if isinstance(reading, Fetch):
                     check_direct_sinks(reading.source, self.sinks)
                 self._job = Job(fingerprint, self.names, self.write_through)
@@ -151,7 +150,7 @@ class QuerySession(Session):
         return query
 
     def _run_job(
-        self, df: DataFrame, record: EpochRecord, reading: Fetch | BadFetch | None, query: RunningQuery
+        self, df: DataFrame, record: EpochRecord, reading: Reading | None, query: RunningQuery
     ) -> tuple[Committable, ...]:
         try:
             with guarding(df.sparkSession, self._has_worker_died):
@@ -183,3 +182,14 @@ class QuerySession(Session):
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
+
+
+def _schema(df: DataFrame, reading: Reading | None, numbers_epochs: bool) -> pa.Schema | Mapping[str, pa.Schema]:
+    """What the sinks are opened with."""
+    match reading:
+        case Fetch():
+            return reading.schema
+        case OwnWriting():
+            return reading.schemas
+        case _:
+            return to_arrow_schema((with_epoch(df, 0) if numbers_epochs else df).schema, timezone="UTC")

@@ -18,7 +18,7 @@ from onefold.core.writing.bad_records import Bad, Policy
 from onefold.spark.runtime.columns import columns
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["Fetching", "run_writers", "shared_out"]
+__all__ = ["RESULT_SCHEMA", "Fetching", "collected", "run_writers", "shared_out", "writers_max"]
 
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
@@ -39,12 +39,10 @@ def run_writers(
     """
     if policy is not None and policy.sink is not None:
         others = (*others, policy.sink)
-    writers_max = _writers_max((*sinks, *others))
+    most = writers_max((*sinks, *others))
     plan = passes(sinks) if fetch is None else [Pass(AS_THEY_COME, tuple(sinks))]
     with _kept(df, plan):
-        parts = [
-            _run_pass(shared_out(df, one.arrangement, writers_max), one.sinks, task, fetch, policy) for one in plan
-        ]
+        parts = [_run_pass(shared_out(df, one.arrangement, most), one.sinks, task, fetch, policy) for one in plan]
     bad = sum(part.bad for part in parts)
     if policy is not None:
         policy.refuse(task, bad)
@@ -59,7 +57,12 @@ def _run_pass(
         written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
-    tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.mapInArrow(write, RESULT_SCHEMA).collect()]
+    return collected(df.mapInArrow(write, RESULT_SCHEMA))
+
+
+def collected(df: DataFrame) -> Written:
+    """Run the tasks, each of which gives one row of RESULT_SCHEMA: what its accepted attempt prepared, pickled."""
+    tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.collect()]
     return Written(tuple(committable for one in tasks for committable in one.committables), sum(t.bad for t in tasks))
 
 
@@ -88,7 +91,7 @@ def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None 
     return df if writers_max is None else df.coalesce(writers_max)
 
 
-def _writers_max(sinks: Sequence[Sink]) -> int | None:
+def writers_max(sinks: Sequence[Sink]) -> int | None:
     limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
     return max(1, min(limits) // len(limits)) if limits else None  # they may share one server's slots
 

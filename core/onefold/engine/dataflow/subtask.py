@@ -14,10 +14,10 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
+from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.plan import Chain
-from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
-from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.logics.logic import Logic
 from onefold.engine.state.backend import Frozen, StateBackend
 
 __all__ = ["Keep", "Phase", "State", "Subtask"]
@@ -62,14 +62,13 @@ class Subtask:
         self.inbound = Inbound(len(self.channels))
         self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
-        self._logics = logics
+        self._operators = Operators(chain, logics)
         self._outbound = Outbound(chain, index, parallelism, max_parallelism)
         self._state = state
         self._frozen: Frozen | None = None
         self._tasks: dict[int, TaskId] = {}  # of the epochs that are open, and those that opened ahead
         self._run = 1
         self._has_begun = False
-        self._needs_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
 
     def put(self, exchange: int | None, sender: int, item: Item) -> None:
         """Something has arrived from a sender of an exchange, or from the source."""
@@ -90,7 +89,7 @@ class Subtask:
             return True
         if self.inbound.barrier is not None:
             return self._run in self._tasks
-        return self.inbound.has_ready and (not self._needs_task or self._run in self._tasks)
+        return self.inbound.has_ready and (not self._operators.need_task or self._run in self._tasks)
 
     def step(self) -> Iterator[Effect]:
         """Do one thing of the current phase. The effects must be used up before the next call."""
@@ -98,8 +97,7 @@ class Subtask:
             case Phase.TAKING:
                 yield from self._take()
             case Phase.FLUSHING:
-                for node in self.chain.nodes:
-                    yield from self._emit(node.number, self._logics[node.number].flush(self._task))
+                yield from self._sent(self._operators.flush(self._task))
                 self.phase = Phase.FREEZING
             case Phase.FREEZING:
                 self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)
@@ -113,13 +111,10 @@ class Subtask:
 
     def abort(self) -> None:
         """Undo what is not prepared."""
-        for logic in self._logics.values():
-            if isinstance(logic, Preparing):
-                logic.abort()
+        self._operators.abort()
 
     def close(self) -> None:
-        for logic in self._logics.values():
-            logic.close()
+        self._operators.close()
         if self._state is not None:
             self._state.backend.close()
 
@@ -128,51 +123,28 @@ class Subtask:
         return self._tasks[self._run]
 
     def _take(self) -> Iterator[Effect]:
-        if self._needs_task and not self._has_begun:
-            self._begin()
+        if self._operators.need_task and not self._has_begun:
+            self._operators.begin(self._task)
+            self._has_begun = True
         if self.inbound.barrier is not None:
             self.phase = Phase.FLUSHING
             return
         taken = self.inbound.take()
         if taken is not None:
             channel, batch = taken
-            yield from self._process(self.chain.head.number, batch, self.channels[channel].port)
+            yield from self._sent(self._operators.take(batch, self.channels[channel].port))
 
-    def _begin(self) -> None:
-        for logic in self._logics.values():
-            if isinstance(logic, Preparing | Clocked):
-                logic.begin(self._task)
-        self._has_begun = True
-
-    def _process(self, node: int, batch: Input, port: int) -> Iterator[Effect]:
-        yield from self._emit(node, self._logics[node].take(batch, port))
-
-    def _emit(self, node: int, outputs: Iterable[Output]) -> Iterator[Effect]:
-        """Into the nodes of the chain that read them, and out of the chain. Without rows there is nothing to emit."""
-        for output, batch in outputs:
-            if not batch.num_rows:
-                continue
-            for other, port in self._readers(node, output):
-                yield from self._process(other, batch, port)
-            yield from self._outbound.batch(node, output, batch)
-
-    def _readers(self, node: int, output: str | None) -> Iterator[tuple[int, int]]:
-        for other in self.chain.nodes[1:]:
-            for port, edge in enumerate(other.inputs):
-                if (edge.source, edge.output) == (node, output):
-                    yield other.number, port
+    def _sent(self, emitted: Iterable[Emitted]) -> Iterator[Effect]:
+        for each in emitted:
+            yield from self._outbound.batch(*each)
 
     def _prepare(self) -> Acknowledge:
         task, prepared = self._task, []
         if self._state is not None:
             frozen = present(self._frozen, "the state was frozen before the barrier went on")
             prepared.append(self._state.keep(task, frozen))
-        for logic in self._logics.values():
-            if isinstance(logic, Preparing) and (committable := logic.prepare()) is not None:
-                prepared.append(committable)
-        bad = sum(logic.bad_of_epoch() for logic in self._logics.values() if isinstance(logic, ReadingLogic))
-        due = [ms for logic in self._logics.values() if isinstance(logic, Clocked) and (ms := logic.timer_ms())]
-        done = Acknowledge(self._run, tuple(prepared), bad, min(due, default=None))
+        prepared += self._operators.prepare()
+        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self._operators.timer_ms())
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

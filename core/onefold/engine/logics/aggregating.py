@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
-from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
+from onefold.engine.state.backend import StateKind, StateSpec, StateTables
 from onefold.flow.aggregates import Aggregate
 from onefold.flow.aggregates.accumulation import Accumulation
 from onefold.flow.graph import Node
@@ -29,7 +29,7 @@ class AggregatingLogic:
         given: pa.Schema,
         aggregates: Sequence[tuple[str, Aggregate]],
         key: tuple[str, ...],
-        backend: StateBackend,
+        backend: StateTables,
     ) -> None:
         uid = present(node.uid, f"{node.name} keeps state")
         self._accumulation = Accumulation(given, key, aggregates)

@@ -51,6 +51,10 @@ class Preparing(Logic, Protocol):
 class Clocked(Logic, Protocol):
     """One whose clock is the epoch's time, so that an epoch that runs again has the same one."""
 
+    def restored(self) -> None:
+        """Its states have other entries now, of other key groups: its timers, too."""
+        ...
+
     def begin(self, task: TaskId) -> None:
         """Before the epoch's first batch."""
         ...

@@ -15,7 +15,7 @@ from onefold.engine.logics.reading import ReadingLogic
 from onefold.engine.logics.reducing import ReducingLogic
 from onefold.engine.logics.transforming import TransformingLogic
 from onefold.engine.logics.writing import WritingLogic
-from onefold.engine.state.backend import StateBackend
+from onefold.engine.state.backend import StateTables
 from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Aggregating, Connecting, Processing, Reading, Reducing, Writing
@@ -24,7 +24,7 @@ __all__ = ["make_logic"]
 
 
 def make_logic(
-    graph: Graph, node: Node, sinks: Mapping[int, Sink], backend: StateBackend | None, index: int, parallelism: int
+    graph: Graph, node: Node, sinks: Mapping[int, Sink], backend: StateTables | None, index: int, parallelism: int
 ) -> Logic:
     """The logic of one node in subtask `index`. `sinks` are the opened ones, by the numbers of their nodes."""
     match node.operator:

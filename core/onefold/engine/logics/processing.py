@@ -59,6 +59,9 @@ class ProcessingLogic:
         processor.init(handle)
         handle.is_open = False
 
+    def restored(self) -> None:
+        self._handle.restored()
+
     def begin(self, task: TaskId) -> None:
         self._clocks = _Clocks(task.timestamp_ms)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
-from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, Value
+from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
 from onefold.flow.rows import RowCollector, dicts_of
 
@@ -23,7 +23,7 @@ class ReducingLogic(Stateless):
     """Emits the kept row of each key that changed, once an epoch."""
 
     def __init__(
-        self, node: Node, function: Callable[[Row, Row], Row], key: tuple[str, ...], backend: StateBackend
+        self, node: Node, function: Callable[[Row, Row], Row], key: tuple[str, ...], backend: StateTables
     ) -> None:
         assert node.uid is not None and node.schema is not None
         self._key, self._function = key, function

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSpec", "StateTable", "Value"]
+__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSpec", "StateTable", "StateTables", "Value"]
 
 Key = tuple[Any, ...]
 Value = tuple[Any, ...]
@@ -78,17 +78,8 @@ class Frozen(Protocol):
         ...
 
 
-class StateBackend(Protocol):
-    """The states of all operators of one subtask: the keyed ones, of its key groups, and those of the operators.
-
-    A snapshot names files of the ones before it. So after an epoch that was given up the backend is not used on: a new
-    one restores the last decided epoch.
-    """
-
-    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
-        """Before any table is used, also where there is no handle yet: the entries of these contiguous key groups, from
-        the snapshots of all subtasks there were."""
-        ...
+class StateTables(Protocol):
+    """The states of all operators of one subtask: the keyed ones, of its key groups, and those of the operators."""
 
     def table(self, spec: StateSpec) -> StateTable: ...
 
@@ -98,6 +89,19 @@ class StateBackend(Protocol):
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
         """The operator's lists that were restored, in the order of the subtasks there were; empty ones are left out."""
+        ...
+
+
+class StateBackend(StateTables, Protocol):
+    """States that are kept as snapshots.
+
+    A snapshot names files of the ones before it. So after an epoch that was given up the backend is not used on: a new
+    one restores the last decided epoch.
+    """
+
+    def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+        """Before any table is used, also where there is no handle yet: the entries of these contiguous key groups, from
+        the snapshots of all subtasks there were."""
         ...
 
     def freeze(self, epoch: int) -> Frozen: ...

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, StateTable, Value
+from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
 from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.timers import Timers
 from onefold.flow.processor import Redistribution, Schema
@@ -24,7 +24,7 @@ class KeyedHandle:
     `timers` is None where the flow gave the operator no clock."""
 
     def __init__(
-        self, uid: str, backend: StateBackend, *, subtask: int = 0, subtasks: int = 1, has_timers: bool = True
+        self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1, has_timers: bool = True
     ) -> None:
         self.key: Key = ()
         self.is_open = True
@@ -35,7 +35,11 @@ class KeyedHandle:
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
         if has_timers:
-            self.timers = Timers(backend.table(StateSpec(uid, TIMERS, StateKind.TIMERS)))
+            self.restored()
+
+    def restored(self) -> None:
+        """The backend has other entries now, of other key groups."""
+        self.timers = Timers(self._backend.table(StateSpec(self._uid, TIMERS, StateKind.TIMERS)))
 
     def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedValue:
         return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs))

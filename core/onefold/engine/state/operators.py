@@ -11,7 +11,7 @@ from typing import Any
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
-from onefold.engine.state.backend import Key, StateBackend, StateKind, StateSpec, Value
+from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.tables import by_sub
 from onefold.flow.declaring import as_schema
 from onefold.flow.processor import Redistribution, Schema
@@ -56,7 +56,7 @@ class SubtaskList:
 
     def __init__(
         self,
-        backend: StateBackend,
+        backend: StateTables,
         shape: Shape,
         redistribution: Redistribution = "split",
         subtask: int = 0,
@@ -88,7 +88,7 @@ class SubtaskList:
 class SubtaskBroadcast:
     """Implements BroadcastState. Every subtask stores it; of the snapshots any has all of it."""
 
-    def __init__(self, backend: StateBackend, shape: Shape, key_shape: Shape) -> None:
+    def __init__(self, backend: StateTables, shape: Shape, key_shape: Shape) -> None:
         spec = StateSpec(shape.uid, shape.name, StateKind.OPERATOR)
         parts = backend.earlier(spec)
         self._entries: dict[Key, Value] = dict(parts[0]) if parts else {}

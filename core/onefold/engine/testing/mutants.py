@@ -26,7 +26,7 @@ class _FrozenLate(Subtask):
             case Phase.PREPARING if self._state is not None:
                 for channel, queue in enumerate(self.inbound._queues):
                     if queue and isinstance(queue[0], pa.RecordBatch):
-                        yield from self._process(self.chain.head.number, queue.popleft(), self.channels[channel].port)
+                        yield from self._sent(self._operators.take(queue.popleft(), self.channels[channel].port))
                 self._frozen = self._state.backend.freeze(self._task.epoch)
                 yield from super().step()
             case _:
@@ -52,7 +52,7 @@ class _NotHeldBack(Inbound):
 
 
 def _forget_timers(subtask: Subtask) -> None:
-    for logic in subtask._logics.values():
+    for logic in subtask._operators._logics.values():
         if isinstance(logic, ProcessingLogic) and logic._handle.timers is not None:
             logic._handle.timers._keys.clear()
 

@@ -1,14 +1,11 @@
-"""What the engine's tests share: a topic of numbered records, a database, and jobs between them."""
+"""What the tests of flows share: a topic of numbered records, a database, and jobs between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 from harness.flow_job import FlowJob, FlowProcess
 from harness.kafka.topics import in_order
 
@@ -78,9 +75,3 @@ class Flows:
         assert self.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []
         states = self.sql("SELECT DISTINCT state FROM onefold_sinks.onefold_epochs WHERE state <> 'given_up'")
         assert states == [("complete",)]
-
-
-@pytest.fixture
-def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Iterator[Flows]:
-    with closing(Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as flows:
-        yield flows

@@ -1,0 +1,124 @@
+"""Record batches as rows of Spark: what one chain of operators sends to the next, whatever its columns.
+
+A row is a batch for one subtask of a chain. Spark brings it there, and sees neither columns nor types: so all values
+come out as they went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from itertools import count
+from operator import attrgetter
+
+import pyarrow as pa
+
+from onefold.engine.dataflow.items import Send
+from onefold.engine.dataflow.operators import Emitted
+from onefold.engine.dataflow.outbound import Outbound
+from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.workers.wire import decoded_item, encoded_item
+
+__all__ = [
+    "BAD",
+    "ORDER",
+    "PACKED_DDL",
+    "PLACE",
+    "Packed",
+    "Packer",
+    "in_order",
+    "name_of",
+    "packed_batch",
+    "packed_rows",
+    "unpacked",
+]
+
+PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, kind int, content binary"
+PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
+ORDER = (
+    *PLACE,
+    "exchange",
+    "sender",
+    "number",
+)  # each sender's rows as it sent them; the same when an epoch runs again
+BAD = -1  # the exchange of a row that only says how many records could not be read, as its number
+_SCHEMA = pa.schema(
+    {
+        "chain": pa.string(),
+        "subtask": pa.int32(),
+        "exchange": pa.int32(),
+        "sender": pa.int32(),
+        "number": pa.int64(),
+        "kind": pa.int32(),
+        "content": pa.binary(),
+    }
+)
+_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One row. `number` counts what a sender has sent in an epoch."""
+
+    chain: str
+    subtask: int
+    exchange: int
+    sender: int
+    number: int
+    kind: int = 0
+    content: bytes = b""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.chain, self.subtask
+
+
+class Packer:
+    """Packs what subtask `index` of a chain emits. Spark runs as many subtasks of a chain as there are key groups; of
+    the chain that reads, as many as the epoch's ranges have tasks."""
+
+    def __init__(self, plan: Plan, chain: Chain, index: int) -> None:
+        groups = plan.graph.max_parallelism
+        self._plan, self._index = plan, index
+        self._outbound = Outbound(chain, index, groups, groups)
+        self._numbers = count()
+
+    def pack(self, emitted: Iterable[Emitted]) -> Iterator[Packed]:
+        for node, output, batch in emitted:
+            for send in self._outbound.batch(node, output, batch):
+                yield from self._packed(send)
+
+    def _packed(self, send: Send) -> Iterator[Packed]:
+        assert isinstance(send.item, pa.RecordBatch)
+        chain = name_of(self._plan.chain_of(self._plan.exchanges[send.exchange].target))
+        rows = send.item.num_rows
+        step = max(1, rows * _BYTES_MAX // max(send.item.nbytes, _BYTES_MAX))
+        for at in range(0, rows, step):
+            kind, content = encoded_item(send.item.slice(at, step))
+            number = next(self._numbers)
+            yield Packed(chain, send.to, send.exchange, self._index, number, kind, content.to_pybytes())
+
+
+def name_of(chain: Chain) -> str:
+    """What rows name it by: where it keeps state, that stays when the flow changes around it."""
+    return chain.uid or f"#{chain.number}"
+
+
+def unpacked(plan: Plan, row: Packed) -> pa.RecordBatch:
+    found = decoded_item((row.kind, row.content), plan.exchanges[row.exchange].schema)
+    assert isinstance(found, pa.RecordBatch)
+    return found
+
+
+def in_order(rows: Iterable[Packed]) -> list[Packed]:
+    """By `ORDER`."""
+    return sorted(rows, key=attrgetter(*ORDER))
+
+
+def packed_batch(rows: Iterable[Packed]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(_SCHEMA.names, astuple(row), strict=True)) for row in rows], _SCHEMA)
+
+
+def packed_rows(batch: pa.RecordBatch) -> Iterator[Packed]:
+    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        yield Packed(*row)

@@ -1,0 +1,178 @@
+"""What the tasks of Spark run of a flow: chains of operators, which the engine's code makes and runs.
+
+Chains stand on levels, with an exchange by Spark between two: the first reads, sinks are written last. Rows for a chain
+of a further level go through those before it as they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, fields
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from onefold.core import EpochRecord, Sink, TaskId
+from onefold.core.checks import present
+from onefold.core.failpoints import failpoint
+from onefold.core.job.session import task_of
+from onefold.core.writing.attempt import Written
+from onefold.engine.dataflow.operators import Emitted, Operators
+from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.logics.making import make_logic
+from onefold.flow.operators import Writing
+from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.state import SparkTables
+from onefold.spark.runtime.direct import parts_of
+from onefold.spark.runtime.workers import freeze_imports
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
+
+__all__ = ["Batches", "LevelProcessor", "levels", "read_stage", "sink_chains", "step_stage", "write_stage"]
+
+Batches = Iterable[pa.RecordBatch]
+_Row = Row(*(field.name for field in fields(Packed)))
+
+
+def levels(plan: Plan) -> list[list[Chain]]:
+    """The chains of each level but the sinks'. A chain comes one level after the last of those that feed it."""
+    level_of: dict[int, int] = {}
+    found: list[list[Chain]] = []
+    for chain in plan.chains:
+        if isinstance(chain.head.operator, Writing):
+            continue
+        before = [level_of[plan.chain_of(exchange.edge.source).number] for exchange in chain.inputs]
+        level_of[chain.number] = level = 1 + max(before, default=-1)
+        if level == len(found):
+            found.append([])
+        found[level].append(chain)
+    return found
+
+
+def sink_chains(plan: Plan) -> list[Chain]:
+    return [chain for chain in plan.chains if isinstance(chain.head.operator, Writing)]
+
+
+def read_stage(plan: Plan, source: KafkaSource, ranges: Batches) -> Iterator[pa.RecordBatch]:
+    """Reads ranges of offsets, and runs the chain that reads."""
+    freeze_imports()
+    index = present(TaskContext.get(), "it runs in a task").partitionId()
+    chain = plan.chains[0]
+    operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
+    for batch in ranges:
+        for part in parts_of(source, batch):
+            yield packed_batch(packer.pack(operators.take(part, 0)))
+    if bad := operators.bad_of_epoch():
+        yield packed_batch([Packed("", index, BAD, index, bad)])
+
+
+def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Runs the chains of a level, none of which keeps state."""
+    freeze_imports()
+    running = {name_of(chain): chain for chain in level}
+    rows = in_order(row for batch in batches for row in packed_rows(batch))
+    for (head, index), of in groupby(rows, lambda row: row.place):
+        if head not in running:
+            yield packed_batch(of)
+            continue
+        chain = running[head]
+        operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
+        for row in of:
+            yield packed_batch(packer.pack(_taken(plan, operators, row)))
+
+
+class LevelProcessor(StatefulProcessor):
+    """Runs the chains of a level, some of which keep state. Spark's groups are the key groups of each chain."""
+
+    def __init__(self, plan: Plan, level: list[Chain]) -> None:
+        self._plan = plan
+        self._level = level
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        freeze_imports()
+        self._running = {name_of(chain): _Running(self._plan, chain, handle) for chain in self._level}
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        head, index = key
+        given = in_order(Packed(*row) for row in rows)
+        running = self._running.get(head)
+        return _rows(given if running is None else running.epoch(index, given, timerValues))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        del expiredTimerInfo
+        head, index = key
+        return _rows(self._running[head].epoch(index, [], timerValues))
+
+    def close(self) -> None:
+        for running in self._running.values():
+            running.operators.close()
+
+
+class _Running:
+    """A chain, for one key group after the other."""
+
+    def __init__(self, plan: Plan, chain: Chain, handle: StatefulProcessorHandle) -> None:
+        self._plan, self._chain, self._handle = plan, chain, handle
+        self._tables = SparkTables(handle)
+        self.operators = _operators(plan, chain, self._tables)
+
+    def epoch(self, index: int, rows: Iterable[Packed], clocks: Any) -> Iterator[Packed]:
+        """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch."""
+        now_ms = clocks.getCurrentProcessingTimeInMs()
+        task = TaskId(self._plan.graph.flow, 0, 0, now_ms, uuid.UUID(int=0))
+        packer = Packer(self._plan, self._chain, index)
+        self._tables.begin()
+        self.operators.restored()
+        self.operators.begin(task)
+        for row in rows:
+            yield from packer.pack(_taken(self._plan, self.operators, row))
+        yield from packer.pack(self.operators.flush(task))
+        self._tables.store()
+        if (next_ms := self.operators.timer_ms()) is not None:
+            self._handle.registerTimer(max(next_ms, now_ms + 1))
+
+
+def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """One attempt to write rows to the sinks, which were opened. Gives one row: what was prepared, pickled."""
+    freeze_imports()
+    task, bad = task_of(record), 0
+    sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
+    writers = {name_of(chain): _operators(plan, chain, None, sinks) for chain in sink_chains(plan)}
+    for writer in writers.values():
+        writer.begin(task)
+    try:
+        for batch in batches:
+            for row in packed_rows(batch):
+                if row.exchange == BAD:
+                    bad += row.number
+                else:
+                    for _ in writers[row.chain].take(unpacked(plan, row), 0):
+                        raise AssertionError("a sink emits nothing")
+        failpoint("writers:written")
+        prepared = [committable for writer in writers.values() for committable in writer.prepare()]
+    except BaseException:
+        for writer in writers.values():
+            writer.abort()
+        raise
+    failpoint("writers:prepared")
+    written = pickle.dumps(Written(tuple(prepared), bad))
+    yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
+
+
+def _operators(plan: Plan, chain: Chain, tables: SparkTables | None, sinks: Mapping[int, Sink] = {}) -> Operators:
+    return Operators(chain, {node.number: make_logic(plan.graph, node, sinks, tables, 0, 1) for node in chain.nodes})
+
+
+def _taken(plan: Plan, operators: Operators, row: Packed) -> Iterator[Emitted]:
+    return operators.take(unpacked(plan, row), plan.exchanges[row.exchange].input)
+
+
+def _rows(packed: Iterable[Packed]) -> Iterator[Row]:
+    return (_Row(*astuple(row)) for row in packed)

@@ -1,0 +1,142 @@
+"""`Flow.start`: from a flow's graph to a query of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onefold.core import ConfigError
+from onefold.core.job.session import PATIENCE_S
+from onefold.core.protocol.epoch import Outcome
+from onefold.engine.dataflow.plan import plan
+from onefold.flow.graph import Graph
+from onefold.flow.operators import Processing
+from onefold.flow.processor import StatefulProcessor
+from onefold.spark.flows.refusals import check_flow
+from onefold.spark.flows.translation import Translation
+from onefold.spark.pipeline import Pipeline
+from onefold.spark.runtime.direct import RANGES
+
+__all__ = ["FlowQuery", "start"]
+
+_PACKED_ROWS_MAX = 256  # in one batch between Spark and Python: each has some megabytes at most
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True)
+class FlowQuery:
+    """A flow that runs on Spark: its pipeline, and the query that the pipeline has started."""
+
+    pipeline: Pipeline
+    query: StreamingQuery
+
+    def await_termination(self, timeout_s: int | None = None) -> bool:
+        """Wait for the flow's end, and raise the error that ended it, if one did. False on a timeout."""
+        return self.pipeline.await_termination(self.query, timeout_s)
+
+    def drain(self, within_s: float) -> bool:
+        """End the flow with its epoch complete in every sink; False if that took longer."""
+        return self.pipeline.drain(self.query, within_s)
+
+
+def start(
+    graph: Graph,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    trigger: Mapping[str, Any] | None = None,
+    store: str | None = None,
+    patience_s: float = PATIENCE_S,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> FlowQuery:
+    """Start a flow as a query of Spark.
+
+    checkpoint  the query's checkpoint, a folder or URL: where Spark keeps the flow's state
+    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now
+    store       URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
+    patience_s  how long a server that is down is waited for
+    on_outcome  a function that is called with the outcome of every epoch
+
+    Raises ConfigError for what Spark cannot run of it.
+    """
+    check_flow(graph)
+    if not hasattr(spark, "_jsparkSession"):
+        raise ConfigError(
+            "flow-not-on-spark", f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own"
+        )
+    pipeline = _FlowPipeline(
+        graph.flow,
+        [writing.sink for _, writing in graph.writings()],
+        store,
+        patience_s=patience_s,
+        on_outcome=on_outcome,
+    )
+    return FlowQuery(pipeline, pipeline.start(spark, graph, checkpoint, trigger))
+
+
+class _FlowPipeline(Pipeline):
+    def start(
+        self, spark: SparkSession, graph: Graph, checkpoint: str, trigger: Mapping[str, Any] | None
+    ) -> StreamingQuery:
+        session = self._session()
+        groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
+        if groups != graph.max_parallelism:
+            raise ConfigError(
+                "max-parallelism",
+                f"flow {graph.flow!r} began with max_parallelism={groups}, and has {graph.max_parallelism} now: that is"
+                " for good",
+            )
+        node, _ = next(graph.readings())
+        source: Any = graph.resolved(node, session.pin)
+        translation = Translation(plan(graph, sinks_apart=True), source)
+        _check_pickles(translation)
+        ranges = self._load(spark, source, RANGES)
+        self._reading = translation
+        with _settings(spark, _wanted(spark, graph, trigger or {})):
+            return self._write(translation.read(ranges), checkpoint, trigger, "append")
+
+
+def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
+    that has some, and in a query that goes on."""
+    processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
+    has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
+    ends = bool(trigger.get("availableNow") or trigger.get("once"))
+    return {
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.noDataMicroBatches.enabled": str(has_timers and not ends).lower(),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),
+        _PARTITIONS: str(min(int(str(spark.conf.get(_PARTITIONS))), graph.max_parallelism)),
+    }
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Has a query that starts meanwhile run with these settings: it takes a copy of the session's."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def _check_pickles(translation: Translation) -> None:
+    """Functions, expressions and processors go to Spark's workers."""
+    try:
+        cloudpickle.dumps(translation)  # type: ignore[no-untyped-call]  # it has no types
+    except Exception as error:
+        raise ConfigError(
+            "flow-not-on-spark",
+            f"flow {translation.plan.graph.flow!r} cannot run on Spark: a function or processor of it does not pickle"
+            f" ({type(error).__name__}: {error}). Keep connections, locks and files out of it, and open them in init",
+        ) from error

@@ -1,0 +1,117 @@
+"""Keeps the state of operators in Spark's state store: of each key group a map, from keys to their entries.
+
+Spark gives a processor the state of one group, the key of its `groupBy`, at a time. What is read of it is kept until
+the group's turn ends, when what has changed is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
+
+from onefold.core.checks import require
+from onefold.engine.state.backend import Key, StateSpec, Value
+from onefold.engine.state.codec import decode, encode
+from onefold.engine.state.tables import by_sub
+
+__all__ = ["SparkTables"]
+
+
+class SparkTable:
+    """Implements StateTable for the group whose turn it is: a map from each key to all its entries, by their subs."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state = state
+        self._found: dict[Key, dict[Key, Value]] = {}
+        self._changed: set[Key] = set()
+        self._has_group = False
+
+    def get(self, key: Key, sub: Key = ()) -> Value | None:
+        return self._entries(key).get(sub)
+
+    def put(self, key: Key, value: Value, sub: Key = ()) -> None:
+        self._entries(key)[sub] = value
+        self._changed.add(key)
+
+    def delete(self, key: Key, sub: Key = ()) -> None:
+        if self._entries(key).pop(sub, None) is not None:
+            self._changed.add(key)
+
+    def items(self, key: Key) -> Iterator[tuple[Key, Value]]:
+        return iter(by_sub(self._entries(key).items()))
+
+    def last(self, key: Key) -> Key | None:
+        return next(reversed(self._entries(key)), None)
+
+    def clear(self, key: Key) -> None:
+        if self._entries(key):
+            self._found[key] = {}
+            self._changed.add(key)
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        return [self.get(key) for key in keys]
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self._found[key] = {(): value}
+        self._changed.update(keys)
+
+    def scan(self) -> Iterator[tuple[Key, Key, Value]]:
+        require(not self._changed, "a table is scanned before it is changed")
+        for (packed,), (content,) in self._state.iterator() if self._has_group else ():
+            key = decode(packed)
+            entries = self._found[key] = decode(content)
+            for sub, value in entries.items():
+                yield key, sub, value
+
+    def begin(self) -> None:
+        """It is the turn of another group."""
+        self._found, self._changed, self._has_group = {}, set(), True
+
+    def store(self) -> None:
+        """Write what has changed."""
+        for key in self._changed:
+            entries, packed = self._found[key], (encode(key),)
+            if entries:
+                self._state.updateValue(packed, (encode(entries),))
+            else:
+                self._state.removeKey(packed)
+
+    def _entries(self, key: Key) -> dict[Key, Value]:
+        if key not in self._found:
+            found = self._state.getValue((encode(key),))
+            self._found[key] = {} if found is None else decode(found[0])
+        return self._found[key]
+
+
+class SparkTables:
+    """Implements StateTables: keyed states only. A flow with others is refused when it starts."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._tables: dict[StateSpec, SparkTable] = {}
+
+    def table(self, spec: StateSpec) -> SparkTable:
+        if spec not in self._tables:
+            state = self._handle.getMapState(f"{spec.uid}/{spec.name}", "key binary", "entries binary")
+            self._tables[spec] = SparkTable(state)
+        return self._tables[spec]
+
+    def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> NoReturn:
+        del content
+        raise AssertionError(f"{spec.name} of {spec.uid} is not keyed")
+
+    def earlier(self, spec: StateSpec) -> NoReturn:
+        raise AssertionError(f"{spec.name} of {spec.uid} is not keyed")
+
+    def begin(self) -> None:
+        """It is the turn of another group."""
+        for table in self._tables.values():
+            table.begin()
+
+    def store(self) -> None:
+        """The group's turn ends: write what has changed."""
+        for table in self._tables.values():
+            table.store()

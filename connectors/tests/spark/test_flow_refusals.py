@@ -1,0 +1,117 @@
+"""What of a flow Spark cannot run is refused when it starts, by the operator's uid; no Spark is needed to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onefold.core import ConfigError
+from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+from onefold.spark.flows.refusals import check_flow
+from onefold.spark.flows.starting import start
+
+NO_SPARK: Any = SimpleNamespace()
+
+
+def source(topic: str = "orders", **more: Any) -> KafkaSource:
+    return KafkaSource(topic, bootstrap_servers="localhost:1", format="json", schema="id long, account long", **more)
+
+
+class Asking(StatefulProcessor):
+    """Asks for the state that it is made with."""
+
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self.ask = ask
+
+    def init(self, handle: Any) -> None:
+        self.ask(handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        del key, rows, timerValues
+        return ()
+
+
+class Rules(BroadcastProcessor):
+    def init(self, handle: Any) -> None:
+        self.rules = handle.getBroadcastState("rules", "id long", "id long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        del key, rows, timerValues
+        return ()
+
+    def handleBroadcastRows(self, rows: Iterator[Any], timerValues: Any) -> None:  # noqa: N802, N803
+        del rows, timerValues
+
+
+def flow_with(use: Callable[[KeyedStream], Stream], given: Any = None) -> Flow:
+    flow = Flow("shop")
+    orders = flow.source(given or source(), uid="orders")
+    use(orders.key_by("account")).sink(PostgresSink("postgresql://localhost/x", "t"))
+    return flow
+
+
+def processed(ask: Callable[[Any], Any]) -> Flow:
+    return flow_with(lambda keyed: keyed.process(Asking(ask), "id long", uid="visits"))
+
+
+def refusal(flow: Flow) -> str:
+    with pytest.raises(ConfigError) as raised:
+        start(flow.graph(), NO_SPARK, checkpoint="/nowhere")
+    assert raised.value.code == "flow-not-on-spark"
+    return raised.value.message
+
+
+def test_state_by_key_is_not_refused() -> None:
+    for ask in (
+        lambda handle: handle.getValueState("s", "id long"),
+        lambda handle: handle.getListState("s", "id long"),
+        lambda handle: handle.getMapState("s", "id long", "id long"),
+        lambda handle: handle.getBytesState("s"),
+    ):
+        assert check_flow(processed(ask).graph()) == source()
+
+
+def test_state_of_no_key_is_refused() -> None:
+    said = refusal(processed(lambda handle: handle.getOperatorListState("seen", "id long")))
+    assert "'visits' has 'seen', a state of no key" in said
+    assert "flow.run" in said
+
+
+def test_a_ttl_is_refused() -> None:
+    said = refusal(processed(lambda handle: handle.getValueState("last", "id long", 1_000)))
+    assert "'visits' has a TTL for 'last'" in said
+
+
+def test_a_broadcast_stream_and_a_second_source_are_refused() -> None:
+    flow = Flow("shop")
+    rules = flow.source(source("rules"), uid="rules").broadcast()
+    keyed = flow.source(source(), uid="orders").key_by("account")
+    keyed.connect(rules).process(Rules(), "id long", uid="over").sink(PostgresSink("postgresql://localhost/x", "t"))
+    assert "'orders' is a second source" in refusal(flow)
+    flow = Flow("shop")
+    orders = flow.source(source(), uid="orders")
+    both = orders.key_by("account").connect(orders.broadcast())
+    both.process(Rules(), "id long", uid="over").sink(PostgresSink("postgresql://localhost/x", "t"))
+    assert "'over' connects with a broadcast stream" in refusal(flow)
+
+
+def test_a_bounded_source_is_refused_with_the_trigger_that_ends() -> None:
+    flow = flow_with(lambda keyed: keyed.process(Asking(id), "id long", uid="none"), source().bounded())
+    said = refusal(flow)
+    assert "'orders' is a BoundedSource" in said
+    assert "availableNow" in said
+
+
+def test_spark_connect_is_refused() -> None:
+    assert "Spark Connect" in refusal(processed(id))
+
+
+def test_a_source_that_spark_reads_is_refused_as_on_the_direct_path() -> None:
+    flow = flow_with(lambda keyed: keyed.process(Asking(id), "id long", uid="none"), source(reader="spark"))
+    with pytest.raises(ConfigError, match=r"\[direct-path-unsupported\]"):
+        check_flow(flow.graph())
