@@ -5,15 +5,12 @@ docs/engine.md.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,55 +21,17 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from bench.engine_job import Job
 from bench.loop import Loop
 from bench.report import Load
 from bench.world import DDL, PARTITIONS, World, open_world
-from onefold.flow import Flow
-from onefold.sinks import PostgresSink
-from onefold.sources import KafkaSource
 
-__all__ = ["Job"]
-
-SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 UP_S_MAX = 120.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """A flow from a topic into a table, in a process of its own."""
-
-    servers: str
-    url: str
-    topic: str
-    table: str
-    checkpoint: str
-    delivery: str
-    workers: int
-    rows_per_epoch: int | None = None
-    goes_on: bool = False
-
-    def run(self) -> None:
-        flow = Flow(self.table)
-        source = KafkaSource(
-            self.topic,
-            bootstrap_servers=self.servers,
-            format="json",
-            schema=SCHEMA,
-            max_offsets_per_trigger=self.rows_per_epoch,
-        )
-        rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
-        rows.sink(PostgresSink(self.url, self.table, delivery=self.delivery))
-        flow.run(checkpoint=self.checkpoint, workers=self.workers)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "bench.engine", "--job", json.dumps(asdict(self))])
+LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 
 
 def main() -> int:
     arguments = _arguments()
-    if arguments.job is not None:
-        Job(**json.loads(arguments.job)).run()
-        return 0
     console = Console(width=None if sys.stdout.isatty() else 140)
     load = Load()
 
@@ -138,6 +97,7 @@ def _going_on(world: World) -> Iterator[tuple[Job, Producer]]:
     admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result()
     world.sql(f"CREATE TABLE {name} ({DDL})")
+    world.sql(f"CREATE INDEX ON {name} (id)")  # which the reader asks all the time
     producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers, "linger.ms": 1})
     with world.checkpoint() as root:
         yield (
@@ -176,6 +136,7 @@ def _latencies_ms(world: World, arguments: argparse.Namespace) -> list[float]:
                 while len(sent_s) <= due:
                     sent_s.append(time.monotonic())
                     _produce(producer, job.topic, len(sent_s) - 1)
+                time.sleep(LOOK_S)
                 newest, now_s = _newest(reader, job.table), time.monotonic()
                 seen_ms += [(now_s - at_s) * 1000 for at_s in sent_s[len(seen_ms) + 1 : newest + 1]]
             return seen_ms[arguments.rate :]  # without the first second
@@ -220,7 +181,7 @@ def _wait_for(reader: psycopg.Connection[Any], table: str, number: int) -> None:
     while _newest(reader, table) < number:
         if time.monotonic() > until_s:
             raise RuntimeError("the flow writes nothing")
-        time.sleep(0.002)
+        time.sleep(LOOK_S)
 
 
 def _print_throughput(console: Console, rates: dict[str, list[float]]) -> None:
@@ -253,7 +214,6 @@ def _arguments() -> argparse.Namespace:
     add("--kills", type=int, default=20, help="of the recovery (default: %(default)s)")
     add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
     add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
-    add("--job", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from harness.disks import SmallDisk, small_disk
 from harness.kafka.reading import Reader
+from harness.support import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -84,3 +88,91 @@ def test_an_hbase_table_has_every_row_after_kills(flows: Any, hbase_server: Any)
     job = flows.job(delivery="hbase", workers=2, hbase=hbase_server.servers, out=flows.topic)
     kill_and_finish(flows, job)
     assert flows.of_hbase(hbase_server.servers) == flows.sent
+
+
+@pytest.mark.slow
+def test_an_hbase_table_has_every_records_part_in_its_sums_after_kills(flows: Any, hbase_server: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(delivery="rolling", workers=2, hbase=hbase_server.servers, out=flows.topic)
+    kill_and_finish(flows, job)
+    mine = [[each for each in flows.sent if each[1] == account] for account in range(7)]
+    expected = [(max(id for id, _, _ in of), of[0][1], sum(n for _, _, n in of)) for of in mine]
+    assert flows.of_hbase(hbase_server.servers, key="account") == sorted(expected)
+
+
+@pytest.mark.slow
+def test_several_sources_have_their_positions_side_by_side(flows: Any, kafka_topic: Any) -> None:
+    other = kafka_topic(partitions=2)
+    flows.put(1_000)
+    flows.put(500, partitions=2, topic=other)
+    job = flows.job(kind="union", workers=2, other=other)
+    kill_and_finish(flows, job)
+    flows.assert_exact(job)
+
+
+@pytest.mark.slow
+def test_bad_records_become_dead_letters_once_in_the_epoch_of_the_others(flows: Any) -> None:
+    flows.put(500)
+    flows.produce(flows.topic, [b'{"id":%d' % number for number in range(10)])
+    flows.put(500)
+    job = flows.job(kind="letters", workers=2)
+    kill_and_finish(flows, job)
+    flows.assert_exact(job)
+    assert flows.sql("SELECT convert_from(value, 'UTF8') FROM letters ORDER BY 1") == [
+        (f'{{"id":{number}',) for number in range(10)
+    ]
+
+
+@pytest.mark.slow
+def test_broadcast_rows_are_in_every_worker_and_come_back_with_the_state(flows: Any, kafka_topic: Any) -> None:
+    other = kafka_topic(partitions=2)
+    flows.produce(other, [b'{"account":%d,"factor":%d}' % (a, a + 2) for a in range(7)], partitions=2)
+    job = flows.job(kind="ruled", workers=2, other=other, goes_on=True)
+    process = flows.start(job)
+    flows.until("SELECT max(epoch) FROM onefold_sinks.onefold_epochs WHERE state = 'complete'", [(1,)])
+    process.kill()
+    flows.put(1_000)
+    process = flows.start(job)
+    flows.until("SELECT count(*) FROM rows", [(1_000,)])
+    process.process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    expected = [(id, account, n * (account + 2)) for id, account, n in flows.sent]
+    assert flows.sql("SELECT id, account, n FROM rows ORDER BY id") == expected
+
+
+@pytest.fixture
+def disk() -> Iterator[SmallDisk]:
+    with small_disk(4) as disk:
+        yield disk
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_the_snapshots_is_waited_for(flows: Any, disk: SmallDisk) -> None:
+    flows.put(1_000)
+    job = replace(flows.job(kind="numbered", workers=2), checkpoint=str(disk.folder / "checkpoint"))
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    disk.fill()
+    process.release()
+    wait_until(lambda: "state-disk-full" in process.log.read_text(), 60, "a full disk")
+    disk.make_room()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    flows.assert_exact(job)
+
+
+@pytest.mark.slow
+def test_a_disk_that_stays_full_ends_the_flow_after_its_patience_and_the_next_start_is_exact(
+    flows: Any, disk: SmallDisk
+) -> None:
+    flows.put(1_000)
+    job = replace(flows.job(kind="numbered", patience_s=2.0), checkpoint=str(disk.folder / "checkpoint"))
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    disk.fill()
+    process.release()
+    assert process.wait() == 1
+    assert "[state-disk-full]" in process.log.read_text().splitlines()[-1]
+    assert len(flows.sql("SELECT id FROM rows")) < 1_000
+    disk.make_room()
+    flows.finish(job)
+    flows.assert_exact(job)

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 
 from onefold.cli.spark_session import spark_session
 from onefold.core import Sink
-from onefold.flow import Flow, Side, StatefulProcessor, Stream, count, last, mean, min_, sum_
+from onefold.core.source import Source
+from onefold.flow import BroadcastProcessor, Flow, Side, StatefulProcessor, Stream, count, last, mean, min_, sum_
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
-__all__ = ["FlowJob", "FlowProcess", "Numbering"]
+__all__ = ["FlowJob", "FlowProcess", "Numbering", "Ruling"]
 
 WAIT_S = 240.0  # on a machine that has much else to do
 
@@ -89,17 +90,37 @@ def _larger(kept: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return max(kept, row, key=lambda one: (one["total"], one["account"]))
 
 
+class Ruling(BroadcastProcessor):
+    """Multiplies the numbers of each account by its factor, which is broadcast."""
+
+    def init(self, handle: Any) -> None:
+        self._factors = handle.getBroadcastState("factors", "account long", "factor long")
+
+    def handleBroadcastRows(self, rows: Iterator[Any], timerValues: Any) -> None:
+        del timerValues
+        for row in rows:
+            self._factors.updateValue((row.account,), (row.factor,))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        (factor,) = self._factors.getValue(key)
+        for row in rows:
+            yield (row.id, key[0], row.n * factor)
+
+
 @dataclass(frozen=True)
 class FlowJob:
-    """`kind` is "rows", which are written as they are, "numbered", by a processor, or "totals", by an aggregate;
-    or "all", for several tables."""
+    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
+    rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs, or
+    "all", for several tables.
+    """
 
     servers: str
     topic: str
     url: str
     checkpoint: str
     kind: str = "rows"
-    delivery: str = "two_phase"  # of Postgres; or "kafka", or "hbase", into the topic or table `out`
+    delivery: str = "two_phase"  # of Postgres; or "kafka", "hbase", "rolling", into the topic or table `out`
     workers: int = 1
     at_most: int = 300
     state: str = "memory"
@@ -107,19 +128,18 @@ class FlowJob:
     hbase: str = ""  # its Thrift servers
     runtime: str = "engine"  # or "spark"
     name: str = "job"
+    other: str = ""
+    goes_on: bool = False
+    patience_s: float = 120.0
 
     def flow(self) -> Flow:
         flow = Flow(self.name)
-        source = KafkaSource(
-            self.topic,
-            bootstrap_servers=self.servers,
-            format="json",
-            schema="id long, account long, n long",
-            max_offsets_per_trigger=self.at_most,
-        )
-        records = flow.source(source.bounded() if self.runtime == "engine" else source, uid="records")
+        has_letters = self.kind == "letters"
+        letters = PostgresSink(self.url, table="letters") if has_letters else None
+        source = self._source(self.topic, on_error="dead_letter" if has_letters else "fail")
+        records = flow.source(source, uid="records", dead_letters=letters)
         match self.kind:
-            case "rows":
+            case "rows" | "letters":
                 records.sink(self._sink())
             case "numbered":
                 keyed = records.key_by("account")
@@ -131,6 +151,12 @@ class FlowJob:
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
             case "all":
                 self._all(records)
+            case "union":
+                records.union(flow.source(self._source(self.other), uid="others")).sink(self._sink())
+            case "ruled":
+                rules = flow.source(self._source(self.other, schema="account long, factor long"), uid="rules")
+                ruled = records.key_by("account").connect(rules.broadcast())
+                ruled.process(Ruling(), schema="id long, account long, n long", uid="ruled").sink(self._sink())
         return flow
 
     def _all(self, records: Stream) -> None:
@@ -166,13 +192,29 @@ class FlowJob:
             spark = spark_session(self.name, Path(self.checkpoint).parent / "spark", "local[2]")
             query = self.flow().start(spark, checkpoint=self.checkpoint, trigger={"availableNow": True})
             return query.await_termination()
-        return self.flow().run(checkpoint=self.checkpoint, workers=self.workers, state=self.state)
+        return self.flow().run(
+            checkpoint=self.checkpoint, workers=self.workers, state=self.state, patience_s=self.patience_s
+        )
+
+    def _source(self, topic: str, schema: str = "id long, account long, n long", on_error: str = "fail") -> Source:
+        source = KafkaSource(
+            topic,
+            bootstrap_servers=self.servers,
+            format="json",
+            schema=schema,
+            max_offsets_per_trigger=self.at_most,
+            on_error=on_error,
+        )
+        return source if self.goes_on or self.runtime == "spark" else source.bounded()
 
     def _sink(self, **more: Any) -> Sink:
         if self.delivery == "kafka":
             return KafkaSink(self.out, bootstrap_servers=self.servers)
         if self.delivery == "hbase":
             return HBaseSink(self.hbase, self.out, row_key="id", family="f")
+        if self.delivery == "rolling":
+            merge = {"n": "sum", "id": "max"}
+            return HBaseSink(self.hbase, self.out, row_key="account", family="f", mode="rolling", merge=merge)
         return PostgresSink(self.url, table="rows", delivery="staged" if more else self.delivery, **more)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from harness.flow_job import FlowJob, FlowProcess
 from harness.kafka.topics import in_order
+from harness.support import wait_until
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
@@ -21,14 +24,18 @@ class Flows:
         self.sent: list[tuple[int, int, int]] = []
         self._started: list[FlowProcess] = []
 
-    def put(self, count: int, partitions: int = 4) -> None:
-        producer = in_order(self.servers)
+    def put(self, count: int, partitions: int = 4, topic: str = "") -> None:
         first = len(self.sent)
         records = [(i, i % 7, i * i % 1009) for i in range(first, first + count)]
-        for record in records:
-            producer.produce(self.topic, b'{"id":%d,"account":%d,"n":%d}' % record, partition=record[0] % partitions)
-        assert producer.flush(30) == 0
+        values = [b'{"id":%d,"account":%d,"n":%d}' % record for record in records]
+        self.produce(topic or self.topic, values, partitions)
         self.sent += records
+
+    def produce(self, topic: str, values: Sequence[bytes], partitions: int = 4) -> None:
+        producer = in_order(self.servers)
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % partitions)
+        assert producer.flush(30) == 0
 
     def job(self, **settings: Any) -> FlowJob:
         return FlowJob(self.servers, self.topic, self.url, str(self.directory / "checkpoint"), **settings)
@@ -49,9 +56,20 @@ class Flows:
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(query.encode()).fetchall()
 
-    def of_hbase(self, servers: str) -> list[tuple[int, int, int]]:
-        """The rows of the table that has the topic's name."""
-        mapping = TableMapping.of(self.topic, "id integer", {name: f"f:{name} integer" for name in ("account", "n")})
+    def until(self, query: str, rows: list[tuple[Any, ...]]) -> None:
+        """Wait until the query, of tables that may not be there yet, has these rows."""
+
+        def is_so() -> bool:
+            with suppress(psycopg.errors.UndefinedTable):
+                return self.sql(query) == rows
+            return False
+
+        wait_until(is_so, 120, f"{rows} of {query}")
+
+    def of_hbase(self, servers: str, key: str = "id") -> list[tuple[int, int, int]]:
+        """The rows of the table that has the topic's name: id, account, n."""
+        columns = {name: f"f:{name} integer" for name in ("id", "account", "n") if name != key}
+        mapping = TableMapping.of(self.topic, f"{key} integer", columns)
         parts = HBaseTable(HBaseSettings(servers), self.topic).scan(b"", b"", mapping.cell_columns)
         rows = [row for part in parts for row in mapping.decode(part.keys, part.values).to_pylist()]
         return sorted((row["id"], row["account"], row["n"]) for row in rows)
@@ -59,7 +77,7 @@ class Flows:
     def assert_exact(self, job: FlowJob) -> None:
         """Every record once, as the job's kind has it, and nothing in doubt."""
         match job.kind:
-            case "rows":
+            case "rows" | "union" | "letters":
                 assert self.sql("SELECT id, account, n FROM rows ORDER BY id") == self.sent
             case "numbered":
                 assert self.sql("SELECT id FROM rows ORDER BY id") == [(i,) for i, _, _ in self.sent]

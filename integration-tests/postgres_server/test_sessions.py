@@ -177,7 +177,7 @@ def test_a_writer_reuses_its_process_connection_and_survives_losing_it(postgres_
     mine = "SELECT pid FROM pg_stat_activity WHERE application_name = 'onefold p' AND datname = current_database()"
     work = [prepared(sink) for _ in range(3)]
     assert len(ask(mine)) == 1
-    ask(mine.replace("SELECT pid", "SELECT pg_terminate_backend(pid)"))
+    ask(mine.replace("SELECT pid", "SELECT pg_terminate_backend(pid, 5000)"))
     work.append(prepared(sink))
     committer.abort(work)
     assert ask.gids() == []

@@ -14,6 +14,7 @@ from harness.support import wait_until
 from onefold.core.contract import LastResource, SinkKind
 from onefold.core.errors import ConfigError, Fenced, WorkLost
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.merge import staging
 
 pytestmark = pytest.mark.servers
 
@@ -31,8 +32,36 @@ def test_a_merge_moves_exactly_the_manifests_rows_with_the_decision(postgres_url
     assert committer.ledger() == entry()
     for _ in range(2):
         committer.commit(decided(one, two), [one, two])
-        assert (ask.stage_rows(), ask.staged(), len(ask.ids())) == (0, 0, 6)
+        assert (ask.stage_rows(), ask.staged(), len(ask.ids())) == (3, 1, 6)
     committer.abort([duplicate])
+    assert (ask.stage_rows(), ask.staged()) == (0, 0)
+
+
+def test_small_epochs_are_deleted_from_the_stage_until_it_is_worth_a_truncation(
+    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="staged")
+    committer = sink.open("p", SCHEMA)
+    file = ask(f"SELECT pg_relation_filenode('{ask.stage()}')")
+    one = prepared(sink)
+    monkeypatch.setattr(staging, "_DELETED_BYTES_MAX", 2 * one.bytes)
+    for number, is_same in ((1, True), (2, True), (3, False)):
+        each = one if number == 1 else prepared(sink, task(epoch=number))
+        merge(sink, committer, each, of=entry(number))
+        committer.commit(decided(each), [each])
+        assert (ask.stage_rows(), ask.staged()) == (0, 0)
+        assert (ask(f"SELECT pg_relation_filenode('{ask.stage()}')") == file) is is_same
+
+
+def test_a_ledger_row_that_the_decision_wrote_is_not_written_again(postgres_url: str, ask: Ask) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="staged")
+    committer = sink.open("p", SCHEMA)
+    merge(sink, committer, prepared(sink))
+    row = ask("SELECT xmin FROM onefold_sinks.onefold_ledger")
+    committer.write_ledger(entry())
+    assert ask("SELECT xmin FROM onefold_sinks.onefold_ledger") == row
+    committer.write_ledger(entry(epoch=2))
+    assert ask("SELECT xmin FROM onefold_sinks.onefold_ledger") != row
 
 
 def test_a_stage_that_a_crash_of_the_server_emptied_is_noticed_before_anything_moves(

@@ -25,19 +25,21 @@ _PACKAGES = {
 }
 
 
-def extra_of(module: str) -> str | None:
-    """The extra that brings this module's package; None where none does."""
+def extra_of(module: str, needed: str = "") -> str | None:
+    """The extra that brings this module's package, `needed` where that does; None where none does."""
     package = module.partition(".")[0]
-    return next((extra for extra, packages in _PACKAGES.items() if package in packages), None)
+    found = [extra for extra, packages in _PACKAGES.items() if package in packages]
+    return needed if needed in found else next(iter(found), None)
 
 
 @contextmanager
-def naming_extras() -> Iterator[None]:
-    """Raises ConfigError, with the command that installs it, where the block imports a package of an extra in vain."""
+def naming_extras(needed: str = "") -> Iterator[None]:
+    """Raises ConfigError, with the command that installs it, where the block imports a package of an extra in vain. Of
+    several extras that bring it, `needed` is the one that the block is of."""
     try:
         yield
     except ModuleNotFoundError as error:
-        extra = extra_of(error.name or "")
+        extra = extra_of(error.name or "", needed)
         if extra is None:
             raise
         raise ConfigError(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord, ConfigError
@@ -51,6 +50,8 @@ def evaluation(node: Node) -> Evaluation:
 
 def computed(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
     """The values of expressions on each row. Raises `pa.ArrowException`."""
+    from pyarrow import acero  # which imports pandas, where that is installed: half a second
+
     source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
     project = acero.ProjectNodeOptions(list(expressions), [str(number) for number in range(len(expressions))])
     plan = acero.Declaration.from_sequence(

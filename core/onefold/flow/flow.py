@@ -10,6 +10,7 @@ import pyarrow as pa
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError
+from onefold.core.extras import naming_extras
 from onefold.core.source import Source
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
@@ -104,7 +105,8 @@ class Flow:
         workers     how many processes run it
         settings    more, as `onefold.engine.run` takes them
         """
-        engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
+        with naming_extras("engine"):
+            engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
         return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
 
     def start(self, spark: Any, *, checkpoint: str, **settings: Any) -> Any:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import atexit
 import re
+import select
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -44,6 +46,7 @@ __all__ = [
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 IDLE_MAX = 8
+_FRESH_S = 1.0
 _APPLICATION_NAME_BYTES_MAX = 63
 # A standby takes connections too, and a service of several hosts may hand one out.
 _WRITABLE = {"target_session_attrs": "read-write"}
@@ -58,6 +61,7 @@ class Session(Connection):
     """A connection in autocommit whose every statement runs in a transaction that has set the path."""
 
     _path = "pg_catalog, pg_temp"
+    _used_s = 0.0  # on the monotonic clock
 
     def find_path(self) -> None:
         """Once, after connecting: what is safe stays so, unless the schema's own owner lets others in."""
@@ -73,20 +77,43 @@ class Session(Connection):
             return super().execute(query, *args, **kwargs)
 
     @contextmanager
-    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[psycopg.Transaction]:
-        is_outermost = self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
-        with super().transaction(*args, **kwargs) as transaction:
-            if is_outermost:
-                super().execute(self._set_path.encode())
-            yield transaction
+    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # nobody asks it
+        if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            with super().transaction(*args, **kwargs):
+                yield
+            return
+        self.outside(f"BEGIN ISOLATION LEVEL READ COMMITTED; {self._set_path}".encode())
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.Error):
+                self.outside(b"ROLLBACK")
+            raise
+        self.outside(b"COMMIT")
 
-    def begin(self, lock_timeout_s: float, idle_s_max: float | None = None) -> None:
+    def begin(self, lock_timeout_s: float, idle_s_max: float | None = None, *, is_durable: bool = True) -> None:
         """Start a transaction as this sink wants it, in one round trip. One that is idle for longer than `idle_s_max`
-        is ended by the server, and its locks with it."""
+        is ended by the server, and its locks with it. `is_durable` as `transaction_settings` has it."""
         statements = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
         if idle_s_max is not None:
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
-        self.outside("; ".join([*statements, transaction_settings(lock_timeout_s)]).encode())
+        self.outside("; ".join([*statements, transaction_settings(lock_timeout_s, is_durable=is_durable)]).encode())
+
+    def rest(self) -> None:
+        """It goes back to the pool."""
+        self._used_s = time.monotonic()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the server still has it. One that was used a moment ago is not asked while its socket is silent: a
+        server that ends a connection says so there."""
+        if time.monotonic() - self._used_s < _FRESH_S and not _has_word(self.fileno()):
+            return True
+        try:
+            self.outside(b"")  # a round trip
+        except psycopg.Error:
+            return False
+        return True
 
     @property
     def _set_path(self) -> str:
@@ -98,6 +125,13 @@ class Session(Connection):
 
 
 _idle = PerProcess(dict[str, list[Session]])  # by conninfo
+
+
+def _has_word(socket: int) -> bool:
+    """Whether there is something to read, or the other side has closed."""
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -218,12 +252,9 @@ def take(info: str) -> Session:
             connection = idle.pop() if idle else None
         if connection is None:
             return _connect(info)
-        try:
-            connection.outside(b"")  # a round trip: the server may have gone since
-        except psycopg.Error:
-            connection.close()
-        else:
+        if connection.is_there:
             return connection
+        connection.close()
 
 
 def give_back(info: str, connection: Session) -> None:
@@ -231,6 +262,7 @@ def give_back(info: str, connection: Session) -> None:
     with _idle.lock:
         idle = _idle.now.setdefault(info, [])
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
+            connection.rest()
             idle.append(connection)
             return
     connection.close()
@@ -253,8 +285,8 @@ def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -
         give_back(info, connection)
 
 
-def transaction_settings(lock_timeout_s: float) -> str:
-    """What a transaction sets for itself beside the path.
+def transaction_settings(lock_timeout_s: float, *, is_durable: bool = True) -> str:
+    """What a transaction sets for itself beside the path. One that need not be durable waits for no disk.
 
     `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
     outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
@@ -262,12 +294,17 @@ def transaction_settings(lock_timeout_s: float) -> str:
     own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
     ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
     """
+    committing = (
+        "SELECT set_config('synchronous_commit', 'on', true)"
+        " WHERE current_setting('synchronous_commit') <> 'remote_apply'"
+        if is_durable
+        else "SET LOCAL synchronous_commit = off"
+    )
     network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
     return (
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         f"{''.join(f'SET LOCAL {name} = {value};' for name, value in network.items())}"
-        "SELECT set_config('synchronous_commit', 'on', true)"
-        " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
+        f"{committing};"
         f"{postgres_errors.LIMITS_LIFTED}"
     )
 

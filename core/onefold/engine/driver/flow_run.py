@@ -14,7 +14,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
-from onefold.core.positions import Positions, Range
+from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome
 from onefold.core.protocol.runs import refuse_query
@@ -158,18 +158,22 @@ class FlowRun:
             self._settings.on_outcome(outcome)
         return now
 
-    def _ahead(self, planners: Planners) -> Callable[[Positions], Range | None]:
+    def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
         """What is read while the epoch before it is processed and decided: only where there is much to catch up with,
-        since what comes later than that plan has to wait for one more epoch."""
+        since what comes later than that plan has to wait for one more epoch. Behind a small epoch the sources are not
+        even asked, since its decision would wait for the answer."""
 
-        def plan_ahead(at: Positions) -> Range | None:
-            if self._drains or self._settings.epoch_interval_s > 0:
+        def is_much(span: Range) -> bool:
+            return records_between(span.start, span.end) >= AHEAD_RECORDS_MIN
+
+        def plan_ahead(behind: Range) -> Range | None:
+            if self._drains or self._settings.epoch_interval_s > 0 or not is_much(behind):
                 return None
             try:
-                end = planners.end(at)
+                span = Range(behind.end, planners.end(behind.end))
             except Retriable:
                 return None  # asked again for the epoch itself
-            return Range(at, end) if records_between(at, end) >= AHEAD_RECORDS_MIN else None
+            return span if is_much(span) else None
 
         return plan_ahead
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Source, SourcePlanner, Split, own_positions
 
@@ -21,15 +22,15 @@ class Planners:
             self._planners[number] = source.planner(own)
 
     def initial(self) -> Positions:
-        return joined(planner.initial() for planner in self._planners.values())
+        return self._joined(lambda _, planner: planner.initial())
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""
-        return joined(planner.end(self._own(number, start)) for number, planner in self._planners.items())
+        return self._joined(lambda number, planner: planner.end(self._own(number, start)))
 
     def latest(self, start: Positions) -> Positions:
         """All there is now."""
-        return joined(planner.latest(self._own(number, start)) for number, planner in self._planners.items())
+        return self._joined(lambda number, planner: planner.latest(self._own(number, start)))
 
     def splits(self, span: Range) -> dict[int, Sequence[Split]]:
         """The parts of the range, by the number of the source's node."""
@@ -53,12 +54,23 @@ class Planners:
     def _own(self, number: int, positions: Positions) -> Positions:
         return own_positions(self._sources[number], positions)
 
+    def _joined(self, ask: Callable[[int, SourcePlanner], Positions]) -> Positions:
+        """The positions of all sources. Raises ConfigError where two of them have a partition in common."""
+        items: dict[str, int | str] = {}
+        marks: dict[str, str] = {}
+        for number, planner in self._planners.items():
+            part = ask(number, planner)
+            for name, at in part.items:
+                if name in items:
+                    raise self._overlap(name)
+                items[name] = at
+            marks |= dict(part.marks)
+        return Positions.of(items, marks)
 
-def joined(parts: Iterable[Positions]) -> Positions:
-    """The positions of several sources, which have no partition in common."""
-    items: dict[str, int | str] = {}
-    marks: dict[str, str] = {}
-    for part in parts:
-        items |= dict(part.items)
-        marks |= dict(part.marks)
-    return Positions.of(items, marks)
+    def _overlap(self, name: str) -> ConfigError:
+        both = [repr(source.name) for source in self._sources.values() if source.covers(name)]
+        return ConfigError(
+            "sources-overlap",
+            f"the sources {' and '.join(both)} of the flow both read {name}, which has one position. Let one source"
+            " read it, and use that stream twice",
+        )

@@ -24,7 +24,7 @@ from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
 from onefold.engine.state.participant import RETAIN, STATE, StateSink
 from onefold.engine.workers.nursery import Nursery
-from onefold.engine.workers.starting import worker_of
+from onefold.engine.workers.starting import warm, worker_of
 from onefold.flow.graph import Graph
 
 __all__ = ["run"]
@@ -66,7 +66,7 @@ def run(
     cut = plan(graph)
     _check(graph, workers, state)
     with ExitStack() as opened:
-        nursery = Nursery(worker_of(cut))  # before this process has any client
+        nursery = Nursery(worker_of(cut), warm)  # before this process has any client
         opened.callback(nursery.close)
         keeper = StateSink(str(checkpoint), retain) if cut.has_state else None
         sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())

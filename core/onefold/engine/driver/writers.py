@@ -56,7 +56,7 @@ class Writers:
 
     They take an epoch's range once. Whatever happens before the next epoch begins, from a worker that is lost to a
     decision that fails, they are ended, and started again from the last decided epoch. `plan_ahead` says which range
-    they may read once they are through with the epoch's, before the next epoch is open; None for none.
+    they may read once they are through with the epoch's, which it is given, before the next is open; None for none.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Writers:
         tracker: Tracker,
         standing: Standing,
         launch: Callable[[Standing, bool], None],
-        plan_ahead: Callable[[Positions], Range | None],
+        plan_ahead: Callable[[Range], Range | None],
     ) -> None:
         self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
         self._standing, self._launch, self._plan_ahead = standing, launch, plan_ahead
@@ -128,7 +128,7 @@ class Writers:
             run = ahead.run
             self._fleet.open(run, task)
         failpoint("engine:begun")
-        span = self._plan_ahead(record.range.end)
+        span = self._plan_ahead(record.range)
         self._ahead = None if span is None else _Ahead(self._fleet.begin(self._by_chain(span), None), span)
         done = self._fleet.collect(run)
         self._at, self._epoch = record.range.end, record.epoch

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.backend import Key
@@ -78,13 +77,13 @@ class ProcessingLogic:
         yield from self._rows.take()
 
     def flush(self, task: TaskId) -> Iterator[Output]:
-        for at_ms, key in present(self._handle.timers, "it has a clock").pop_expired(task.timestamp_ms):
+        for at_ms, key in self._handle.timers.pop_expired(task.timestamp_ms):
             self._handle.key = key
             yield from self._emit(self._processor.handleExpiredTimer(key, self._clocks, _Expired(at_ms)))
         yield from self._rows.take()
 
     def timer_ms(self) -> int | None:
-        return present(self._handle.timers, "it has a clock").next_ms()
+        return self._handle.timers.next_ms()
 
     def close(self) -> None:
         self._processor.close()

@@ -21,21 +21,17 @@ _BYTES = pa.schema({"bytes": pa.binary()})
 class KeyedHandle:
     """Implements ProcessorHandle for the operator `uid` in subtask number `subtask` of `subtasks`, after the backend's
     restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
-    `timers` is None where the flow gave the operator no clock."""
+    """
 
-    def __init__(
-        self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1, has_timers: bool = True
-    ) -> None:
+    def __init__(self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1) -> None:
         self.key: Key = ()
         self.is_open = True
-        self.timers: Timers | None = None
         self._uid = uid
         self._backend = backend
         self._subtask = subtask
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
-        if has_timers:
-            self.restored()
+        self.restored()
 
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
@@ -67,13 +63,13 @@ class KeyedHandle:
         return SubtaskBroadcast(self._backend, shape, Shape.of(self._uid, stateName, keySchema))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        self._clock().register(self.key, expiryTimestampMs)
+        self.timers.register(self.key, expiryTimestampMs)
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        self._clock().delete(self.key, expiryTimestampMs)
+        self.timers.delete(self.key, expiryTimestampMs)
 
     def listTimers(self) -> Iterator[int]:
-        return self._clock().of(self.key)
+        return self.timers.of(self.key)
 
     def deleteIfExists(self, stateName: str) -> None:
         """Removes a keyed state of earlier code, of all keys of this subtask."""
@@ -82,14 +78,6 @@ class KeyedHandle:
             table = self._backend.table(StateSpec(self._uid, stateName, kind))
             for key in {key for key, _, _ in table.scan()}:
                 table.clear(key)
-
-    def _clock(self) -> Timers:
-        if self.timers is None:
-            raise ConfigError(
-                "timers-without-clock",
-                f"the processor {self._uid!r} uses timers, and the flow gave it no clock: name one at process(...)",
-            )
-        return self.timers
 
     def _keyed(self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None) -> tuple[StateTable, Shape]:
         if ttl_ms is not None:

@@ -1,7 +1,7 @@
 """Forks workers from a process that has no connections, clients or threads of the driver's.
 
 A process that is forked while clients of Kafka or Postgres are there inherits their locks and sockets, but none of
-their threads. So the nursery is forked from the driver before the first of these is made, and does nothing but fork.
+their threads. So the nursery is forked from the driver before the first of these is made, and only imports and forks.
 Workers end when it ends, and it ends when the driver does.
 """
 
@@ -34,15 +34,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Nursery:
-    """The driver's side of it. `work(control, links)` is what a worker does with its sockets."""
+    """The driver's side of it. `work(control, links)` is what a worker does with its sockets. `warm` is called once, in
+    the nursery, while the driver goes on: what it imports, no worker has to."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, warm: Callable[[], None]) -> None:
         self._socket, theirs = socket.socketpair()
         driver = os.getpid()
         self._pid = _fork()
         if self._pid == 0:
             self._socket.close()
-            _in_child(driver, partial(_serve, theirs, work))
+            _in_child(driver, partial(_serve, theirs, work, warm))
         theirs.close()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
@@ -71,7 +72,8 @@ class Nursery:
         return int(_ANSWER.unpack(answer)[0])
 
 
-def _serve(driver: socket.socket, work: Work) -> None:
+def _serve(driver: socket.socket, work: Work, warm: Callable[[], None]) -> None:
+    warm()
     mine, workers = os.getpid(), set[int]()
     while True:
         request, files, _, _ = socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)
@@ -106,12 +108,12 @@ def _fork() -> int:
     sys.stderr.flush()
     gc.collect()
     gc.freeze()  # so that the child's collections copy no pages
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a user's threads, which the child does without
-            return os.fork()
-    finally:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a user's threads, which the child does without
+        pid = os.fork()
+    if pid:
         gc.unfreeze()
+    return pid
 
 
 def _in_child(parent: int, run: Callable[[], None]) -> None:

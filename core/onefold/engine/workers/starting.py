@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
+import pyarrow as pa
+
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.plan import Chain, Plan
@@ -21,7 +23,13 @@ from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.wire import receive_message
 from onefold.engine.workers.worker import Worker
 
-__all__ = ["worker_of"]
+__all__ = ["warm", "worker_of"]
+
+
+def warm() -> None:
+    """Import what every worker needs: pyarrow's first array imports pandas, where that is installed, for a third of a
+    second."""
+    pa.array([], pa.null())
 
 
 def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from html import escape
 from textwrap import wrap
-from xml.sax.saxutils import escape
 
 from onefold.flow.drawing.layers import Box, Line, Placed, Slot, placed
 
@@ -50,7 +50,7 @@ def drawn(title: str, boxes: Sequence[Box], lines: Sequence[Line], notes: Sequen
     height = below + len(said) * LINE + MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
-        f' height="{height:.0f}"><title>{escape(title)}</title><style>{STYLE}</style><defs>{ARROW}</defs>',
+        f' height="{height:.0f}"><title>{escape(title, quote=False)}</title><style>{STYLE}</style><defs>{ARROW}</defs>',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
         _text(MARGIN, MARGIN + 8, title, "flow"),
     ]
@@ -148,4 +148,4 @@ def _box(slot: Slot, box: Box, texts: Sequence[tuple[str, str]], left: float, wi
 
 def _text(x: float, y: float, text: str, kind: str) -> str:
     of_class = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{of_class} xml:space="preserve">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{of_class} xml:space="preserve">{escape(text, quote=False)}</text>'

@@ -123,11 +123,6 @@ def test_timers_expire_in_order_and_once(handle: KeyedHandle) -> None:
     assert list(handle.listTimers()) == [25]
 
 
-def test_timers_without_a_clock_are_refused(storage: Storage) -> None:
-    with pytest.raises(ConfigError, match="the flow gave it no clock"):
-        KeyedHandle("sum", MemoryBackend(storage, 1), has_timers=False).registerTimer(1)
-
-
 def test_timers_are_restored_in_their_order(storage: Storage) -> None:
     backend = MemoryBackend(storage, 1)
     timers = Timers(backend.table(TIMERS))

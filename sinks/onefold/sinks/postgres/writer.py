@@ -70,7 +70,7 @@ class PostgresWriter(AttemptWriter):
 
     def _begin(self) -> Load:
         connection = self._connection = pool.take(self._conninfo)
-        connection.begin(self._settings.lock_timeout_s)
+        connection.begin(self._settings.lock_timeout_s, is_durable=self._plan.delivery is not Delivery.STAGED)
         self._check_types(connection)
         if self._plan.rejects is None:
             return StreamingLoad(connection, self._encoding)

@@ -52,7 +52,8 @@ class LedgerCommitter(ABC, Generic[C]):
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         with self._writing(f"writing the ledger row of epoch {entry.epoch}") as connection:
-            self._write(connection, entry)
+            if not self._books.has(connection, entry):  # a decision that merged has written it
+                self._write(connection, entry)
         self._memory.wrote(entry.epoch)
 
     def merge(

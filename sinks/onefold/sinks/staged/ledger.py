@@ -30,6 +30,10 @@ class Books(ABC, Generic[C]):
         """The last epoch that the ledger has as complete; 0 for none."""
         return (self._row(connection) or UNBOUND).epoch
 
+    def has(self, connection: C, entry: LedgerEntry) -> bool:
+        """Whether the row says exactly this."""
+        return self._row(connection) == entry
+
     def bind(self, connection: C, binding: Binding) -> None:
         """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
         there = self._row(connection, is_locked=True)

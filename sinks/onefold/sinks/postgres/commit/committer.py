@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -48,10 +48,11 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         self._server: ServerIdentity | None = None  # None before the ledger was read
         self._reported: set[prepared.Other] = set()
+        self._deleted_bytes = 0  # of rows in the stage
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
-        with self._borrow("checking prepared work") as connection:
+        with self._reading("checking prepared work") as connection:
             if gids:
                 there, others = prepared.named(connection, self._prefix)
                 missing = [c for c in gids if c.handle not in there]
@@ -96,7 +97,9 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
-                staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
+                self._deleted_bytes = staging.clear(
+                    connection, self._books, staged, self._deleted_bytes, self._settings.lock_timeout_s
+                )
         if self._plan is not None and self._may_be_outgrown:
             with self._borrow("dropping outgrown stages") as connection:
                 generation = decided.record.generation
@@ -127,7 +130,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         name = self._settings.name
-        with self._borrow("looking for leftovers") as connection:
+        with self._reading("looking for leftovers") as connection:
             there, others = prepared.named(connection, self._prefix)
             staged = staging.leftovers(connection, self._books, up_to_generation)
         self._report(others)
@@ -180,8 +183,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
             raise errors.translate(error, f"{self._where()}, {doing}", raw) from error
 
-    def _reading(self, doing: str) -> AbstractContextManager[pool.Connection]:
-        return self._borrow(doing)
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[pool.Connection]:
+        with self._borrow(doing) as connection, connection.transaction():
+            yield connection
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[pool.Connection]:

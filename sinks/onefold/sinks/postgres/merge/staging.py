@@ -3,7 +3,9 @@
 Its name ends with a digest of its columns: a zombie that opens the sink for other rows makes a stage of its own, and
 the live driver's stays. What was outgrown goes with a decided epoch's rows.
 
-Crash recovery of the server empties it, while the logged `onefold_staged` keeps its rows: so every merge counts.
+Crash recovery of the server empties it, while the logged `onefold_staged` may keep its rows: so every merge counts.
+What fills or clears a stage waits for no disk: a crash that undoes it also empties the stage, and a decision on the
+rows flushes the log that they are listed in.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "making", "merge", "verify"]
+
+_DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
@@ -132,13 +136,26 @@ def merge(
 
 
 def clear(
-    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
-) -> None:
-    """Throw a decided epoch's stage rows away: all at once if nobody newer stages there, else only the named."""
+    connection: pool.Connection,
+    books: Bookkeeping,
+    committables: Sequence[Committable],
+    deleted_bytes: int,
+    lock_timeout_s: float,
+) -> int:
+    """Throw a decided epoch's stage rows away, where the stage has `deleted_bytes` of deleted rows; returns how many it
+    has now.
+
+    Few rows are deleted by name: TRUNCATE makes files, which takes as long as all else of a small epoch. Many are
+    truncated, if nobody newer stages there.
+    """
+    deleted_bytes += sum(committable.bytes for committable in committables)
     newest = max((c.generation, c.epoch) for c in committables)
-    for stage in by_stage(committables):
-        if not _truncate(connection, books, stage, newest, lock_timeout_s):
-            discard(connection, books, committables, lock_timeout_s)
+    if deleted_bytes > _DELETED_BYTES_MAX and all(
+        _truncate(connection, books, stage, newest, lock_timeout_s) for stage in by_stage(committables)
+    ):
+        return 0
+    discard(connection, books, committables, lock_timeout_s)
+    return deleted_bytes
 
 
 def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> bool:
@@ -182,7 +199,7 @@ def _truncate(
     name = stage_sql(books.schema, stage)
     try:
         with connection.transaction():
-            connection.execute(pool.transaction_settings(lock_timeout_s))
+            connection.execute(pool.transaction_settings(lock_timeout_s, is_durable=False))
             # With this lock held no attempt is in flight, so every attempt that has rows here is listed and visible.
             connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
             newer = connection.execute(
@@ -217,7 +234,7 @@ def discard(
     """Delete the named attempts' rows, and no others."""
     for stage, attempts in by_stage(committables).items():
         with connection.transaction():
-            connection.execute(pool.transaction_settings(lock_timeout_s))
+            connection.execute(pool.transaction_settings(lock_timeout_s, is_durable=False))
             name = stage_sql(books.schema, stage)
             ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
             if is_there:

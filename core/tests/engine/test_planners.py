@@ -1,0 +1,55 @@
+"""The planners of several sources, as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.core.source import Source
+from onefold.engine.driver.planners import Planners
+
+
+@dataclass(frozen=True)
+class Topics:
+    """A source of topics of one partition, which is its own planner; all of them have ten records more each time."""
+
+    topics: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.topics)
+
+    def covers(self, name: str) -> bool:
+        return name.partition("/")[0] in self.topics
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> Any:
+        del frozen, until
+        return self
+
+    def initial(self) -> Positions:
+        return Positions.of({f"{topic}/0": 0 for topic in self.topics})
+
+    def end(self, start: Positions) -> Positions:
+        return Positions.of({f"{topic}/0": int(dict(start.items)[f"{topic}/0"]) + 10 for topic in self.topics})
+
+
+def planners(*of: Topics) -> Planners:
+    return Planners(cast(dict[int, Source], dict(enumerate(of))), None)
+
+
+def test_each_source_is_asked_from_its_own_positions_on() -> None:
+    both = planners(Topics(("a", "b")), Topics(("c",)))
+    assert both.initial() == Positions.of({"a/0": 0, "b/0": 0, "c/0": 0})
+    assert both.end(Positions.of({"a/0": 1, "b/0": 2, "c/0": 3})) == Positions.of({"a/0": 11, "b/0": 12, "c/0": 13})
+
+
+def test_two_sources_of_one_partition_are_refused_at_their_first_positions_and_at_later_ones() -> None:
+    both = planners(Topics(("a", "b")), Topics(("b", "c")))
+    for ask in (both.initial, lambda: both.end(Positions.of({"a/0": 1, "b/0": 2, "c/0": 3}))):
+        with pytest.raises(ConfigError, match=r"'a,b' and 'b,c' of the flow both read b/0") as refused:
+            ask()
+        assert refused.value.code == "sources-overlap"
