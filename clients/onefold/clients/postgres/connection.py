@@ -80,6 +80,13 @@ class Session(Connection):
                 super().execute(self._set_path.encode())
             yield transaction
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A transaction for several statements that change nothing; an error leaves it open."""
+        self.outside(f"BEGIN ISOLATION LEVEL READ COMMITTED; {self._set_path}".encode())
+        yield
+        super().execute(b"COMMIT")
+
     def begin(self, lock_timeout_s: float, idle_s_max: float | None = None) -> None:
         """Start a transaction as this sink wants it, in one round trip. One that is idle for longer than `idle_s_max`
         is ended by the server, and its locks with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -51,7 +51,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
-        with self._borrow("checking prepared work") as connection:
+        with self._reading("checking prepared work") as connection:
             if gids:
                 there, others = prepared.named(connection, self._prefix)
                 missing = [c for c in gids if c.handle not in there]
@@ -83,7 +83,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
                         refused[committable.handle] = error
                     failpoint("postgres.commit_prepared")
-                committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
+                with connection.reading():
+                    committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
                 gone = [c for c in gids if c.handle not in committed]
                 for committable in gone:
                     if committable.handle in refused:
@@ -92,7 +93,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
         if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
-            self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
+            self._was_decided(decided.record.epoch)
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
@@ -180,8 +181,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
             raise errors.translate(error, f"{self._where()}, {doing}", raw) from error
 
-    def _reading(self, doing: str) -> AbstractContextManager[pool.Connection]:
-        return self._borrow(doing)
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[pool.Connection]:
+        with self._borrow(doing) as connection, connection.reading():
+            yield connection
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[pool.Connection]:
