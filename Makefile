@@ -10,6 +10,7 @@
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make bench-hbase      the same of HBase alone: rows into a table, in each mode
+# make bench-epoch      what an epoch costs by itself, in bare commits, and a batch of Spark over its noop sink
 # make bench-engine     flows without Spark beside a hand-written loop: throughput, latency, recovery
 # make bench-keyed      a sum by key as a flow without Spark, beside other Python stream processors
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
@@ -37,7 +38,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-engine bench-keyed audit lock docs docs-site dist clean
+.PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-epoch bench-engine bench-keyed audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -76,6 +77,9 @@ bench-kafka: $(INSTALLED)
 
 bench-hbase: $(INSTALLED)
 	@$(BIN)/python -m bench.hbase $(ARGS)
+
+bench-epoch: $(INSTALLED)
+	@$(BIN)/python -m bench.epoch $(ARGS)
 
 bench-engine: $(INSTALLED)
 	@$(BIN)/python -m bench.engine $(ARGS)

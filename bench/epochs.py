@@ -14,7 +14,7 @@ import pyarrow as pa
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause
-from onefold.core.protocol.epoch import Initial, epoch, start
+from onefold.core.protocol.epoch import Initial, Known, complete_last, epoch, start
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Epochs", "Writers", "new_store"]
@@ -49,14 +49,15 @@ class Epochs:
         self._write_through = (sink.name,) if kind is SinkKind.WRITE_THROUGH else ()
         self._store = CheckpointStore(store_url)
         self._driver = Coordinator(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
-        self._started = self._driver.run(start((sink.name,), Initial(_position(0))))
+        self._started, self._known = self._driver.run(start((sink.name,), Initial(_position(0)))), Known()
         committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
         if kind is SinkKind.LAST_RESOURCE:
             assert isinstance(committer, LastResource)
             self._driver.last_resource = sink.name
 
     def run(self, team: Writers) -> None:
-        """One epoch: opened, written by the team, which is sent a task, verified, decided, committed, complete."""
+        """One epoch: opened, written by the team, which is sent a task, verified, decided, committed. The one before
+        becomes complete."""
 
         def write(record: EpochRecord) -> tuple[Committable, ...]:
             team.go(TaskId(self._pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
@@ -64,10 +65,13 @@ class Epochs:
 
         read = Range(_position(self._number), _position(self._number + 1))
         request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)
-        self._driver.run(epoch(self._started.generation, self._started.store_id, request), write)
+        started = self._started
+        protocol = epoch(started.generation, started.store_id, request, known=self._known)
+        self._known = self._driver.run(protocol, write).known
         self._number += 1
 
     def close(self) -> None:
+        self._driver.run(complete_last(self._started.generation, self._known))
         self._driver.committers[self._sink.name].close()
         self._store.close()
 

@@ -62,9 +62,16 @@ class AnswersEarly(CheckpointStore):
         self._do_it()
         return super().facts(pipeline)
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord:
         self._do_it()
-        return super().open_epoch(generation, request, after, now_ms)
+        return super().open_epoch(generation, request, after, now_ms, completes)
 
     def _do_it(self) -> None:
         while self.later:

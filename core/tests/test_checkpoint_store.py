@@ -337,6 +337,7 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
@@ -351,6 +352,7 @@ def test_a_move_is_never_pruned_and_history_has_no_gap(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
@@ -368,6 +370,7 @@ def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)

@@ -22,7 +22,7 @@ from onefold.core.moves import MoveNote, Repeats
 from onefold.core.operations.moving import standing
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts
-from onefold.core.protocol.epoch import Initial, epoch
+from onefold.core.protocol.epoch import Initial, complete_last, epoch
 from onefold.core.protocol.misfits import check_movable
 from onefold.core.protocol.recovery import Next, Replay, place
 from onefold.core.testing import ModelStore
@@ -52,7 +52,8 @@ class Bench:
         started = driver.run(life.start(Initial(at(start))))
         through = tuple(sink.name for sink in self.sinks.values() if sink.kind is SinkKind.WRITE_THROUGH)
         asked = EpochRequest(Range(at(start), at(end)), "query", start, "job", tuple(self.sinks), through)
-        driver.run(epoch(started.generation, started.store_id, asked), lambda _: ())
+        outcome = driver.run(epoch(started.generation, started.store_id, asked), lambda _: ())
+        driver.run(complete_last(started.generation, outcome.known))
 
     def move(self, to: int, stop: str = "") -> EpochRecord:
         """Dies before the effect of that name."""

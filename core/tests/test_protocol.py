@@ -40,14 +40,16 @@ from onefold.core.protocol.effects import (
     Adopt,
     Bind,
     Commit,
+    Complete,
     Effect,
     EpochRequest,
     MarkDamaged,
+    OpenEpoch,
     Pause,
     RunWriters,
     StoreFacts,
 )
-from onefold.core.protocol.epoch import Initial, Outcome, Protocol, Started, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Outcome, Protocol, Started, complete_last, epoch, start, sweep
 
 MINE = Generation("p", 3, "token")
 SINKS = ("a", "b")
@@ -56,6 +58,9 @@ ASKED = EpochRequest(SPAN, "q", 0, "job", SINKS)
 RECORD = EpochRecord("p", 1, 3, EpochState.OPEN, SPAN, 1000, "q", 0, "job", sinks=SINKS)
 WORK = tuple(Committable(sink, SinkKind.TWO_PHASE, f"w-{sink}", 3, 1, 5) for sink in SINKS)
 DECIDED = Decided(replace(RECORD, state=EpochState.DECIDED, manifest=WORK))
+NEXT = Range(SPAN.end, Positions.of({"t/0": 7}))
+FOLLOWS = EpochRequest(NEXT, "q", 1, "job", SINKS)
+SECOND = EpochRecord("p", 2, 3, EpochState.OPEN, NEXT, 2000, "q", 1, "job", sinks=SINKS)
 FACTS = StoreFacts("store", 3)
 BOUND = LedgerEntry(0, 3, 0, Positions(), "store")
 Script = dict[str, Any]
@@ -104,8 +109,56 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
     assert world.run(epoch(MINE, "store", ASKED)) == Outcome(DECIDED.record, replayed=False)
     assert world.names == [
         "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
-        "Commit", "Commit", "WriteLedger", "WriteLedger", "Complete", "ListLeftovers", "ListLeftovers",
+        "Commit", "Commit", "WriteLedger", "WriteLedger",
     ]  # fmt: skip
+
+
+def test_the_store_is_asked_twice_for_an_epoch_that_follows_another() -> None:
+    known = World().run(epoch(MINE, "store", ASKED)).known
+    world = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    world.run(epoch(MINE, "store", FOLLOWS, known=known))
+    assert world.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, DECIDED)]
+    assert world.names == [
+        "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
+        "Commit", "Commit", "WriteLedger", "WriteLedger",
+    ]  # fmt: skip
+
+
+def test_where_no_epoch_follows_the_last_one_is_completed_by_itself_and_once() -> None:
+    world = World()
+    known = world.run(epoch(MINE, "store", ASKED)).known
+    known = world.run(complete_last(MINE, known))
+    assert world.of(Complete) == [Complete(MINE, DECIDED)]
+    assert world.run(complete_last(MINE, known)) == known and world.names.count("Complete") == 1
+    after = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    after.run(epoch(MINE, "store", FOLLOWS, known=known))
+    assert after.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, None)]
+
+
+@pytest.mark.parametrize(
+    ("span", "says"),
+    [(SPAN, "replayed"), (Range(SPAN.end, Positions.of({"t/0": 3})), "batch-ends-before-start")],
+)
+def test_a_range_that_does_not_follow_is_not_opened_on_what_is_known(span: Range, says: str) -> None:
+    known = World().run(epoch(MINE, "store", ASKED)).known
+    done = replace(DECIDED.record, state=EpochState.COMPLETE)
+    world = World(FindEpoch=done if span == SPAN else None, ReadStore=replace(FACTS, last=done, complete=done))
+    asking = epoch(MINE, "store", replace(ASKED, range=span, batch_id=1), known=known)
+    if says == "replayed":
+        assert world.run(asking).replayed
+    else:
+        with pytest.raises(DataLoss, match=says):
+            world.run(asking)
+    assert world.names == ["Complete", "ReadStore", "FindEpoch"], "the last epoch is completed first"
+
+
+def test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is() -> None:
+    known = World().run(epoch(MINE, "store", ASKED)).known
+    refused = CheckpointMismatch("epoch-not-next", "it is at another epoch")
+    world = World(OpenEpoch=refused, ReadStore=replace(FACTS, frozen=Positions()))
+    with pytest.raises(CheckpointMismatch, match="batch-of-another-start"):
+        world.run(epoch(MINE, "store", FOLLOWS, known=known))
+    assert world.names == ["OpenEpoch", "Complete", "ReadStore", "FindEpoch"]
 
 
 def test_a_decision_that_lands_after_the_facts_were_read_is_finished() -> None:
@@ -132,9 +185,9 @@ def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -
     aged = [None, None, WorkLost("prepared-work-gone", "expired"), None, None]
     world = World(Decide=[Retriable("database-unavailable", "no connection"), DECIDED], Verify=aged, ListLeftovers=WORK)
     world.run(epoch(MINE, "store", ASKED))
-    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Abort", "Complete"}] == [
+    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Abort"}] == [
         "RunWriters", "Verify", "Verify", "Decide", "Verify", "Abort", "Abort",
-        "RunWriters", "Verify", "Verify", "Decide", "Complete", "Abort", "Abort",
+        "RunWriters", "Verify", "Verify", "Decide",
     ]  # fmt: skip
     world = World(
         Decide=[InDoubt("commit-unanswered", "no answer"), Retriable("database-unavailable", "no connection"), DECIDED]
@@ -150,8 +203,8 @@ def test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_dec
     aged = [None, None, WorkLost("prepared-work-gone", "expired"), None, None]
     world = World(ReadLedger=[BOUND, unread, BOUND], Verify=aged)
     world.run(epoch(MINE, "store", ASKED))
-    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Complete"}] == [
-        "RunWriters", "Verify", "Verify", "Verify", "RunWriters", "Verify", "Verify", "Decide", "Complete",
+    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide"}] == [
+        "RunWriters", "Verify", "Verify", "Verify", "RunWriters", "Verify", "Verify", "Decide",
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from onefold.core import (
     ConfigError,
     DataLoss,
     EpochRecord,
+    EpochState,
     Fenced,
     InDoubt,
     Positions,
@@ -114,6 +115,18 @@ def test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_ag
         process.runs(batch)
     assert process.range_of(1) == Range(at(10), at(20))
     assert process.runs(1).epoch == 2, "a replay"
+
+
+def test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.driver.run(process.life.bind(FIRST))
+    request = process.driver.run(process.life.request(0, process.job))
+    process.life.returned(0, process.driver.run(process.life.run(request), process._write))
+    with pytest.raises(ConfigError, match="batch-written-twice"):
+        process.range_of(0)
+    process.driver.run(process.life.sweep())
+    assert [record.state for record in process.store.history()] == [EpochState.DAMAGED]
 
 
 def test_a_first_batch_starts_where_its_query_began_not_where_the_ledger_stands_by_now() -> None:

@@ -139,6 +139,7 @@ def test_a_decision_whose_merge_fails_takes_no_name(store: CheckpointStore) -> N
 
 def test_a_name_outlives_its_epoch(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "KEEP_EPOCHS", 2)
+    monkeypatch.setattr(store_module, "PRUNE_EVERY", 1)
     generation, last = store.acquire(PIPELINE, 0), NO_RUN
     for number in range(6):
         last = write(store, generation, last, f"night {number}").range.end

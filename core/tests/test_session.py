@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from onefold.core import (
     ConfigError,
     Decided,
     EpochRecord,
+    EpochState,
     Fenced,
     Guarantee,
     InDoubt,
@@ -134,6 +136,25 @@ def test_after_a_decision_in_doubt_the_next_call_takes_over_and_the_late_one_is_
     with pytest.raises(Fenced):
         store.late()
     assert sink.shown() == {"t/0@0": 1} and not sink.prepared
+    session.close()
+
+
+@pytest.mark.parametrize("ends", ["idles", "closes"])
+def test_an_epoch_that_none_follows_becomes_complete(store: LosesDecisions, ends: str) -> None:
+    store.unanswered = 1
+    session = Session("p", [ModelTwoPhaseSink("sink")], store, patience_s=0)
+    session.start(Initial(SPAN.start))
+    session.open_sinks(ROWS.schema)
+    session.drive(session.life.sweep())
+    with session.lock:  # nothing is completed between epochs while it is held
+        session.drive(session.life.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
+        assert [record.state for record in store.facts("p").unfinished] == [EpochState.DECIDED]
+    if ends == "closes":
+        session.close()
+    until_s = time.monotonic() + (0 if ends == "closes" else 20)
+    while store.facts("p").unfinished and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert store.facts("p").unfinished == ()
     session.close()
 
 

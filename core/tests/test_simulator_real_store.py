@@ -42,8 +42,15 @@ class RealStore(CheckpointStore):
     def jump(self, by: int) -> None:
         self._jumped_ms += by
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
-        return super().open_epoch(generation, request, after, now_ms + self._jumped_ms)
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord:
+        return super().open_epoch(generation, request, after, now_ms + self._jumped_ms, completes)
 
     def decide(self, generation: Generation, record: EpochRecord, *more: Any) -> Decided:
         before = self.epochs[record.epoch].state

@@ -63,6 +63,7 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
     assert (found["generation"], found["source"]["name"], found["sinks"][0]["kind"]) == (1, rig.topic, "postgres")
     wait_until(lambda: ask.get("/pipelines/orders")["lag_records"] == 0, 60, "no lag")
     wait_until(lambda: metric(ask, "onefold_rows_total", sink="rows") == 1000, 30, "all rows are counted")
+    wait_until(lambda: ask.get("/pipelines/orders")["counts"]["in_progress"] == 0, 30, "the last epoch is complete")
     newest, *_ = ask.get("/pipelines/orders/epochs")["epochs"]
     assert (newest["state"], newest["sinks"][0]["state"]) == ("complete", "acknowledged")
     detail = ask.get(f"/pipelines/orders/epochs/{newest['epoch']}")

@@ -65,6 +65,8 @@ DRIVER_PLACES = (
     "before:AcquireGeneration",
     "before:Freeze",
     "after:OpenEpoch",
+    "before:OpenEpoch#2",
+    "after:OpenEpoch#3",
     "before:Verify#2",
     "before:Decide#2",
     "after:Decide",
@@ -72,8 +74,8 @@ DRIVER_PLACES = (
     "after:Commit",
     "before:WriteLedger#2",
     "before:Complete",
-    "after:Complete#2",
-    "before:ListLeftovers#3",
+    "after:Complete",
+    "before:ListLeftovers",
 )
 _PLACES = {
     "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),

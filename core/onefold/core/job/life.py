@@ -9,7 +9,7 @@ from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
-from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Known, Outcome, Started, complete_last, epoch, start, sweep
 
 __all__ = ["Life", "taken_over"]
 
@@ -35,18 +35,32 @@ class Life:
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self.is_swept = False  # since the last start
+        self._known = Known()  # of the store, under the generation of the last start
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the store has the last epoch as complete."""
+        return self._known.committed is None
 
     def start(
         self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
     ) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
+        self._known = Known()
         self.started = yield from start(self.sinks, initial, adopt_ledger, accept_damage, self._may_come_late)
         self._is_in_doubt = self.is_swept = False
         return self.started
 
+    def complete(self) -> Protocol[None]:
+        """Where no epoch follows soon: tell the store that the last one is complete."""
+        started = present(self.started, "nothing is completed without a start")
+        self._known = yield from complete_last(started.generation, self._known)
+
     def sweep(self) -> Protocol[int]:
-        """Remove what earlier processes prepared and no manifest names. Returns how many parts that were."""
+        """Complete the last epoch, then remove what was prepared and no manifest names. Returns how many parts that
+        were."""
         started = present(self.started, "no sweep without a start")
+        yield from self.complete()
         removed = yield from sweep(started.generation, self.sinks)
         self.is_swept = True
         return removed
@@ -65,11 +79,16 @@ class Life:
             if fenced is not None:
                 raise fenced
             started = yield from self.start(None)
+        known, self._known = self._known, Known(None, self._known.committed)  # all that is known, if this one fails
         try:
-            return (yield from epoch(started.generation, started.store_id, request, runs_max))
+            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, known)
         except InDoubt:
             self._is_in_doubt = True
             raise
+        self._known = outcome.known
+        if not self.is_swept and not outcome.replayed:  # it took over anew meanwhile
+            yield from self.sweep()
+        return outcome
 
 
 def taken_over(started: Started, facts: StoreFacts, because: OnefoldError) -> Fenced | None:

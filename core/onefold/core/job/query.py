@@ -17,7 +17,7 @@ from onefold.core.operations.moving import change_sinks, move
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
-from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.epoch import Initial, Known, Outcome, Started
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 
@@ -152,6 +152,7 @@ class QueryLife(Life):
         """A second call has other rows than the first: to call it a replay would lose them. The epoch is marked, since
         a start after that finds its range written."""
         generation = present(self.started, "the first call started").generation
+        self._known = Known()  # complete it is not
         evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
         yield from retry(MarkDamaged(generation, Decided(record), evidence))
         raise ConfigError(

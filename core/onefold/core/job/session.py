@@ -31,8 +31,9 @@ from onefold.core.contract import (
     TaskId,
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
-from onefold.core.errors import ConfigError, Fenced, InternalError, OnefoldError
+from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, OnefoldError, Retriable
 from onefold.core.findings import Finding
+from onefold.core.job.completer import Completer
 from onefold.core.job.life import Life, taken_over
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.restores import check_restored
@@ -92,6 +93,7 @@ class Session:
             opened.pop_all()
         self._note = DriverNote(store)
         self._driver = Coordinator(name, store, committers, self.patience, on_acquired=self._note.began)
+        self._completer = Completer(self._complete_idle)
 
     @property
     def _may_come_late(self) -> tuple[str, ...]:
@@ -128,6 +130,8 @@ class Session:
             try:
                 return self._driver.run(protocol, run_writers)
             finally:
+                if not self.life.is_at_rest:
+                    self._completer.epoch_ended()
                 if self.started is not before and self.started is not None:
                     note(generation=self.started.generation.number)
                     log.info(
@@ -169,8 +173,12 @@ class Session:
         run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
         runs_max: int = 3,
     ) -> Outcome:
-        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
-        return self.drive(self.life.run_epoch(request, runs_max), run_writers)
+        """One range, exactly once and with a sweep after it, under the generation of the last start; the writers run
+        at most `runs_max` times."""
+        outcome = self.drive(self.life.run_epoch(request, runs_max), run_writers)
+        if not outcome.replayed:
+            self.drive(self.life.sweep())
+        return outcome
 
     @property
     def _may_sweep(self) -> bool:
@@ -186,16 +194,34 @@ class Session:
             finally:
                 self.lock.release()
 
+    def _complete_idle(self) -> bool:
+        """Complete the last epoch, between epochs. False where that is to be tried again; it waits for no server."""
+        if not self.lock.acquire(blocking=False):
+            return False  # an epoch runs, whose opening may complete it
+        try:
+            if not self.life.is_at_rest:
+                Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.life.complete())
+        except (Retriable, InDoubt) as error:
+            log.debug("the last epoch is completed later: %s", error)
+            return False
+        except OnefoldError as error:
+            log.warning("the last epoch is committed, and the store does not know yet that it is complete: %s", error)
+        finally:
+            self.lock.release()
+        return True
+
     def sweep_at_the_end(self) -> None:
-        """Sweep after a run or a query, since late tasks may have prepared work after its last sweep.
+        """Complete the last epoch and sweep after a run or a query, since late tasks may have prepared work after its
+        last sweep.
 
         It waits for no server and raises nothing but InternalError: the next start removes what this one cannot.
         After a run that was refused, it sweeps nothing: the store may be an older copy.
         """
-        if not self._may_sweep or not self.lock.acquire(blocking=False):
+        if self.started is None or not self.lock.acquire(blocking=False):
             return
         try:
-            Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
+            protocol: Protocol[object] = self.life.sweep() if self._may_sweep else self.life.complete()
+            Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
         except InternalError:
             raise
         except OnefoldError as error:
@@ -244,6 +270,7 @@ class Session:
 
     def close(self) -> None:
         with self.lock:
+            self._completer.stop()
             self.sweep_at_the_end()
             self.ended()
             self.life.started = None

@@ -152,8 +152,8 @@ class Coordinator:
                 return store.freeze(generation, initial)
             case FindEpoch(request):
                 return store.find(self.pipeline, request)
-            case OpenEpoch(generation, request, after):
-                return store.open_epoch(generation, request, after, now_ms)
+            case OpenEpoch(generation, request, after, completes):
+                return store.open_epoch(generation, request, after, now_ms, completes)
             case Announce(sink, record):
                 return write_through(self.committers[sink]).announce(record)
             case RunWriters(record):

@@ -199,12 +199,14 @@ class OpenEpoch:
     """-> EpochRecord with the stored number and T. Compare-and-set; asked again, it answers with the same.
 
     `after` is the last epoch past its commit point: a range without records starts where the next one does too, so
-    that its positions alone would let a request that was given up for lost open it once more.
+    that its positions alone would let a request that was given up for lost open it once more. `completes` is that
+    epoch, where the store is to have it as complete from now on, as `Complete` does by itself.
     """
 
     generation: Generation
     request: EpochRequest
     after: int
+    completes: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,11 @@
 
     start   before every start of a query: take over the store and every sink, finish or give up what earlier lives
             left, freeze the positions
-    epoch   one range of the source, exactly once: open, write, verify, decide, commit, complete
-    sweep   remove prepared work that no manifest names; also on a timer
+    epoch   one range of the source, exactly once: open, write, verify, decide, commit
+    sweep   remove prepared work that no manifest names: at starts, at ends, and on a timer
+
+That an epoch is complete, the store is told when the next one opens, in the same transaction; or by `complete_last`,
+where none follows soon. So an epoch takes two transactions of the store: OpenEpoch and Decide.
 
 The safety rests on three things: Decide is a compare-and-set that only the newest generation can win; only what a
 decided manifest names is ever committed; and a driver decides only while every sink is bound to its generation, since
@@ -13,7 +16,7 @@ two stores may be alive. A zombie may prepare work; it is never committed, and t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import (
@@ -57,6 +60,7 @@ from onefold.core.protocol.effects import (
     WriteLedger,
 )
 from onefold.core.protocol.recovery import (
+    Next,
     Replay,
     Resolution,
     adoption,
@@ -67,7 +71,19 @@ from onefold.core.protocol.recovery import (
     resolve,
 )
 
-__all__ = ["Initial", "Outcome", "Protocol", "Started", "complete", "decide", "epoch", "start", "sweep"]
+__all__ = [
+    "Initial",
+    "Known",
+    "Outcome",
+    "Protocol",
+    "Started",
+    "complete",
+    "complete_last",
+    "decide",
+    "epoch",
+    "start",
+    "sweep",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +111,34 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a driver knows of its pipeline's store without asking: under its generation nobody else changes it.
+
+    `facts` are None where it must ask. `committed` is the last epoch, where every sink has committed it and every
+    ledger says so, and the store is still to be told that it is complete.
+    """
+
+    facts: StoreFacts | None = None
+    committed: Decided | None = None
+
+    def is_followed_by(self, request: EpochRequest) -> bool:
+        """Whether the range is a new one right after the last epoch, so that the store need not be asked first."""
+        if self.facts is None or self.facts.last is None:
+            return False
+        try:
+            return isinstance(place(self.facts, None, request), Next)
+        except OnefoldError:
+            return False  # what the store says may be newer
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a range: the epoch's record, and whether it had been decided before this call."""
+    """What became of a range: the epoch's record, whether it had been decided before this call, and what the driver
+    knows for the next one."""
 
     record: EpochRecord
     replayed: bool
+    known: Known = field(default=Known(), compare=False)
 
 
 def start(
@@ -140,21 +179,38 @@ def start(
     return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
 
 
-def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+def epoch(
+    generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3, known: Known = Known()
+) -> Protocol[Outcome]:
     """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
     merely out of something, after a pause, for as long as the driver has patience.
 
+    `known` is what the epoch before has left: without it, the store is asked where the range belongs. After this one
+    run `complete_last`, unless its own `known` goes to the next soon.
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
-    facts: StoreFacts = yield from _retry(ReadStore())
-    found: EpochRecord | None = yield from _retry(FindEpoch(request))
-    match place(facts, found, request):
-        case Replay(record):
-            if record.state is EpochState.DECIDED:  # maybe since the facts were read
-                yield from _finish(generation, store_id, Decided(record))
-            return Outcome(record, replayed=True)
+    facts, committed = known.facts, known.committed
+    asks = not known.is_followed_by(request)
+    if asks or facts is None:
+        yield from complete_last(generation, known)
+        committed = None
+        facts = yield from _retry(ReadStore())
+        found: EpochRecord | None = yield from _retry(FindEpoch(request))
+        match place(facts, found, request):
+            case Replay(record):
+                if record.state is EpochState.DECIDED:  # maybe since the facts were read
+                    yield from _finish(generation, store_id, Decided(record))
+                return Outcome(record, replayed=True)
+    opening = OpenEpoch(generation, request, facts.last.epoch if facts.last else 0, committed)
+    opened: EpochRecord | None = None
+    if not asks:
+        try:
+            opened = yield from _retry(opening)
+        except CheckpointMismatch:
+            # The store is not as this driver left it, or has the range already: ask it, and say what it is.
+            return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))
     runs = waits = 0
     while True:
-        record = yield from _retry(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
+        record, opened = opened or (yield from _retry(opening)), None
         for sink in record.write_through:
             yield from _retry(Announce(sink, record))
         try:
@@ -177,9 +233,16 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
         except OnefoldError:
             yield from _abort_run(generation, record)
             raise
-    yield from _finish(generation, store_id, decided)
-    yield from sweep(generation, request.sinks)
-    return Outcome(decided.record, replayed=False)
+    yield from _commit(generation, store_id, decided)
+    facts = replace(facts, last=decided.record, unfinished=(decided.record,))
+    return Outcome(decided.record, replayed=False, known=Known(facts, decided))
+
+
+def complete_last(generation: Generation, known: Known) -> Protocol[Known]:
+    """Tell the store that the last epoch is complete, where no other epoch has told it. Returns what is known then."""
+    if known.committed is not None:
+        yield from _retry(Complete(generation, known.committed))
+    return Known(known.facts)
 
 
 def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
@@ -303,15 +366,26 @@ def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol
     if decided.record.is_move:
         yield from complete(generation, store_id, decided)
         return
+    yield from _commit(generation, store_id, decided)
+    yield from _retry(Complete(generation, decided))
+
+
+def _commit(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+    """Commit in every sink, then write the ledgers: from then on only the store does not say that it is complete."""
     damage = yield from _commit_all(decided)
     if damage is not None:
         yield from _retry(MarkDamaged(generation, decided, str(damage)))
         raise damage
-    yield from complete(generation, store_id, decided)
+    yield from _write_ledgers(generation, store_id, decided.record)
 
 
 def complete(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
-    record = decided.record
+    """Write the ledgers of an epoch that has nothing left to commit, and complete it."""
+    yield from _write_ledgers(generation, store_id, decided.record)
+    yield from _retry(Complete(generation, decided))
+
+
+def _write_ledgers(generation: Generation, store_id: str, record: EpochRecord) -> Protocol[None]:
     entry = LedgerEntry(
         epoch=record.epoch,
         generation=generation.number,
@@ -321,7 +395,6 @@ def complete(generation: Generation, store_id: str, decided: Decided) -> Protoco
     )
     for sink in record.sinks:
         yield from _retry(WriteLedger(sink, entry))
-    yield from _retry(Complete(generation, decided))
 
 
 def _commit_all(decided: Decided) -> Protocol[Damaged | None]:

@@ -38,7 +38,14 @@ class Store(Protocol):
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None: ...
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord: ...
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord: ...
 
     def decide(
         self,

@@ -7,6 +7,7 @@ out of each other's way, and what an error means.
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ from onefold.core.values.plain import SAID_MAX, plain
 __all__ = ["Backend", "backend_of", "reason", "url_of"]
 
 IDLE_S_MAX = 3600
+FRESH_S = 1.0  # a connection that was used so short a time ago is taken as it is
 _WAL = "PRAGMA journal_mode=WAL"
 
 
@@ -159,7 +161,6 @@ class PostgresBackend(Backend):
         engine = sa.create_engine(
             url,
             isolation_level="READ COMMITTED",
-            pool_pre_ping=True,
             connect_args=connect_args,
             execution_options={"schema_translate_map": {None: schema}},
             use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
@@ -174,11 +175,12 @@ class PostgresBackend(Backend):
             connection.rollback()
 
         def begin(connection: sa.Connection) -> None:
-            connection.exec_driver_sql(f"SET LOCAL search_path = {connection.info['search_path']}".replace("%", "%%"))
-            connection.exec_driver_sql(settings)
+            path = f"SET LOCAL search_path = {connection.info['search_path']}"
+            connection.exec_driver_sql(f"{path}; {settings}", execution_options={"no_parameters": True})
 
         sa.event.listen(engine, "connect", find_path)
         sa.event.listen(engine, "begin", begin)
+        _ping_what_was_idle(engine)
         return engine
 
     def only_read(self, engine: sa.Engine, within_s: float) -> None:
@@ -362,6 +364,26 @@ class MariaDbBackend(Backend):
             return Meaning.EXHAUSTED
         is_the_servers = self._PASSING_FROM <= number < self._CLIENT_FROM or number > self._CLIENT_FROM + 1000
         return Meaning.PASSING if is_the_servers and number not in self._BROKEN else Meaning.BROKEN
+
+
+def _ping_what_was_idle(engine: sa.Engine) -> None:
+    """As `pool_pre_ping`, but for a connection that was used a moment ago, where a server that has gone since is an
+    error without effect."""
+
+    def used(_: Any, record: Any) -> None:
+        record.info["used_s"] = time.monotonic()
+
+    def ping(connection: Any, record: Any, _: Any) -> None:
+        if time.monotonic() - record.info.get("used_s", -math.inf) < FRESH_S:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.InvalidatePoolError from error
+
+    sa.event.listen(engine, "connect", used)
+    sa.event.listen(engine, "checkin", used)
+    sa.event.listen(engine, "checkout", ping)
 
 
 _BACKENDS: dict[str, type[Backend]] = {

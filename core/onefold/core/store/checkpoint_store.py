@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from onefold.core.checks import require
-from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, Level, passed, tried
 from onefold.core.invariants import ADOPTED
@@ -32,12 +32,19 @@ from onefold.core.sql.database import OWN_FOLDER, Database
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
 from onefold.core.store.store_rows import (
     DECIDED_STATES,
+    chain_of,
+    complete_epoch,
+    decide_epoch,
     decided_moves,
     epochs_before,
+    found_epochs,
     last_epoch,
+    locked_pipeline,
     of_pipeline,
+    open_epoch,
     pipeline_row,
     record_of,
+    stored_and_last,
     stored_epoch,
     this_epoch,
     unfinished_epochs,
@@ -59,6 +66,7 @@ from onefold.core.store.tables import (
 __all__ = ["CheckpointStore", "default_store"]
 
 KEEP_EPOCHS = 1000
+PRUNE_EVERY = 100  # epochs: so many more than KEEP_EPOCHS may be there
 
 
 def default_store(pipeline: str, directory: Path) -> str:
@@ -186,28 +194,28 @@ class CheckpointStore:
         An empty range says nothing by itself (a stateful query runs batches without new records): there the query
         and batch id must be the same too.
         """
-        query = sa.select(epochs).where(
-            epochs.c.pipeline == pipeline,
-            epochs.c.state.in_(DECIDED_STATES),
-            _begins_with(epochs.c.range_start, request.range.start),
-            _begins_with(epochs.c.range_end, request.range.end),
-        )
-        if request.range.is_empty:
-            query = query.where(epochs.c.query_id == request.query_id, epochs.c.batch_id == request.batch_id)
         with self.database.transaction() as connection:
-            found = map(record_of, connection.execute(query.order_by(epochs.c.epoch.desc())).all())
-        return next((r for r in found if request.range.is_again(r.range) and request.has_input_of(r)), None)
+            return _found(connection, pipeline, request)
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord:
         """Open the next epoch `after` the last one, over a range that continues the chain, or answer with it if it
-        is open already.
+        is open already. In the same transaction the last epoch becomes complete, if it is given as `completes`.
 
         An open epoch that writes through is taken over from an older generation, with its number and its T.
         """
         pipeline = generation.pipeline
         with self._mine(generation) as (connection, row):
-            unfinished = unfinished_epochs(connection, pipeline)
-            for record in unfinished:
+            if completes is not None:
+                _complete(connection, completes.record, now_ms)
+            chain = chain_of(connection, pipeline)
+            for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:
                         return record
@@ -220,9 +228,8 @@ class CheckpointStore:
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first",
                 )
-            last = last_epoch(connection, pipeline, DECIDED_STATES)
-            frozen = Positions.from_json(row.frozen) if row.frozen else None
-            base = last.range.end if last else frozen
+            last = chain.last
+            base = last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
             moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
             if moved or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
@@ -230,25 +237,29 @@ class CheckpointStore:
                     f"a new epoch must start at the end of the last one, epoch {after}"
                     f" ({request.range.start.differences(base or Positions())}): another process has gone on meanwhile",
                 )
-            highest = connection.execute(
-                sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(
-                    epochs.c.pipeline == pipeline
-                )
-            ).one()
+            # Positions that only grow do not come again; others may be a batch's that was decided before.
+            if request.query_id != MOVED and request.range.end.relation_to(request.range.start) is not Relation.AHEAD:
+                found = _found(connection, pipeline, request)
+                if found is not None and found.epoch > row.moved:
+                    raise CheckpointMismatch(
+                        "epoch-not-next",
+                        f"batch {request.batch_id} of query {request.query_id} was decided before, as epoch"
+                        f" {found.epoch}: start the query anew",
+                    )
             opened = EpochRecord(
                 pipeline=pipeline,
-                epoch=(highest[0] or 0) + 1,
+                epoch=chain.number + 1,
                 generation=generation.number,
                 state=EpochState.OPEN,
                 range=request.range,
-                timestamp_ms=max((highest[1] or 0) + 1, now_ms),
+                timestamp_ms=max(chain.newest_ms + 1, now_ms),
                 query_id=request.query_id,
                 batch_id=request.batch_id,
                 fingerprint=request.fingerprint,
                 sinks=request.sinks,
                 write_through=request.write_through,
             )
-            connection.execute(epochs.insert().values(**values_of(opened), opened_at_ms=now_ms))
+            open_epoch(connection, opened, now_ms)
             return opened
 
     def decide(
@@ -261,14 +272,13 @@ class CheckpointStore:
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
         with self._mine(generation) as (connection, _):
-            stored = stored_epoch(connection, record)
+            stored, last = stored_and_last(connection, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
                 raise CheckpointMismatch(
                     "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
-            last = last_epoch(connection, record.pipeline, DECIDED_STATES)
             continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
             if stored is None or stored != record or not continues:
                 raise CheckpointMismatch(
@@ -280,18 +290,14 @@ class CheckpointStore:
             claim_name(connection, decided, now_ms)
             if merge is not None:
                 merge(connection)
-            connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
+            decide_epoch(connection, decided, now_ms)
             if decided.is_move and not decided.range.is_empty:
                 _begins_at(connection, decided.pipeline, decided.range.end, decided.epoch)
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
-        record = decided.record
         with self._mine(generation) as (connection, _):
-            _stored_as(connection, record, EpochState.DECIDED, EpochState.COMPLETE)
-            connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
-            finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
-            connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
+            _complete(connection, decided.record, now_ms)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (connection, _):
@@ -412,10 +418,28 @@ class CheckpointStore:
     def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
         """A transaction that locks the pipeline's row. Raises Fenced unless the generation is still this one."""
         with self.database.transaction() as connection:
-            row = connection.execute(pipeline_row(generation.pipeline).with_for_update()).one_or_none()
+            row = locked_pipeline(connection, generation.pipeline)
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
                 raise not_mine(generation, row.generation if row else None)
             yield connection, row
+
+
+def _found(connection: sa.Connection, pipeline: str, request: EpochRequest) -> EpochRecord | None:
+    batch = (request.query_id, request.batch_id)
+    for record in found_epochs(connection, pipeline, request.range):
+        is_batch = not request.range.is_empty or (record.query_id, record.batch_id) == batch
+        if is_batch and request.range.is_again(record.range) and request.has_input_of(record):
+            return record
+    return None
+
+
+def _complete(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
+    """Once more it changes nothing: another epoch may be past it by then."""
+    if not complete_epoch(connection, record, now_ms):
+        _stored_as(connection, record, EpochState.COMPLETE)
+    elif record.epoch % PRUNE_EVERY == 0:
+        finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
+        connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
 
 
 def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochState) -> EpochRecord:
@@ -431,9 +455,3 @@ def _begins_at(connection: sa.Connection, pipeline: str, origin: Positions | Non
     """Note where a new checkpoint begins, and which epoch moved the positions last."""
     text = None if origin is None else origin.to_json()
     connection.execute(of_pipeline(pipelines, pipeline).values(origin=text, moved=moved))
-
-
-def _begins_with(column: sa.Column[str], positions: Positions) -> sa.ColumnElement[bool]:
-    """Whether the column begins with these positions; the marks behind them are not compared."""
-    text = Positions(positions.items).to_json().removesuffix("}")
-    return sa.func.substr(column, 1, len(text)) == text

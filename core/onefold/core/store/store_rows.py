@@ -1,9 +1,12 @@
-"""Rows of the checkpoint store's tables, and the values they stand for."""
+"""Rows of the checkpoint store's tables, and the values they stand for.
+
+The statements of an epoch are built here, once: to build one costs several times what it takes to run it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,12 +17,20 @@ from onefold.core.store.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
+    "Chain",
+    "chain_of",
+    "complete_epoch",
+    "decide_epoch",
     "decided_moves",
     "epochs_before",
+    "found_epochs",
     "last_epoch",
+    "locked_pipeline",
     "of_pipeline",
+    "open_epoch",
     "pipeline_row",
     "record_of",
+    "stored_and_last",
     "stored_epoch",
     "this_epoch",
     "unfinished_epochs",
@@ -27,10 +38,69 @@ __all__ = [
 ]
 
 DECIDED_STATES = (EpochState.DECIDED.value, EpochState.COMPLETE.value)
+_UNFINISHED = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
+
+# Parameters; those of an UPDATE must not be named as its columns are.
+_PIPELINE, _EPOCH = sa.bindparam("of_pipeline", type_=sa.String()), sa.bindparam("of_epoch", type_=sa.BigInteger())
+_OF_PIPELINE = epochs.c.pipeline == _PIPELINE
+_IS_UNFINISHED = sa.or_(*(epochs.c.state == state for state in _UNFINISHED))
+_IS_DECIDED = sa.or_(*(epochs.c.state == state for state in DECIDED_STATES))
+_LAST = epochs.alias("last")
+_LAST_DECIDED = (
+    sa.select(sa.func.max(_LAST.c.epoch))
+    .where(_LAST.c.pipeline == _PIPELINE, sa.or_(*(_LAST.c.state == state for state in DECIDED_STATES)))
+    .scalar_subquery()
+)
+_PIPELINE_ROW = sa.select(pipelines).where(pipelines.c.pipeline == _PIPELINE)
+_LOCKED_ROW = _PIPELINE_ROW.with_for_update()
+_UNFINISHED_EPOCHS = sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED).order_by(epochs.c.epoch)
+_EVERY = epochs.alias("every")
+_HIGHEST_EPOCH, _HIGHEST_MS = (
+    sa.select(sa.func.max(column)).where(_EVERY.c.pipeline == _PIPELINE).scalar_subquery().label(name)
+    for name, column in (("highest_epoch", _EVERY.c.epoch), ("highest_ms", _EVERY.c.timestamp_ms))
+)
+_UNFINISHED_AND_LAST = (
+    sa.select(epochs, _HIGHEST_EPOCH, _HIGHEST_MS)
+    .where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED))
+    .order_by(epochs.c.epoch)
+)
+_STORED_AND_LAST = sa.select(epochs).where(_OF_PIPELINE, (epochs.c.epoch == _EPOCH) | (epochs.c.epoch == _LAST_DECIDED))
+_STORED = sa.select(epochs).where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
+_HIGHEST = sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(_OF_PIPELINE)
+
+
+def _begins_with(column: sa.Column[str], name: str) -> sa.ColumnElement[bool]:
+    length = sa.bindparam(f"{name}_length", type_=sa.Integer())
+    return sa.func.substr(column, 1, length) == sa.bindparam(name, type_=sa.Text())
+
+
+_FOUND = (
+    sa.select(epochs)
+    .where(_OF_PIPELINE, _IS_DECIDED, _begins_with(epochs.c.range_start, "start"))
+    .where(_begins_with(epochs.c.range_end, "end"))
+    .order_by(epochs.c.epoch.desc())
+)
+_INSERT = epochs.insert().values({column.name: sa.bindparam(column.name) for column in epochs.c})
+_THIS = epochs.update().where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
+_COMPLETE = _THIS.where(epochs.c.state == EpochState.DECIDED.value).values(
+    state=sa.bindparam("new_state"), completed_at_ms=sa.bindparam("at_ms")
+)
+_DECIDE = _THIS.values(
+    state=sa.bindparam("new_state"),
+    manifest=sa.bindparam("new_manifest"),
+    rows=sa.bindparam("new_rows"),
+    bytes=sa.bindparam("new_bytes"),
+    decided_at_ms=sa.bindparam("at_ms"),
+)
 
 
 def pipeline_row(pipeline: str) -> sa.Select[Any]:
     return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
+
+
+def locked_pipeline(connection: sa.Connection, pipeline: str) -> Any:
+    """The pipeline's row, locked to the end of the transaction; None if there is none."""
+    return connection.execute(_LOCKED_ROW, {"of_pipeline": pipeline}).one_or_none()
 
 
 def of_pipeline(table: sa.Table, pipeline: str) -> sa.Update:
@@ -42,9 +112,14 @@ def this_epoch(record: EpochRecord) -> sa.Update:
 
 
 def stored_epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord | None:
-    query = sa.select(epochs).where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_STORED, _key(record)).one_or_none()
     return record_of(row) if row else None
+
+
+def stored_and_last(connection: sa.Connection, record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
+    """The epoch as the store has it, and the last one past its commit point."""
+    found = [record_of(row) for row in connection.execute(_STORED_AND_LAST, _key(record))]
+    return next((r for r in found if r.epoch == record.epoch), None), _last_of(found)
 
 
 def last_epoch(connection: sa.Connection, pipeline: str, states: tuple[str, ...]) -> EpochRecord | None:
@@ -54,9 +129,57 @@ def last_epoch(connection: sa.Connection, pipeline: str, states: tuple[str, ...]
 
 
 def unfinished_epochs(connection: sa.Connection, pipeline: str) -> tuple[EpochRecord, ...]:
-    states = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
-    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states)).order_by(epochs.c.epoch)
-    return tuple(record_of(row) for row in connection.execute(query))
+    rows = connection.execute(_UNFINISHED_EPOCHS, {"of_pipeline": pipeline})
+    return tuple(record_of(row) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Where a pipeline's epochs stand: those that are open, decided or damaged, the last one past its commit point, and
+    the highest number and T of all; 0 where there is none."""
+
+    unfinished: tuple[EpochRecord, ...]
+    last: EpochRecord | None
+    number: int
+    newest_ms: int
+
+
+def chain_of(connection: sa.Connection, pipeline: str) -> Chain:
+    rows = connection.execute(_UNFINISHED_AND_LAST, {"of_pipeline": pipeline}).all()
+    found = [record_of(row) for row in rows]
+    if rows:
+        number, newest_ms = rows[0].highest_epoch, rows[0].highest_ms
+    else:  # there may be some that were given up
+        row = connection.execute(_HIGHEST, {"of_pipeline": pipeline}).one()
+        number, newest_ms = row[0] or 0, row[1] or 0
+    unfinished = tuple(record for record in found if record.state.value in _UNFINISHED)
+    return Chain(unfinished, _last_of(found), number, newest_ms)
+
+
+def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[EpochRecord]:
+    """The decided and complete epochs of exactly these positions, the newest first; marks are not compared."""
+    texts = {"start": _text(span.start), "end": _text(span.end)}
+    lengths = {f"{name}_length": len(text) for name, text in texts.items()}
+    rows = connection.execute(_FOUND, {"of_pipeline": pipeline} | texts | lengths)
+    return [record_of(row) for row in rows]
+
+
+def open_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
+    unset = {"decided_at_ms": None, "completed_at_ms": None, "error": None}
+    connection.execute(_INSERT, values_of(record) | unset | {"opened_at_ms": now_ms})
+
+
+def decide_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
+    """Write the state and the manifest."""
+    values = values_of(record)
+    decided = {f"new_{name}": values[name] for name in ("state", "manifest", "rows", "bytes")}
+    connection.execute(_DECIDE, _key(record) | decided | {"at_ms": now_ms})
+
+
+def complete_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> bool:
+    """False, and without effect, unless it is decided and not complete."""
+    values = {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
+    return connection.execute(_COMPLETE, _key(record) | values).rowcount == 1
 
 
 def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
@@ -76,6 +199,20 @@ def decided_moves(connection: sa.Connection, pipeline: str) -> list[EpochRecord]
         epochs.c.pipeline == pipeline, epochs.c.query_id == MOVED, epochs.c.state.in_(DECIDED_STATES)
     )
     return [record_of(row) for row in connection.execute(query.order_by(epochs.c.epoch))]
+
+
+def _key(record: EpochRecord) -> dict[str, Any]:
+    return {"of_pipeline": record.pipeline, "of_epoch": record.epoch}
+
+
+def _last_of(records: list[EpochRecord]) -> EpochRecord | None:
+    decided = [record for record in records if record.state.value in DECIDED_STATES]
+    return max(decided, key=lambda record: record.epoch, default=None)
+
+
+def _text(positions: Positions) -> str:
+    """How the column of these positions begins, whatever the marks behind them are."""
+    return Positions(positions.items).to_json().removesuffix("}")
 
 
 def values_of(record: EpochRecord) -> dict[str, Any]:

@@ -35,6 +35,7 @@ __all__ = ["FlowRun", "Settings"]
 log = logging.getLogger("onefold")
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
+SWEEP_EVERY_S = 60.0  # a worker that was given up may prepare something later, whose locks must not stay
 AHEAD_RECORDS_MIN = 20_000
 
 
@@ -114,7 +115,11 @@ class FlowRun:
 
     def _epochs(self, planners: Planners, writers: Writers, at: Standing, fingerprint: str) -> None:
         wait: Wait | None = None
+        swept_s = time.monotonic()
         while not self._drains:
+            if time.monotonic() - swept_s >= SWEEP_EVERY_S:
+                self._session.drive(self._session.life.sweep())
+                swept_s = time.monotonic()
             span = self._next(planners, writers, at)
             if span is None:
                 if planners.is_done(at.at):
@@ -145,7 +150,7 @@ class FlowRun:
             sinks=session.names,
             write_through=session.write_through,
         )
-        outcome = session.run_epoch(request, writers, runs_max=sys.maxsize)
+        outcome = session.drive(session.life.run_epoch(request, runs_max=sys.maxsize), writers)
         note(epoch=outcome.record.epoch)
         now = Standing.after(outcome.record)
         writers.decided(now)

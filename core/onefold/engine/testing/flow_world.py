@@ -180,6 +180,7 @@ class FlowWorld:
                 outcome = self._drive(driver, life.run_epoch(request, LIVES_MAX), writers)
                 at = Standing.after(outcome.record)
                 writers.decided(at)
+            self._drive(driver, life.sweep())
         except (CrashError, Retriable, InDoubt):
             return False
         return True

@@ -40,7 +40,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         """The decision moved the rows already: what is left to do is to throw the stage's copies away."""
         require(all(c.epoch == decided.record.epoch for c in committables), f"work of another epoch: {committables}")
         if committables or self._plan is not None:
-            self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
+            self._was_decided(decided.record.epoch)
         self.abort(committables)
         if self._plan is not None and self._may_be_outgrown:
             with self._database.creating() as connection:

@@ -32,6 +32,8 @@ class LedgerCommitter(ABC, Generic[C]):
     def __init__(self, sink: str, changes: Changes | None, books: Books[C]) -> None:
         self._sink, self._changes, self._books = sink, changes, books
         self._memory = LedgerMemory()
+        self._merged: LedgerEntry | None = None  # by the last merge, whose decision is maybe not made
+        self._decided: LedgerEntry | None = None  # by the last decision that was made
 
     def ledger(self) -> LedgerEntry | None:
         with self._reading("reading the ledger") as connection:
@@ -51,6 +53,9 @@ class LedgerCommitter(ABC, Generic[C]):
             self._books.bind(connection, binding)
 
     def write_ledger(self, entry: LedgerEntry) -> None:
+        """Nothing is left to write where the decision's own transaction wrote this very row."""
+        if entry == self._decided:
+            return
         with self._writing(f"writing the ledger row of epoch {entry.epoch}") as connection:
             if not self._books.has(connection, entry):  # a decision that merged has written it
                 self._write(connection, entry)
@@ -67,13 +72,23 @@ class LedgerCommitter(ABC, Generic[C]):
             self._merge(same, record, mine, entry.generation)
             failpoint("staged.merge")
             self._books.write_ledger(same, entry)
+        self._merged = entry
+
+    def _was_decided(self, epoch: int) -> None:
+        """The decision on that epoch was made: what its merge wrote is in the ledger."""
+        self._memory.wrote(epoch)
+        if self._merged is not None and self._merged.epoch == epoch:
+            self._decided = self._merged
 
     def _write(self, connection: C, entry: LedgerEntry) -> None:
-        self._check_ledger_is_not_older(connection)
-        self._books.write_ledger(connection, entry)
+        there = self._books.locked(connection)
+        self._check_is_not_older(connection, there.epoch if there is not None else 0)
+        self._books.write_over(connection, there, entry)
 
     def _check_ledger_is_not_older(self, connection: C) -> None:
-        there = self._books.epoch(connection)
+        self._check_is_not_older(connection, self._books.epoch(connection))
+
+    def _check_is_not_older(self, connection: C, there: int) -> None:
         if self._memory.is_older(there):
             self._memory.check(self._where(), there, self._became(connection))
 

@@ -42,7 +42,14 @@ class Books(ABC, Generic[C]):
     def write_ledger(self, connection: C, entry: LedgerEntry) -> None:
         """Move the row forward, inside the caller's transaction. Raises Fenced where a newer generation or another
         store has it, or it stands beyond."""
-        there = self._row(connection, is_locked=True)
+        self.write_over(connection, self.locked(connection), entry)
+
+    def locked(self, connection: C) -> LedgerEntry | None:
+        """The row, which stays so to the end of the caller's transaction."""
+        return self._row(connection, is_locked=True)
+
+    def write_over(self, connection: C, there: LedgerEntry | None, entry: LedgerEntry) -> None:
+        """As `write_ledger`, over the row that was locked as `there`."""
         check_forward(there, entry, self.sink)
         self._put(connection, there, entry)
 

@@ -73,7 +73,8 @@ BACK, FORKED = frozenset({Fault.CLOCK_BACK}), frozenset({Fault.OLD_DATABASE_CUT_
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
 DECIDING, COMMITTING = frozenset({"before:Decide", "after:Decide"}), frozenset({"before:Commit"})
-WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
+# An epoch that is committed is complete in the store from the next one's opening on, or when its process idles.
+WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:CommitBatch", "before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
 LETTERS = frozenset({Fault.DEAD_LETTERS})
 SLEEPERS = (Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN)
@@ -85,7 +86,7 @@ ABORTS = frozenset({"before:Abort", "inside:Abort", "after:Abort"})
 DAMAGES = frozenset(f"{when}:{step}" for when in ("before", "after") for step in ("MarkDamaged", "AcceptDamage"))
 NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
 # One moment of an epoch's each state: planned, begun, decided, committed.
-MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit", "before:Complete"})
+MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit"}) | COMPLETES
 # One moment of all that a process does, where each later point would be too many.
 STATES = MOMENTS | {"before:AcquireGeneration", "before:Bind", "before:Attempt", "before:WriteLedger"} | COMMITS
 
@@ -97,7 +98,7 @@ LEFT_OUT = (
     _late((COPIES, LETTERS, OLDER_STORE), (Fault.DEAD_LETTERS,), Window.RECOVERY, first_at=DECIDES, at=STARTS),
     _late((COPIES, LETTERS, OLDER_STORE, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=DECIDES, at=OPENS),
 )
-FORKS = frozenset({"before:Decide", "before:Complete", "before:CommitBatch"})
+FORKS = frozenset({"before:Decide"}) | COMPLETES
 
 # The store of a living driver goes back to before its epoch was opened, or to before the pipeline.
 GOES_BACK = Rule(
@@ -111,6 +112,8 @@ MOVED = (
     Rule((MOVES,), (Fault.RETRIABLE, Fault.IN_DOUBT), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
     Rule((MOVES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
     Rule((MOVES,), (Fault.WAKE,), Window.REST, first_at=MOMENTS, size_max=1, batches_max=1),
+    # A process that goes on after the move asks the store only once: its successor asks again, from where it was.
+    Rule((MOVES,), (Fault.CRASH,), Window.REST, first_at=MOMENTS, at=COMMITS, size_max=1),
     Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, size_max=2, batches_max=1, sparse=True),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onefold.core.checks import require
-from onefold.core.testing.proof.mutants import LR, MODELS, STORE, TP, WT, Mutant
+from onefold.core.testing.proof.mutants import AS, IDLE, LR, MODELS, STORE, TP, WT, Mutant
 from onefold.core.testing.proof.subject import Patch
 from onefold.core.testing.simulator.faults import Fault
 
@@ -102,11 +102,26 @@ _ALL: tuple[Mutant, ...] = (
         "        if generation != self.newest:\n",
         "        if self.newest is None:\n",
     ),
-    _mutant(
+    Mutant(
         "an epoch is opened on its range alone",
+        (
+            Patch(STORE, "        if (last.epoch if last else 0) != after:\n", "        if after < 0:\n"),
+            Patch(STORE, "        if found is not None and found.epoch > self.moved:\n", "        if after < 0:\n"),
+        ),
+        (IDLE,),
+    ),
+    _mutant(
+        "an opening does not complete the epoch before",
         STORE,
-        "        if (last.epoch if last else 0) != after:\n",
-        "        if after < 0:\n",
+        "        if completes is not None:\n            self.complete(generation, completes, now_ms)\n",
+        "",
+    ),
+    _mutant(
+        "an epoch is opened beside any that is decided",
+        STORE,
+        "            if record.epoch == completed:\n",
+        "            if record.state is EpochState.DECIDED:\n",
+        AS,
     ),
     _mutant(
         "a write-through sink forgets to ask whether it was written whole",

@@ -24,7 +24,7 @@ MOVING = "onefold.core.operations.moving"
 QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
-LATE = "two-phase, late dead letters"
+LATE, IDLE, AS_IDLE = "two-phase, late dead letters", "two-phase, idle", "two-phase, another source, idle"
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a decided epoch is skipped without finishing it",
         PROTOCOL,
-        "            if record.state is EpochState.DECIDED:  #",
-        "            if record.state is EpochState.DECIDED and found is None:  #",
+        "                if record.state is EpochState.DECIDED:  #",
+        "                if record.state is EpochState.DECIDED and found is None:  #",
         "two-phase, another source",
     ),
     _mutant(
@@ -422,7 +422,44 @@ _ALL: tuple[Mutant, ...] = (
         "        generation=record.generation,\n        timestamp_ms=record.timestamp_ms,",
         WT,
     ),
-    _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
+    _mutant(
+        "no sweep after the epochs",
+        LIFE,
+        "        removed = yield from sweep(started.generation, self.sinks)\n",
+        "        removed = yield from sweep(started.generation, () if self.is_swept else self.sinks)\n",
+    ),
+    _mutant(
+        "the last epoch of a run is not completed",
+        LIFE,
+        "        yield from self.complete()\n",
+        "",
+    ),
+    _mutant(
+        "an epoch is completed whose ledgers are not written",
+        PROTOCOL,
+        "        raise damage\n    yield from _write_ledgers(generation, store_id, decided.record)\n",
+        "        raise damage\n    yield from ()\n",
+    ),
+    _mutant(
+        "the next epoch is opened before the last one is committed",
+        PROTOCOL,
+        "    yield from _commit(generation, store_id, decided)\n    facts = ",
+        "    facts = ",
+    ),
+    _mutant(
+        "what is to be completed is forgotten where the store is asked",
+        PROTOCOL,
+        "        yield from complete_last(generation, known)\n",
+        "        yield from ()\n",
+        AS,
+    ),
+    _mutant(
+        "what is to be completed is forgotten where the next epoch fails",
+        LIFE,
+        "known, self._known = self._known, Known(None, self._known.committed)",
+        "known, self._known = self._known, Known()",
+        AS,
+    ),
     _mutant(
         "no sweep at the start",
         LIFE,
@@ -460,14 +497,14 @@ _ALL: tuple[Mutant, ...] = (
         RECOVERY,
         "    if facts.last is None and request.continues and not is_at_base:\n",
         "    if facts.last and request.continues and not is_at_base:\n",
-        AS,
+        AS_IDLE,
     ),
     _mutant(
         "no query says that it goes on",
         QUERY,
         "            continues=batch_id > 0,\n",
         "            continues=False,\n",
-        AS,
+        AS_IDLE,
     ),
     _mutant(
         "a checkpoint is not looked at",
@@ -619,6 +656,27 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
         "            pass\n",
         "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
     ),
+    _unit(  # the store refuses what does not start at its last end, but not a range that goes back
+        "what is known is taken for a range that follows",
+        PROTOCOL,
+        "    asks = not known.is_followed_by(request)\n",
+        "    asks = facts is None\n",
+        "test_protocol.py::test_a_range_that_does_not_follow_is_not_opened_on_what_is_known",
+    ),
+    _unit(  # a store that goes back under a live driver: started again, it hears of it too
+        "a store that is not as it was left is not asked",
+        PROTOCOL,
+        "            return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))\n",
+        "            raise\n",
+        "test_protocol.py::test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is",
+    ),
+    _unit(  # its query ends there, and the next start does not complete what is damaged
+        "an epoch of which a second call was refused is completed",
+        QUERY,
+        "        self._known = Known()  # complete it is not\n",
+        "",
+        "test_query.py::test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that",
+    ),
     _unit(
         "what a sink that was left out shows half written is passed over",
         RECOVERY,
@@ -706,6 +764,9 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
 )
 
 # Equivalent, and therefore in no list:
+# - the next epoch's opening does not say what it completes: it is refused, the store is asked, and told first.
+# - what a driver knows of the store outlives an epoch that failed: the compare-and-set of OpenEpoch refuses what is not
+#   so any more, and the store is asked.
 # - the generations of a ledger's members do not count: whoever meets members of a generation that the store does not
 #   know meets an epoch that it never decided, and is refused.
 # - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,

@@ -35,6 +35,9 @@ BY_UNIT_TESTS = (
     ("check_bound", "raise DataLoss"),
     ("_check_left_out", "raise CheckpointMismatch"),
     ("_explains", "continue"),
+    # A range that does not follow, in a process that goes on: the store refuses it too. And what only a session asks.
+    ("is_followed_by", "return False"),
+    ("is_at_rest", "return self._known"),
     # Of a query whose checkpoint has lost what it committed: what it has committed is looked at first.
     ("place", "raise DataLoss('gap-in-positions'"),
 )

@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from onefold.core.checks import present, require
-from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.invariants import ADOPTED, Decision, Transition
 from onefold.core.positions import Positions, Range, Relation
@@ -80,10 +80,22 @@ class ModelStore:
                 return record
         return None
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord:
         require(now_ms > 0, "a call without its time")
         self._mine(generation)
+        if completes is not None:
+            self._check_state(completes.record, DECIDED_STATES)
+        completed = completes.record.epoch if completes is not None else 0
         for record in self._unfinished():
+            if record.epoch == completed:
+                continue
             if record.state is EpochState.OPEN and request.is_again(record):
                 if record.generation == generation.number:
                     return record
@@ -100,6 +112,11 @@ class ModelStore:
             )
         if (last.epoch if last else 0) != after:
             raise CheckpointMismatch("epoch-not-next", f"epoch {after} is not the end of the last one any more")
+        found = None if request.query_id == MOVED else self.find(generation.pipeline, request)
+        if found is not None and found.epoch > self.moved:
+            raise CheckpointMismatch("epoch-not-next", f"the range is epoch {found.epoch}'s already")
+        if completes is not None:
+            self.complete(generation, completes, now_ms)
         return self._put(
             EpochRecord(
                 pipeline=generation.pipeline,
@@ -230,11 +247,15 @@ class ModelStore:
         self, generation: Generation, record: EpochRecord, allowed: tuple[EpochState, ...], to: EpochState
     ) -> None:
         self._mine(generation)
+        stored = self._check_state(record, allowed)
+        if stored.state is not to:
+            self._put(replace(stored, state=to))
+
+    def _check_state(self, record: EpochRecord, allowed: tuple[EpochState, ...]) -> EpochRecord:
         stored = self.epochs.get(record.epoch)
         if stored is None or stored.state not in allowed:
             raise went_back(record, stored)
-        if stored.state is not to:
-            self._put(replace(stored, state=to))
+        return stored
 
     def _put(self, record: EpochRecord) -> EpochRecord:
         self.epochs[record.epoch] = record

@@ -36,11 +36,17 @@ class Plan:
     patience: int = 3
     freezes: bool = True  # off: another source than ours
     late: bool = False  # the last sink is for dead letters, which may come late
+    idles: bool = False  # time passes after each batch: its process completes the epoch by itself
 
     def to_json(self) -> str:
         faults = [[point, fault.name] for point, fault in self.faults]
         sinks = [kind.value for kind in self.sinks]
-        settings = {"patience": self.patience, "freezes": self.freezes, "late": self.late}
+        settings = {
+            "patience": self.patience,
+            "freezes": self.freezes,
+            "late": self.late,
+            "idles": self.idles,
+        }
         return json.dumps({"sinks": sinks, "faults": faults, **settings})
 
     @classmethod
@@ -48,7 +54,8 @@ class Plan:
         value = json.loads(text)
         faults = tuple((int(point), Fault[name]) for point, name in value["faults"])
         sinks = tuple(SinkKind(kind) for kind in value["sinks"])
-        return cls(sinks, faults, int(value["patience"]), bool(value["freezes"]), bool(value["late"]))
+        flags = (bool(value[name]) for name in ("freezes", "late", "idles"))
+        return cls(sinks, faults, int(value["patience"]), *flags)
 
     @property
     def size(self) -> int:
@@ -68,6 +75,11 @@ CONFIGURATIONS: dict[str, Plan] = {
     "two-phase, late dead letters that merge": Plan((TP, LR), late=True),
     "last-resource, late dead letters": Plan((LR, TP), late=True),
     "write-through, late dead letters": Plan((WT, WT), late=True),
+    "two-phase, idle": Plan((TP,), idles=True),
+    "last-resource, idle": Plan((LR,), idles=True),
+    "write-through, idle": Plan((WT,), idles=True),
+    "two-phase + last-resource, idle": Plan((TP, LR), idles=True),
+    "two-phase, another source, idle": Plan((TP,), freezes=False, idles=True),
 }
 # What strikes first in a pipeline whose dead letters are off: all else is the same as in one that never has them.
 BEFORE_LETTERS = frozenset({Fault.DEAD_LETTERS, Fault.BACKUP, Fault.SLEEP, Fault.ORPHAN, Fault.LATE})
@@ -85,7 +97,7 @@ class Run:
 
 def simulate(plan: Plan, subject: Subject) -> Run:
     """Run one schedule to rest and judge it."""
-    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes, plan.late)
+    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes, plan.late, plan.idles)
     return judge(world)
 
 
@@ -190,20 +202,32 @@ def explore(
 
 
 def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
+    idle = _idle_points(undisturbed.steps) if start.idles else range(len(undisturbed.steps))
     for point, name in enumerate(undisturbed.steps, start=1):
         passed = undisturbed.steps[:point]
         for fault in Fault:
+            if point - 1 not in idle and (fault is not Fault.BACKUP or point > idle[-1]):
+                continue  # what differs there is struck, and copies are from before it
             if (start.late and fault not in BEFORE_LETTERS) or (fault is Fault.DEAD_LETTERS and not start.late):
                 continue
             if fault in MOVES and (not start.freezes or "after:Freeze" not in passed):
                 continue  # it was never started, or begins where its user says each time
             if fault is Fault.BACKUP and start.freezes and "after:Freeze" not in passed:
                 continue  # a store from before the first start is a new store
-            if fault in (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED) and "after:Complete" not in passed:
+            if fault in (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED) and passed.count("after:WriteLedger") < len(
+                start.sinks
+            ):
                 continue  # nothing but the old one knows of the first start yet
             if applies(fault, name, start.sinks):
                 for patience in _patiences(fault):
                     yield replace(start.and_then(point, fault), patience=patience)
+
+
+def _idle_points(steps: list[str]) -> range:
+    """Where a process that idles differs from one that does not: from its first ledger row to the next epoch's opening.
+    All else is struck in the pipelines that don't idle."""
+    completes = steps.index("before:Complete")
+    return range(completes, steps.index("after:OpenEpoch", completes) + 1)
 
 
 def _patiences(fault: Fault) -> tuple[int, ...]:

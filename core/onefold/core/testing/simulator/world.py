@@ -37,6 +37,7 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
     AcquireGeneration,
     Adopt,
+    Complete,
     Decide,
     Effect,
     FindEpoch,
@@ -91,6 +92,8 @@ class World(Scene):
 
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
+
+    With `idles`, so much time passes after each batch that its process completes the epoch by itself.
     """
 
     def __init__(
@@ -101,9 +104,11 @@ class World(Scene):
         patience: int = 3,
         freezes: bool = True,
         late: bool = False,
+        idles: bool = False,
     ) -> None:
         super().__init__(sinks, subject, late, self.reached)
         self.freezes = freezes
+        self.idles = idles
         self.plan = dict(plan)
         self.patience = patience
         self.kinds = sinks
@@ -272,7 +277,12 @@ class World(Scene):
                 yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             if operator.calls_twice:
                 yield from self._batch(life, run, batch, job, running)
+            if self.idles:
+                with suppress(Retriable, InDoubt):  # it is tried again later
+                    yield from life.complete()
             yield CommitBatch(batch)
+        if life.is_swept:  # else nothing was ever compared
+            yield from life.sweep()
 
     def _move(self, life: Any) -> Life:
         """`onefold positions --set`: a process of its own."""
@@ -365,12 +375,12 @@ class World(Scene):
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
-        if isinstance(step, OpenEpoch) and AT_ONCE.issuperset(self.plan.values()):
-            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
-            held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
-            self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
+        if isinstance(step, OpenEpoch):
+            self._check_opened(step, answer)
         if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
             self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
+        if isinstance(step, Complete):
+            self._check_ledgers(step.decided.record)
         if isinstance(step, Adopt) and self.operator.home is not None:
             process.host.first_start = self.operator.home.first_start
         if isinstance(step, Decide) and step.record.is_move:
@@ -381,6 +391,35 @@ class World(Scene):
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
+
+    def _check_opened(self, step: OpenEpoch, opened: EpochRecord) -> None:
+        """Nothing of an earlier run of the same epoch is in its way, its range is no other's, and what is complete by
+        now is so in every sink."""
+        if AT_ONCE.issuperset(self.plan.values()):
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(opened.generation)}
+            mine = (opened.generation, opened.epoch)
+            of = {h for h, w in self.written.items() if (w.committable.generation, w.committable.epoch) == mine}
+            self.complaints += [
+                f"a run of the writers begins beside {handle}, of the run before it" for handle in held & of
+            ]
+        found = None if opened.is_move else self.store.find(PIPELINE, step.request)
+        if found is not None and self.store.facts(PIPELINE).moved < found.epoch < opened.epoch:
+            self.complaints.append(f"epoch {opened.epoch} is opened over the range of epoch {found.epoch}")
+        complete = self.store.facts(PIPELINE).complete
+        last = None if step.completes is None else step.completes.record
+        if last is not None and (complete is None or complete.epoch < last.epoch):
+            self.complaints.append(f"epoch {opened.epoch} is opened beside epoch {last.epoch}, which is not complete")
+        if last is not None:
+            self._check_ledgers(last)
+
+    def _check_ledgers(self, complete: EpochRecord) -> None:
+        """An epoch becomes complete in the store: every sink says so already."""
+        entries = {name: self.sinks[name].entry for name in complete.sinks if name in self.sinks}
+        self.complaints += [
+            f"epoch {complete.epoch} is complete, and sink {name!r} does not say so"
+            for name, entry in entries.items()
+            if entry is None or entry.epoch < complete.epoch
+        ]
 
     def _answers(self, effect: Effect) -> None:
         """Whether the server that the effect needs is up."""

@@ -84,7 +84,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
                         refused[committable.handle] = error
                     failpoint("postgres.commit_prepared")
-                committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
+                with connection.transaction():
+                    committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
                 gone = [c for c in gids if c.handle not in committed]
                 for committable in gone:
                     if committable.handle in refused:
@@ -93,7 +94,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
         if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
-            self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
+            self._was_decided(decided.record.epoch)
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:

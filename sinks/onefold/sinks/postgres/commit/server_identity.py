@@ -6,6 +6,7 @@ with the cluster and copied to its replicas (Postgres manual, 25.3.6 and 9.28).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -28,8 +29,12 @@ class ServerIdentity:
 
     @classmethod
     def of(cls, connection: Connection) -> ServerIdentity:
-        timeline = _asked(connection, _TIMELINE)
-        return cls(_asked(connection, _SYSTEM), int(timeline, 16) if timeline is not None else None)
+        both = _asked(connection, f"SELECT ({_SYSTEM}), ({_TIMELINE})")
+        system, timeline = both or (
+            (_asked(connection, _SYSTEM) or [None])[0],
+            (_asked(connection, _TIMELINE) or [None])[0],
+        )
+        return cls(system, int(timeline, 16) if timeline is not None else None)
 
     def became(self, now: ServerIdentity) -> str | None:
         """What happened between two looks, as a sentence's end; None if it is the same server as far as one can see."""
@@ -43,10 +48,11 @@ class ServerIdentity:
         return None
 
 
-def _asked(connection: Connection, query: str) -> str | None:
+def _asked(connection: Connection, query: str) -> Sequence[str | None] | None:
+    """The row; None where the server hides part of it."""
     try:
         with connection.transaction():
-            row = connection.execute(query.encode()).fetchone()
+            return connection.execute(query.encode()).fetchone()
     except (
         psycopg.errors.InsufficientPrivilege,
         psycopg.errors.UndefinedFunction,
@@ -54,4 +60,3 @@ def _asked(connection: Connection, query: str) -> str | None:
         psycopg.errors.ObjectNotInPrerequisiteState,
     ):
         return None
-    return str(row[0]) if row is not None and row[0] is not None else None

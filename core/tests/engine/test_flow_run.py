@@ -1,0 +1,49 @@
+"""What a flow's driver does between epochs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from onefold.core.positions import Positions
+from onefold.engine.driver import flow_run
+from onefold.engine.driver.flow_run import FlowRun, Settings
+from onefold.engine.driver.restarts import FixedDelay
+from onefold.engine.driver.standing import Standing
+
+RESTS = 3
+
+
+class Resting:
+    """Planners that have nothing new a few times, and are done then."""
+
+    rests = 0
+
+    def end(self, at: Positions) -> Positions:
+        return at
+
+    def is_done(self, at: Positions) -> bool:
+        del at
+        self.rests += 1
+        return self.rests > RESTS
+
+
+@pytest.mark.parametrize(("every_s", "sweeps"), [(0.0, RESTS + 1), (60.0, 0)])
+def test_a_flow_without_new_records_sweeps_on_its_timer(
+    monkeypatch: pytest.MonkeyPatch, every_s: float, sweeps: int
+) -> None:
+    monkeypatch.setattr(flow_run, "SWEEP_EVERY_S", every_s)
+    driven: list[str] = []
+    session = SimpleNamespace(
+        drive=driven.append,
+        life=SimpleNamespace(sweep=lambda: "sweep"),
+        patience=SimpleNamespace(retry=lambda ask, _: ask()),
+    )
+    plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
+    settings = Settings(1, "memory", 0.0, FixedDelay(), None)
+    flow = FlowRun(plan, cast(Any, session), cast(Any, None), settings, None)
+    writers: Any = SimpleNamespace(ahead=None, timer_ms=None)
+    flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
+    assert driven == ["sweep"] * sweeps
