@@ -29,6 +29,7 @@ from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state.participant import STATE
 from onefold.engine.workers.messages import Restoring
+from onefold.engine.workers.nursery import NurseryLost
 
 __all__ = ["FlowRun", "Settings"]
 
@@ -81,6 +82,12 @@ class FlowRun:
                     log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
                     hold(delay_s)
                     has_started = True
+                except NurseryLost:
+                    raise Retriable(
+                        "nursery-lost",
+                        f"the process that forks the workers of flow {self._session.name!r} has ended, killed for one"
+                        " by a machine without memory, and only a new driver has another. Start the flow again",
+                    ) from None
                 except OnefoldError as error:
                     fenced = None if isinstance(error, Fenced) else self._session.taken_over(error)
                     if fenced is None:

@@ -22,7 +22,7 @@ from functools import partial
 
 from onefold.core.checks import require
 
-__all__ = ["Nursery"]
+__all__ = ["Nursery", "NurseryLost"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -31,6 +31,10 @@ _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
 _SOCKETS_MAX = 250  # that one message carries
 _PR_SET_PDEATHSIG = 1
+
+
+class NurseryLost(Exception):
+    """The process that forks workers has ended, and so have they."""
 
 
 class Nursery:
@@ -47,18 +51,21 @@ class Nursery:
         theirs.close()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
-        """A new worker, which has the sockets now; returns its process id."""
+        """A new worker, which has the sockets now; returns its process id. Raises NurseryLost."""
         sockets = [control, *links]
         require(len(sockets) <= _SOCKETS_MAX, f"a worker has at most {_SOCKETS_MAX} sockets")
-        socket.send_fds(self._socket, [_REQUEST.pack(_FORK, len(sockets))], [each.fileno() for each in sockets])
-        for each in sockets:
-            each.close()
-        return self._answer()
+        try:
+            return self._answer_to(_REQUEST.pack(_FORK, len(sockets)), sockets)
+        finally:
+            for each in sockets:
+                each.close()
 
     def end(self, pid: int) -> int:
         """Kill a worker, and wait until it is gone. Returns how it ended: negative for a signal."""
-        self._socket.sendall(_REQUEST.pack(_END, pid))
-        return self._answer()
+        try:
+            return self._answer_to(_REQUEST.pack(_END, pid))
+        except NurseryLost:
+            return -signal.SIGKILL  # by its end
 
     def close(self) -> None:
         """All workers end."""
@@ -66,9 +73,14 @@ class Nursery:
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
-    def _answer(self) -> int:
-        answer = self._socket.recv(_ANSWER.size, socket.MSG_WAITALL)
-        require(len(answer) == _ANSWER.size, "the process that forks workers has ended")
+    def _answer_to(self, request: bytes, sockets: Sequence[socket.socket] = ()) -> int:
+        try:
+            socket.send_fds(self._socket, [request], [each.fileno() for each in sockets])
+            answer = self._socket.recv(_ANSWER.size, socket.MSG_WAITALL)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        if len(answer) < _ANSWER.size:
+            raise NurseryLost
         return int(_ANSWER.unpack(answer)[0])
 
 
