@@ -10,14 +10,15 @@ from harness.flow_job import FlowProcess
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("kind", ["numbered", "totals"])
-@pytest.mark.parametrize("places", [("before:Decide#2", "after:Decide#2"), ("writers:prepared#1", "after:OpenEpoch#3")])
-def test_a_driver_that_is_killed_leaves_every_row_once(flows: Any, kind: str, places: tuple[str, ...]) -> None:
-    flows.put(800)
-    job = flows.job(kind=kind, runtime="spark", at_most=200)
-    for place in places:
-        process: FlowProcess = flows.start(job, place)
-        process.held()
-        process.kill()
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("numbered", "before:Decide#2"), ("totals", "after:Decide#2"), ("numbered", "before:WriteLedger#2")],
+)
+def test_a_driver_that_is_killed_leaves_every_row_once_and_its_state(flows: Any, kind: str, place: str) -> None:
+    flows.put(900)
+    job = flows.job(kind=kind, runtime="spark", at_most=300)
+    process: FlowProcess = flows.start(job, place)
+    process.held()
+    process.kill()
     flows.finish(job)
     flows.assert_exact(job)

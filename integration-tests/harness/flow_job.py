@@ -189,7 +189,8 @@ class FlowJob:
 
     def run(self) -> Any:
         if self.runtime == "spark":
-            spark = spark_session(self.name, Path(self.checkpoint).parent / "spark", "local[2]")
+            few = {"spark.sql.shuffle.partitions": "2"}
+            spark = spark_session(self.name, Path(self.checkpoint).parent / "spark", "local[2]", **few)
             query = self.flow().start(spark, checkpoint=self.checkpoint, trigger={"availableNow": True})
             return query.await_termination()
         return self.flow().run(

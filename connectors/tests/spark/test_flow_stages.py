@@ -1,0 +1,327 @@
+"""A flow's stages, with a model of Spark between them: the rows of random flows are those of plain Python, in any
+arrangement of partitions and batches; and a batch that runs again, from the state before it, gives the same."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql import Row
+
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.source import Part, Split
+from onefold.engine.dataflow.plan import plan
+from onefold.flow import Flow, Side, StatefulProcessor, Stream, count, last, max_, mean, min_, sum_
+from onefold.sinks import PostgresSink
+from onefold.sources.kafka import OffsetRange
+from onefold.spark.flows import stages
+from onefold.spark.flows.packing import Packed, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.stages import LevelProcessor, levels, read_stage, sink_chains, step_stage
+
+RECORDS = pa.schema(
+    {
+        "id": pa.int64(),
+        "account": pa.int64(),
+        "amount": pa.decimal128(12, 2),
+        "weight": pa.float64(),
+        "at": pa.timestamp("us", "UTC"),
+        "note": pa.string(),
+    }
+)
+PARTITIONS = 3
+TIMER_MS = 1_500
+
+
+@dataclass(frozen=True)
+class Records:
+    """A source of one topic: of each partition its records."""
+
+    partitions: tuple[tuple[dict[str, Any], ...], ...]
+    name: str = "orders"
+    on_error: str = "fail"
+    bad_records_max: int = 0
+
+    def arrow_schema(self) -> pa.Schema:
+        return RECORDS
+
+    def read(self, split: Split, *, guarded: bool) -> Iterator[Part]:
+        assert not guarded
+        span, none = split.range, pa.RecordBatch.from_pylist([], BAD_COLUMNS)
+        for at in range(span.start, span.end, 2):
+            rows = self.partitions[span.partition][at : min(at + 2, span.end)]
+            yield Part(pa.RecordBatch.from_pylist(list(rows), RECORDS), none)
+
+
+class Runs(StatefulProcessor):
+    """Numbers an account's records, keeps their ids and how often each note came, and tells by a timer."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.count = handle.getValueState("count", "records long, amount decimal(12,2)")
+        self.ids = handle.getListState("ids", "id long")
+        self.notes = handle.getMapState("notes", "note string", "times long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        number, amount = self.count.get() or (0, None)
+        for row in rows:
+            number, amount = number + 1, row.amount
+            self.ids.appendValue((row.id,))
+            (times,) = self.notes.getValue((row.note,)) or (0,)
+            self.notes.updateValue((row.note,), (times + 1,))
+            yield Side("each", (row.id, number, row.at))
+        self.count.update((number, amount))
+        if not [*self.handle.listTimers()]:
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + TIMER_MS)
+        assert key
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:  # noqa: N802, N803
+        assert timerValues.getCurrentProcessingTimeInMs() >= expiredTimerInfo.getExpiryTimeInMs()
+        notes = sorted((str(note), times) for (note,), (times,) in self.notes.iterator())
+        yield *key, *self.count.get(), f"{[id_ for (id_,) in self.ids.get()]} {notes}"
+        self.ids.clear()
+
+
+class Spark:
+    """What Spark does with the stages: partitions, shuffles, and a state store with a version a batch."""
+
+    def __init__(self, flow: Flow, source: Records, chance: random.Random, patch: pytest.MonkeyPatch) -> None:
+        graph = cloudpickle.loads(cloudpickle.dumps(flow.graph()))  # type: ignore[no-untyped-call]
+        self.plan, self.source, self.chance, self.patch = plan(graph, sinks_apart=True), source, chance, patch
+        self.store: dict[Any, Any] = {}  # of each level, group and state its entries; and timers
+
+    def batch(self, ranges: list[OffsetRange], now_ms: int) -> dict[str, list[dict[str, Any]]]:
+        rows = [row for task, each in enumerate(ranges) for row in self._read(task, each)]
+        for number, level in enumerate(levels(self.plan)[1:]):
+            if any(chain.uid for chain in level):
+                rows = self._stateful(number, LevelProcessor(self.plan, level), rows, now_ms)
+            else:
+                batch = packed_batch(self._shuffled(rows))
+                rows = [row for made in step_stage(self.plan, level, [batch]) for row in packed_rows(made)]
+        names = {f"#{chain.number}": chain.head.name for chain in sink_chains(self.plan)}
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+        for row in rows:
+            found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
+        return found
+
+    def _read(self, task: int, wanted: OffsetRange) -> Iterator[Packed]:
+        context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
+        self.patch.setattr(stages.TaskContext, "get", lambda: context)
+        ranges = pa.RecordBatch.from_pylist([asdict(wanted)])
+        rows = [row for batch in read_stage(self.plan, self.source, [ranges]) for row in packed_rows(batch)]  # type: ignore[arg-type]
+        self.patch.undo()
+        return iter(rows)
+
+    def _shuffled(self, rows: list[Packed]) -> list[Packed]:
+        return self.chance.sample(rows, len(rows))
+
+    def _stateful(self, level: int, processor: LevelProcessor, rows: list[Packed], now_ms: int) -> list[Packed]:
+        handle = _Handle(self.store, level)
+        processor.init(handle)  # type: ignore[arg-type]
+        clocks, made = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms), []
+        groups: dict[Any, list[Packed]] = defaultdict(list)
+        for row in self._shuffled(rows):
+            groups[row.place].append(row)
+        for handle.group, of in sorted(groups.items()):
+            made += processor.handleInputRows(handle.group, (_row(each) for each in of), clocks)
+        for timer in handle.expired(now_ms):
+            handle.group = timer[0]
+            made += processor.handleExpiredTimer(handle.group, clocks, None)
+            handle.timers.discard(timer)
+        processor.close()
+        return [Packed(*row) for row in made]
+
+
+class _Handle:
+    """Spark's handle of one level's processor; `group` is the one whose turn it is."""
+
+    def __init__(self, store: dict[Any, Any], level: int) -> None:
+        self.store, self.level, self.group = store, level, None
+        self.timers: set[Any] = store.setdefault((level, "timers"), set())
+
+    def getMapState(self, name: str, key: str, value: str) -> Any:  # noqa: N802
+        assert (key, value) == ("key binary", "entries binary")
+
+        def entries() -> dict[Any, Any]:
+            found: dict[Any, Any] = self.store.setdefault((self.level, name, self.group), {})
+            return found
+
+        return SimpleNamespace(
+            getValue=lambda key: entries().get(key),
+            updateValue=lambda key, value: entries().update({key: value}),
+            removeKey=lambda key: entries().pop(key),
+            iterator=lambda: iter([*entries().items()]),
+        )
+
+    def registerTimer(self, at_ms: int) -> None:  # noqa: N802
+        self.timers.add((self.group, at_ms))
+
+    def expired(self, now_ms: int) -> list[Any]:
+        return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
+
+
+def _row(packed: Packed) -> Row:
+    return Row(*astuple(packed))
+
+
+NULL_OR = {
+    "amount": st.decimals(-1000, 1000, places=2),
+    "weight": st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")]),
+    "at": st.datetimes(dt.datetime(1969, 1, 1), dt.datetime(2100, 1, 1), timezones=st.just(ZoneInfo("UTC"))),
+    "note": st.sampled_from(["", "a", "ü\0"]),
+}
+RECORD = st.fixed_dictionaries(
+    {"id": st.integers(-(2**63), 2**63 - 1), "account": st.none() | st.integers(0, 3)}
+    | {name: st.none() | values for name, values in NULL_OR.items()}
+)
+TOPIC = st.tuples(*[st.lists(RECORD, max_size=7).map(tuple)] * PARTITIONS)
+
+
+def build(source: Any, least: Decimal, rebalances: bool) -> Flow:
+    flow = Flow("shop", max_parallelism=5)
+    orders = flow.source(source, uid="orders")
+    some = orders.filter(pc.field("amount") > least)
+    some = some.rebalance().filter(pc.field("id") != 0) if rebalances else some
+    sink(some.with_columns(text=pc.field("note")).flat_map(_twice, schema="id long, text string"), "plain")
+    totals = (
+        some.union(orders)
+        .key_by("account")
+        .aggregate(
+            uid="plain",  # as a sink is called
+            total=sum_("amount"),
+            records=count(),
+            notes=count("note"),
+            least=min_("weight"),
+            most=max_("at"),
+            mean=mean("amount"),
+        )
+    )
+    sink(totals, "totals", "account")
+    numbers = totals.key_by("records").reduce(lambda kept, row: max(kept, row, key=_account), uid="numbers")
+    sink(numbers, "numbers", "records")
+    sink(orders.key_by("account").aggregate(uid="lasts", last=last("note")), "lasts", "account")
+    runs = orders.key_by("account").process(
+        Runs(),
+        schema="account long, records long, amount decimal(12,2), seen string",
+        sides={"each": "id long, number long, at timestamp"},
+        uid="runs",
+    )
+    sink(runs, "runs")
+    sink(runs.side("each").rebalance(), "each")
+    return flow
+
+
+def sink(stream: Stream, table: str, key: str | None = None) -> None:
+    more: dict[str, Any] = {} if key is None else {"mode": "upsert", "key": key, "order": "onefold_epoch"}
+    stream.sink(PostgresSink("postgresql://localhost/x", table, delivery="two_phase", **more))
+
+
+def _account(row: dict[str, Any]) -> str:
+    return str(row["account"])
+
+
+def _twice(row: dict[str, Any]) -> Iterator[Any]:
+    yield {"id": row["id"], "text": row["text"]}
+    if row["text"]:
+        yield row["id"], row["text"] * 2
+
+
+class Model:
+    """The same flow, in plain Python."""
+
+    def __init__(self, least: Decimal, rebalances: bool) -> None:
+        self.least, self.rebalances = least, rebalances
+        self.totals: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+        self.numbers: dict[Any, dict[str, Any]] = {}
+        self.runs: dict[Any, Any] = {}
+
+    def batch(self, records: list[dict[str, Any]], now_ms: int) -> dict[str, list[dict[str, Any]]]:
+        some = [r for r in records if r["amount"] is not None and r["amount"] > self.least]
+        some = [r for r in some if r["id"] != 0] if self.rebalances else some
+        plain = [{"id": r["id"], "text": text} for r in some for text in _texts(r["note"])]
+        for r in (*some, *records):
+            self.totals[r["account"]].append(r)
+        totals = [_total(account, self.totals[account]) for account in {r["account"] for r in records}]
+        changed = {row["records"] for row in totals}
+        for row in totals:
+            kept = self.numbers.get(row["records"])
+            self.numbers[row["records"]] = row if kept is None else max(kept, row, key=_account)
+        each, told = self._runs(records, now_ms)
+        numbers = [self.numbers[number] for number in changed]
+        lasts = [{"account": a, "last": note} for a, note in {r["account"]: r["note"] for r in records}.items()]
+        return {"plain": plain, "totals": totals, "numbers": numbers, "lasts": lasts, "each": each, "runs": told}
+
+    def _runs(self, records: list[dict[str, Any]], now_ms: int) -> tuple[list[Any], list[Any]]:
+        each, told = [], []
+        for r in records:
+            run = self.runs.setdefault(r["account"], {"records": 0, "ids": [], "notes": defaultdict(int), "at": None})
+            run |= {"records": run["records"] + 1, "amount": r["amount"], "at": run["at"] or now_ms + TIMER_MS}
+            run["ids"].append(r["id"])
+            run["notes"][str(r["note"])] += 1
+            each.append({"id": r["id"], "number": run["records"], "at": r["at"]})
+        for account, run in self.runs.items():
+            if run["at"] is not None and run["at"] <= now_ms:
+                seen = f"{run['ids']} {sorted(run['notes'].items())}"
+                told.append({"account": account, "records": run["records"], "amount": run["amount"], "seen": seen})
+                run |= {"ids": [], "at": None}
+        return each, told
+
+
+def _texts(note: str | None) -> list[str | None]:
+    return [note, note * 2] if note else [note]
+
+
+def _total(account: Any, records: list[dict[str, Any]]) -> dict[str, Any]:
+    amounts = [r["amount"] for r in records if r["amount"] is not None]
+    weights = [r["weight"] for r in records if r["weight"] is not None]
+    ats = [r["at"] for r in records if r["at"] is not None]
+    exact = [w for w in weights if w == w]
+    place = Decimal("0.000001")
+    return {
+        "account": account,
+        "total": sum(amounts, Decimal("0.00")) if amounts else None,
+        "records": len(records),
+        "notes": sum(r["note"] is not None for r in records),
+        "least": min(exact) if exact else float("nan") if weights else None,
+        "most": max(ats, default=None),
+        "mean": (sum(amounts) / len(amounts)).quantize(place, "ROUND_HALF_UP") if amounts else None,
+    }
+
+
+def as_text(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
+    """The rows of each sink in an order; all values count, the sign of a zero aside: both are the least."""
+    return {name: sorted(str(row).replace("-0.0", "0.0") for row in of) for name, of in rows.items()}
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(TOPIC, st.integers(-500, 500).map(Decimal), st.booleans(), st.randoms(use_true_random=False), st.data())
+def test_random_records_give_the_rows_of_plain_python(
+    monkeypatch: pytest.MonkeyPatch, topic: Any, least: Decimal, rebalances: bool, chance: random.Random, data: Any
+) -> None:
+    source = Records(topic)
+    spark, model = Spark(build(source, least, rebalances), source, chance, monkeypatch), Model(least, rebalances)
+    at, now_ms = [0] * PARTITIONS, 1_000
+    while any(begin < len(records) for begin, records in zip(at, topic, strict=True)):
+        ends = [data.draw(st.integers(begin, len(records))) for begin, records in zip(at, topic, strict=True)]
+        ranges = [OffsetRange("orders", p, at[p], ends[p]) for p in range(PARTITIONS)]
+        records = [record for p in range(PARTITIONS) for record in topic[p][at[p] : ends[p]]]
+        before = copy.deepcopy(spark.store)
+        found = spark.batch(ranges, now_ms)
+        assert as_text(found) == as_text(model.batch(records, now_ms))
+        spark.store = before
+        assert as_text(spark.batch(ranges, now_ms)) == as_text(found)
+        at, now_ms = ends, now_ms + 1_000
