@@ -20,7 +20,7 @@ def new(
 ) -> None:
     """Write a file that defines a pipeline, with all keys that there are, for you to fill in."""
     from onefold.clients.options import near
-    from onefold.core.job.session import check_pipeline_name
+    from onefold.core.values.names import check_pipeline_name
     from onefold.definition.example import example
     from onefold.definition.tables import SINKS
 

@@ -12,11 +12,12 @@ from urllib.parse import urlparse
 
 from onefold.clients.options import in_one_form, near, options_model
 from onefold.core import ConfigError, Guarantee, Sink
-from onefold.core.job.session import PATIENCE_S, check_pipeline_name
 from onefold.core.protocol.epoch import Outcome
+from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import default_store
+from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.bad_records import check_dead_letters
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger

@@ -13,8 +13,8 @@ from onefold.core import Guarantee, Sink
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
-from onefold.core.job.session import check_pipeline_name
 from onefold.core.protocol.committer_kinds import sole_last_resource
+from onefold.core.values.names import check_pipeline_name
 from onefold.doctor.sink_examination import SinkLook, asked, exposed
 from onefold.doctor.store_examination import StoreLook
 from onefold.sources import KafkaSource

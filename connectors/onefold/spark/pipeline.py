@@ -19,9 +19,9 @@ from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.restores import Beginning, beginning
-from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path

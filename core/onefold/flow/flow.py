@@ -12,6 +12,7 @@ from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.source import Source
+from onefold.core.values.names import check_pipeline_name
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
 from onefold.flow.explaining import explained, pictured
@@ -40,8 +41,6 @@ class Flow:
     """
 
     def __init__(self, name: str, max_parallelism: int = 128) -> None:
-        from onefold.core.job.session import check_pipeline_name  # which imports the store's SQL toolkit
-
         check_pipeline_name(name)
         if not 1 <= max_parallelism <= MAX_PARALLELISM:
             raise ConfigError(

@@ -19,8 +19,10 @@ from pyspark.sql.types import StructType
 
 from onefold.clients.option_texts import from_texts
 from onefold.core import Committable, ConfigError
-from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, task_of
+from onefold.core.job.session import Session, task_of
+from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.attempt import write_task
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig

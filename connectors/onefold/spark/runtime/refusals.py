@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from onefold.clients import exposure
 from onefold.core import ConfigError, Sink
 from onefold.core.job.arrangement import Arrangement, needed_by
-from onefold.core.job.session import check_pipeline_name
+from onefold.core.values.names import check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource

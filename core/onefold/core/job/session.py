@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -51,9 +50,7 @@ from onefold.core.store.drivers import DriverNote
 from onefold.core.store.pins import pin
 from onefold.core.topic_identity import check_counted
 
-__all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
-
-PATIENCE_S = 120.0
+__all__ = ["Session", "task_of"]
 
 log = logging.getLogger("onefold")
 T = TypeVar("T")
@@ -355,12 +352,3 @@ def _raise(pause: Pause, _: float) -> None:
 def task_of(record: EpochRecord) -> TaskId:
     """What the writers of an epoch are told; each attempt then takes an id of its own."""
     return TaskId(record.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-
-
-def check_pipeline_name(name: str) -> None:
-    if not re.fullmatch(r"[^\s/\x00-\x1f\x7f-\x9f\ud800-\udfff]+", name) or len(name) > 100:
-        raise ConfigError(
-            "pipeline-name",
-            "a pipeline's name has 1 to 100 characters, and no white space, slash or control character among them:"
-            f" {name!r}",
-        )

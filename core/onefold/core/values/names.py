@@ -1,15 +1,16 @@
-"""Names that users give: of columns, options, words."""
+"""Names that users give: of columns, options, pipelines, words."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["check_columns", "near"]
+__all__ = ["check_columns", "check_pipeline_name", "near"]
 
 
 def near(name: str, known: Collection[str]) -> str:
@@ -27,3 +28,12 @@ def check_columns(names: Iterable[str], schema: pa.Schema, label: str) -> None:
         if name not in schema.names:
             told = near(name, schema.names) or f"; there are {', '.join(schema.names)}"
             raise ConfigError("no-such-column", f"{label}: there is no column {name!r}{told}")
+
+
+def check_pipeline_name(name: str) -> None:
+    if not re.fullmatch(r"[^\s/\x00-\x1f\x7f-\x9f\ud800-\udfff]+", name) or len(name) > 100:
+        raise ConfigError(
+            "pipeline-name",
+            "a pipeline's name has 1 to 100 characters, and no white space, slash or control character among them:"
+            f" {name!r}",
+        )

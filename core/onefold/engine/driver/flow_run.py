@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,7 +15,7 @@ from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.epoch import Initial, Outcome
+from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
 from onefold.core.waiting import Wait, hold
@@ -24,31 +23,21 @@ from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
-from onefold.engine.driver.restarts import Restarts, Tracker
+from onefold.engine.driver.restarts import Tracker
+from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state.participant import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 
-__all__ = ["FlowRun", "Settings"]
+__all__ = ["FlowRun"]
 
 log = logging.getLogger("onefold")
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
 SWEEP_EVERY_S = 60.0  # a worker that was given up may prepare something later, whose locks must not stay
 AHEAD_RECORDS_MIN = 20_000
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a flow is run; `onefold.engine.run` says what each is."""
-
-    workers: int
-    state: str
-    epoch_interval_s: float
-    restarts: Restarts
-    on_outcome: Callable[[Outcome], None] | None
 
 
 class FlowRun:

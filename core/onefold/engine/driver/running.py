@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
-from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
-from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name
 from onefold.core.protocol.epoch import Outcome
-from onefold.core.sql.backends import url_of
-from onefold.core.sql.sqlite_trust import check_whole_path
-from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.values.names import check_pipeline_name
 from onefold.engine.dataflow.plan import plan
-from onefold.engine.driver.fleet import Fleet
-from onefold.engine.driver.flow_run import FlowRun, Settings
 from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
-from onefold.engine.state.participant import RETAIN, STATE, StateSink
+from onefold.engine.driver.settings import Settings
+from onefold.engine.state.participant import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.starting import warm, worker_of
 from onefold.flow.graph import Graph
@@ -62,23 +55,14 @@ def run(
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
     sources and sinks raise.
     """
-    settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
     cut = plan(graph)
     _check(graph, workers, state)
-    with ExitStack() as opened:
-        nursery = Nursery(worker_of(cut), warm)  # before this process has any client
-        opened.callback(nursery.close)
-        keeper = StateSink(str(checkpoint), retain) if cut.has_state else None
-        sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
-        url = _store_url(graph.flow, sinks, str(checkpoint), store)
-        everyone = sinks if keeper is None else (*sinks, keeper)
-        session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
-        opened.callback(session.close)
-        fleet = Fleet(nursery, cut, workers)
-        opened.callback(fleet.end)
-        flow = FlowRun(cut, session, fleet, settings, str(checkpoint) if cut.has_state else None)
-        opened.enter_context(_draining(flow.drain))
-        return flow.run()
+    with closing(Nursery(worker_of(cut), warm)) as nursery:  # before this process has any client
+        from onefold.engine.driver.opening import opened  # the SQL toolkit: half a second, in which the nursery warms
+
+        settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
+        with opened(cut, nursery, settings, str(checkpoint), store, retain, patience_s) as flow:
+            return flow.run()
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:
@@ -98,36 +82,3 @@ def _check(graph: Graph, workers: int, state: str) -> None:
             f"a flow needs one sink or more, each with its own name, and none is named {STATE!r}; given:"
             f" {names or 'none'}",
         )
-
-
-def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:
-    url = store or next((url for sink in sinks if (url := sink.store_url())), None)
-    if url is not None:
-        check_whole_path("store", url_of(url, "the checkpoint store's"))
-        return url
-    if "://" in checkpoint:
-        raise ConfigError(
-            "store-missing",
-            f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
-            " store's (store='postgresql+psycopg://...')",
-        )
-    Path(checkpoint).mkdir(parents=True, exist_ok=True)
-    return default_store(flow, Path(checkpoint))
-
-
-@contextmanager
-def _draining(drain: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM drains, where this is the main thread: no other has signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        drain()
-
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,6 @@ import pyarrow as pa
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
 from onefold.core.findings import Finding
-from onefold.core.sql.database import shown
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.postgres.merge import staging, tombstones
@@ -34,6 +33,8 @@ def makes(
 
     Raises ConfigError, SchemaMismatch.
     """
+    from onefold.core.sql.database import shown  # SQLAlchemy's: a worker starts sooner without it
+
     where = shown(pool.store_url(settings.url, settings.role, settings.ledger))
     for says, statements in _makes(connection, settings, pipeline, schema, found, delivery):
         if statements:

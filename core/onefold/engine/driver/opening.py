@@ -1,0 +1,78 @@
+"""Opens a flow's run: its session with store and sinks, its workers' fleet, and what SIGTERM does."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from onefold.core.contract import Sink
+from onefold.core.errors import ConfigError
+from onefold.core.job.session import Session
+from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.engine.dataflow.plan import Plan
+from onefold.engine.driver.fleet import Fleet
+from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.driver.settings import Settings
+from onefold.engine.state.participant import StateSink
+from onefold.engine.workers.nursery import Nursery
+
+__all__ = ["opened"]
+
+
+@contextmanager
+def opened(
+    plan: Plan, nursery: Nursery, settings: Settings, checkpoint: str, store: str | None, retain: int, patience_s: float
+) -> Iterator[FlowRun]:
+    """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
+    graph = plan.graph
+    with ExitStack() as opened:
+        keeper = StateSink(checkpoint, retain) if plan.has_state else None
+        sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
+        url = _store_url(graph.flow, sinks, checkpoint, store)
+        everyone = sinks if keeper is None else (*sinks, keeper)
+        session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
+        opened.callback(session.close)
+        fleet = Fleet(nursery, plan, settings.workers)
+        opened.callback(fleet.end)
+        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None)
+        opened.enter_context(_draining(flow.drain))
+        yield flow
+
+
+def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:
+    url = store or next((url for sink in sinks if (url := sink.store_url())), None)
+    if url is not None:
+        check_whole_path("store", url_of(url, "the checkpoint store's"))
+        return url
+    if "://" in checkpoint:
+        raise ConfigError(
+            "store-missing",
+            f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
+            " store's (store='postgresql+psycopg://...')",
+        )
+    Path(checkpoint).mkdir(parents=True, exist_ok=True)
+    return default_store(flow, Path(checkpoint))
+
+
+@contextmanager
+def _draining(drain: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM drains, where this is the main thread: no other has signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        drain()
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

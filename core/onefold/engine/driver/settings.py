@@ -1,0 +1,22 @@
+"""How a flow is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onefold.core.protocol.epoch import Outcome
+from onefold.engine.driver.restarts import Restarts
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`onefold.engine.run` says what each is."""
+
+    workers: int
+    state: str
+    epoch_interval_s: float
+    restarts: Restarts
+    on_outcome: Callable[[Outcome], None] | None
