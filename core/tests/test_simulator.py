@@ -56,7 +56,8 @@ def proof(subject: Subject) -> Proof:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_fault_at_any_step_breaks_an_invariant(name: str, proof: Proof) -> None:
     assert proof.reports[name].failures == []
-    assert proof.reports[name].schedules > 700
+    # A pipeline that idles is struck only where it differs from one that does not.
+    assert proof.reports[name].schedules > (200 if CONFIGURATIONS[name].idles else 700)
 
 
 @pytest.mark.slow

@@ -147,6 +147,7 @@ def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 15)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
     world = make(*(PostgresSink(postgres_url, name, delivery=name) for name in DELIVERIES))
     world.ROWS, world.TASKS = 2, 1
     world.start()

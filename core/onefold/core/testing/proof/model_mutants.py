@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onefold.core.checks import require
-from onefold.core.testing.proof.mutants import AS, IDLE, LR, MODELS, STORE, TP, WT, Mutant
+from onefold.core.testing.proof.mutants import AS_IDLE, IDLE, LR, MODELS, STORE, TP, WT, Mutant
 from onefold.core.testing.proof.subject import Patch
 from onefold.core.testing.simulator.faults import Fault
 
@@ -121,7 +121,7 @@ _ALL: tuple[Mutant, ...] = (
         STORE,
         "            if record.epoch == completed:\n",
         "            if record.state is EpochState.DECIDED:\n",
-        AS,
+        AS_IDLE,
     ),
     _mutant(
         "a write-through sink forgets to ask whether it was written whole",

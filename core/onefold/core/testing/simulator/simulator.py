@@ -80,6 +80,8 @@ CONFIGURATIONS: dict[str, Plan] = {
     "write-through, idle": Plan((WT,), idles=True),
     "two-phase + last-resource, idle": Plan((TP, LR), idles=True),
     "two-phase, another source, idle": Plan((TP,), freezes=False, idles=True),
+    # Dead letters are turned off only beside an epoch that is complete.
+    "two-phase, late dead letters, idle": Plan((TP, TP), late=True, idles=True),
 }
 # What strikes first in a pipeline whose dead letters are off: all else is the same as in one that never has them.
 BEFORE_LETTERS = frozenset({Fault.DEAD_LETTERS, Fault.BACKUP, Fault.SLEEP, Fault.ORPHAN, Fault.LATE})
