@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import ConfigError
-from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.epoch import Outcome
+from onefold.core.protocol.patience import PATIENCE_S
 from onefold.engine.dataflow.plan import plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
