@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
-from onefold.core import ConfigError
-from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream
+from onefold.core import CheckpointMismatch, ConfigError
+from onefold.engine.dataflow.plan import Plan, plan
+from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark.flows.refusals import check_flow
-from onefold.spark.flows.starting import start
+from onefold.spark.flows.starting import _check_state, start
 
 NO_SPARK: Any = SimpleNamespace()
 
@@ -98,6 +100,35 @@ def test_a_broadcast_stream_and_a_second_source_are_refused() -> None:
     both = orders.key_by("account").connect(orders.broadcast())
     both.process(Rules(), "id long", uid="over").sink(PostgresSink("postgresql://localhost/x", "t"))
     assert "'over' connects with a broadcast stream" in refusal(flow)
+
+
+def test_a_state_of_earlier_code_cannot_be_deleted() -> None:
+    assert "'visits' deletes the state 'old' of earlier code" in refusal(processed(lambda h: h.deleteIfExists("old")))
+
+
+def test_operators_with_state_stay_as_they_were_when_the_flow_began() -> None:
+    pins: dict[str, str] = {}
+
+    def pin(name: str, find: Callable[[], str]) -> str:
+        return pins.setdefault(name, find())
+
+    def begun(*uids: str) -> Plan:
+        stream: Any = None
+        flow = Flow("shop")
+        orders = flow.source(source(), uid="orders")
+        for uid in uids:
+            stream = (orders if stream is None else stream).key_by("account").aggregate(uid=uid, n=count())
+            stream = stream.select("account", id=pc.field("n"))
+        settings: Any = {"mode": "upsert", "key": "account", "order": "onefold_epoch"}
+        stream.sink(PostgresSink("postgresql://localhost/x", "t", **settings))
+        return plan(flow.graph(), sinks_apart=True)
+
+    _check_state(pin, begun("a", "b"))
+    _check_state(pin, begun("a", "b"))
+    for uids in (("a",), ("a", "c"), ("b", "a"), ("a", "b", "c")):
+        with pytest.raises(CheckpointMismatch, match=r'has \[\["') as raised:
+            _check_state(pin, begun(*uids))
+        assert raised.value.code == "state-operators-changed"
 
 
 def test_a_bounded_source_is_refused_with_the_trigger_that_ends() -> None:

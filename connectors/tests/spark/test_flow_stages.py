@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import Row
@@ -309,9 +309,7 @@ def as_text(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=10, phases=[Phase.generate], deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TOPIC, st.integers(-500, 500).map(Decimal), st.booleans(), st.randoms(use_true_random=False), st.data())
 def test_random_records_give_the_rows_of_plain_python(
     monkeypatch: pytest.MonkeyPatch, topic: Any, least: Decimal, rebalances: bool, chance: random.Random, data: Any

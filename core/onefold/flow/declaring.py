@@ -24,6 +24,7 @@ class DeclaredKind(enum.Enum):
     OPERATOR_SPLIT = "operator list, split"  # from here on: not on Spark
     OPERATOR_UNION = "operator list, union"
     BROADCAST = "broadcast"
+    DELETED = "of earlier code, deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class _Declaring:
 
     def deleteIfExists(self, stateName: str) -> None:
         self.found.pop(stateName, None)
+        self.found[f"$deleted {stateName}"] = StateDeclaration(stateName, DeclaredKind.DELETED, None)
 
     def registerTimer(self, expiryTimestampMs: int) -> NoReturn:
         raise self._too_early(f"registerTimer({expiryTimestampMs})")

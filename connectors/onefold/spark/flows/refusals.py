@@ -25,6 +25,8 @@ def check_flow(graph: Graph) -> KafkaSource:
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
             case Processing(_, _, states):
                 for state in states:
+                    if state.kind is DeclaredKind.DELETED:
+                        raise _refused(graph, node, f"deletes the state {state.name!r} of earlier code: leave it there")
                     if state.kind not in _KEYED:
                         raise _refused(graph, node, f"has {state.name!r}, a state of no key ({state.kind.value})")
                     if state.ttl_ms is not None:

@@ -108,7 +108,10 @@ class LevelProcessor(StatefulProcessor):
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         del expiredTimerInfo
         head, index = key
-        return _rows(self._running[head].epoch(index, [], timerValues))
+        running = self._running[head]
+        if index in running.done:  # with its rows, or by another of its timers
+            return iter(())
+        return _rows(running.epoch(index, [], timerValues))
 
     def close(self) -> None:
         for running in self._running.values():
@@ -122,12 +125,14 @@ class _Running:
         self._plan, self._chain, self._handle = plan, chain, handle
         self._tables = SparkTables(handle)
         self.operators = _operators(plan, chain, self._tables)
+        self.done = set[int]()  # the key groups whose epoch it was here
 
     def epoch(self, index: int, rows: Iterable[Packed], clocks: Any) -> Iterator[Packed]:
         """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch."""
         now_ms = clocks.getCurrentProcessingTimeInMs()
         task = TaskId(self._plan.graph.flow, 0, 0, now_ms, uuid.UUID(int=0))
         packer = Packer(self._plan, self._chain, index)
+        self.done.add(index)
         self._tables.begin()
         self.operators.restored()
         self.operators.begin(task)

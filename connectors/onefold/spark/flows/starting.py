@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,21 +12,22 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import ConfigError
+from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.plan import Plan, plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
 from onefold.flow.processor import StatefulProcessor
 from onefold.spark.flows.refusals import check_flow
+from onefold.spark.flows.stages import levels
 from onefold.spark.flows.translation import Translation
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime.direct import RANGES
 
 __all__ = ["FlowQuery", "start"]
 
-_PACKED_ROWS_MAX = 256  # in one batch between Spark and Python: each has some megabytes at most
+_PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -93,14 +95,29 @@ class _FlowPipeline(Pipeline):
                 f"flow {graph.flow!r} began with max_parallelism={groups}, and has {graph.max_parallelism} now: that is"
                 " for good",
             )
+        flow = plan(graph, sinks_apart=True)
+        _check_state(session.pin, flow)
         node, _ = next(graph.readings())
         source: Any = graph.resolved(node, session.pin)
-        translation = Translation(plan(graph, sinks_apart=True), source)
+        translation = Translation(flow, source)
         _check_pickles(translation)
         ranges = self._load(spark, source, RANGES)
         self._reading = translation
         with _settings(spark, _wanted(spark, graph, trigger or {})):
             return self._write(translation.read(ranges), checkpoint, trigger, "append")
+
+
+def _check_state(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None:
+    """Spark knows the operators with state by their order, and would begin anew with another's uid."""
+    uids = [sorted(chain.uid for chain in level if chain.uid) for level in levels(flow)]
+    now = json.dumps([of for of in uids if of])
+    if (before := pin("operators with state", lambda: now)) != now:
+        raise CheckpointMismatch(
+            "state-operators-changed",
+            f"flow {flow.graph.flow!r} began on Spark with the operators with state {before}, between exchanges in this"
+            f" order, and has {now} now: Spark would lose their state. Nothing was written. Give the operators their"
+            " uids and places back; or start under another name, with empty tables",
+        )
 
 
 def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> dict[str, str]:

@@ -95,8 +95,8 @@ class SparkTables:
 
     def table(self, spec: StateSpec) -> SparkTable:
         if spec not in self._tables:
-            state = self._handle.getMapState(f"{spec.uid}/{spec.name}", "key binary", "entries binary")
-            self._tables[spec] = SparkTable(state)
+            name = f"{spec.uid}/{spec.kind.value}/{spec.name}"
+            self._tables[spec] = SparkTable(self._handle.getMapState(name, "key binary", "entries binary"))
         return self._tables[spec]
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> NoReturn:

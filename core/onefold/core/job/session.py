@@ -201,6 +201,8 @@ class Session:
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
+        except Fenced:
+            log.debug("another process has taken over, and completes the last epoch")
         except OnefoldError as error:
             log.warning("the last epoch is committed, and the store does not know yet that it is complete: %s", error)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from onefold.flow.graph import Shipping
 
 __all__ = ["Outbound"]
 
+_TURN_ROWS = 8192
+
 
 class Outbound:
     """Of subtask `index` among `parallelism`."""
@@ -20,7 +23,7 @@ class Outbound:
     def __init__(self, chain: Chain, index: int, parallelism: int, max_parallelism: int) -> None:
         self._exchanges = chain.outputs
         self._index, self._parallelism, self._max_parallelism = index, parallelism, max_parallelism
-        self._turn = index  # whose turn it is to get a batch that may go anywhere
+        self._rebalanced = Counter[int]()  # rows, by their exchange
 
     def batch(self, node: int, output: str | None, batch: pa.RecordBatch) -> Iterator[Send]:
         """What a node has emitted on an output."""
@@ -43,11 +46,20 @@ class Outbound:
                 for to in range(self._parallelism):
                     yield to, batch
             case Shipping.REBALANCE:
-                self._turn = (self._turn + 1) % self._parallelism
-                yield self._turn, batch
+                yield from self._in_turn(exchange.number, batch)
             case Shipping.KEYED if self._parallelism == 1:
                 yield 0, batch
             case Shipping.KEYED:
                 yield from enumerate(
                     split_by_subtask(batch, exchange.edge.key, self._max_parallelism, self._parallelism)
                 )
+
+    def _in_turn(self, exchange: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """By the rows that went before, not by how they were batched: so the same rows go to the same subtask again."""
+        at = 0
+        while at < batch.num_rows:
+            turn, into = divmod(self._rebalanced[exchange], _TURN_ROWS)
+            part = batch.slice(at, _TURN_ROWS - into)
+            yield (self._index + turn) % self._parallelism, part
+            at += part.num_rows
+            self._rebalanced[exchange] += part.num_rows

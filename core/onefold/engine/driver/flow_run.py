@@ -67,7 +67,7 @@ class FlowRun:
                     self._fleet.end()
                     delay_s = self._tracker.failed()
                     if delay_s is None:
-                        raise
+                        raise (self._session.taken_over(error) or error) from error
                     log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
                     hold(delay_s)
                     has_started = True

@@ -85,7 +85,8 @@ class Nursery:
 
 
 def _serve(driver: socket.socket, work: Work, warm: Callable[[], None]) -> None:
-    warm()
+    with suppress(Exception):  # what cannot be imported, the workers say
+        warm()
     mine, workers = os.getpid(), set[int]()
     while True:
         request, files, _, _ = socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)
