@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import select
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from onefold.core.errors import OnefoldError, Retriable
 
-__all__ = ["Wait", "hold", "retry"]
+__all__ = ["Wait", "has_word", "hold", "retry"]
 
 T = TypeVar("T")
 
@@ -70,3 +71,10 @@ def retry(
             if not wait.again():
                 asked = f"asked {wait.pauses + 1} times within {within_s:g} s"
                 raise error.reworded(f"{error.message} ({asked})") from error
+
+
+def has_word(socket: int) -> bool:
+    """Whether there is something to read, or the other side has closed: a server that ends a connection says so."""
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import re
-import select
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
 from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
+from onefold.core.waiting import has_word
 
 __all__ = [
     "Connection",
@@ -107,7 +107,7 @@ class Session(Connection):
     def is_there(self) -> bool:
         """Whether the server still has it. One that was used a moment ago is not asked while its socket is silent: a
         server that ends a connection says so there."""
-        if time.monotonic() - self._used_s < _FRESH_S and not _has_word(self.fileno()):
+        if time.monotonic() - self._used_s < _FRESH_S and not has_word(self.fileno()):
             return True
         try:
             self.outside(b"")  # a round trip
@@ -125,13 +125,6 @@ class Session(Connection):
 
 
 _idle = PerProcess(dict[str, list[Session]])  # by conninfo
-
-
-def _has_word(socket: int) -> bool:
-    """Whether there is something to read, or the other side has closed."""
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _parameters(url: str) -> dict[str, Any]:

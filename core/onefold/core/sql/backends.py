@@ -23,6 +23,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
+from onefold.core.waiting import has_word
 
 __all__ = ["Backend", "backend_of", "reason", "url_of"]
 
@@ -367,16 +368,16 @@ class MariaDbBackend(Backend):
 
 
 def _ping_what_was_idle(engine: sa.Engine) -> None:
-    """As `pool_pre_ping`, but for a connection that was used a moment ago, where a server that has gone since is an
-    error without effect."""
+    """As `pool_pre_ping`, but for a connection that was used a moment ago and whose socket is silent."""
 
     def used(_: Any, record: Any) -> None:
         record.info["used_s"] = time.monotonic()
 
     def ping(connection: Any, record: Any, _: Any) -> None:
-        if time.monotonic() - record.info.get("used_s", -math.inf) < FRESH_S:
-            return
+        is_fresh = time.monotonic() - record.info.get("used_s", -math.inf) < FRESH_S
         try:
+            if is_fresh and not has_word(connection.fileno()):
+                return
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
             raise sa.exc.InvalidatePoolError from error
