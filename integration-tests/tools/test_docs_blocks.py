@@ -166,7 +166,7 @@ def marked(page: str) -> Any:
 def test_the_blocks_of_a_page_run(
     page: str, rig: Rig, addresses: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def until_the_end(_: Pipeline, query: Any) -> None:
+    def until_the_end(_: Pipeline, query: Any, timeout_s: int | None = None) -> None:  # noqa: ARG001
         """In place of waiting for ever."""
         query.processAllAvailable()
         query.stop()
