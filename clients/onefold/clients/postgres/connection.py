@@ -77,7 +77,7 @@ class Session(Connection):
             return super().execute(query, *args, **kwargs)
 
     @contextmanager
-    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # nobody asks it
+    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # no Transaction to take
         if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             with super().transaction(*args, **kwargs):
                 yield

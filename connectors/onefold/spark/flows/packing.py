@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
+from onefold.core.values.ddl import schema_of
 from onefold.engine.dataflow.items import Send
 from onefold.engine.dataflow.operators import Emitted
 from onefold.engine.dataflow.outbound import Outbound
@@ -35,24 +36,10 @@ __all__ = [
 
 PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, kind int, content binary"
 PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
-ORDER = (
-    *PLACE,
-    "exchange",
-    "sender",
-    "number",
-)  # each sender's rows as it sent them; the same when an epoch runs again
+# Each sender's rows as it sent them: the same when an epoch runs again.
+ORDER = (*PLACE, "exchange", "sender", "number")
 BAD = -1  # the exchange of a row that only says how many records could not be read, as its number
-_SCHEMA = pa.schema(
-    {
-        "chain": pa.string(),
-        "subtask": pa.int32(),
-        "exchange": pa.int32(),
-        "sender": pa.int32(),
-        "number": pa.int64(),
-        "kind": pa.int32(),
-        "content": pa.binary(),
-    }
-)
+_SCHEMA = schema_of(PACKED_DDL)
 _BYTES_MAX = 4 << 20
 
 
