@@ -115,8 +115,9 @@ def _run(world: World, name: str, pythons: dict[str, Path], topic: str, rows: in
         return _timed([str(pythons[name]), str(script), servers, topic, str(rows)])
     if name == "spark":
         return _timed([sys.executable, "-m", "bench.keyed.peers.spark_sum", servers, topic, str(rows)])
+    order = "onefold_epoch" if name == "aggregate" else "records"
     table = f"totals_{uuid.uuid4().hex[:8]}"
-    world.sql(f"CREATE TABLE {table} (account bigint PRIMARY KEY, total bigint, onefold_epoch bigint)")
+    world.sql(f"CREATE TABLE {table} (account bigint PRIMARY KEY, total bigint, {order} bigint)")
     with world.checkpoint() as root:
         run = _timed([sys.executable, "-m", "bench.keyed.ours", name, servers, topic, world.postgres.url, table, root])
     found = world.sql(f"SELECT sum(total)::bigint FROM {table}")[0][0]

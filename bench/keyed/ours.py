@@ -20,15 +20,14 @@ class Sum(StatefulProcessor):
     """Adds row by row, as a program does that decides something at each."""
 
     def init(self, handle: Any) -> None:
-        self.total = handle.getValueState("total", "total long")
+        self.total = handle.getValueState("total", "total long, records long")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-        kept = self.total.get()
-        total = kept[0] if kept else 0
+        total, records = self.total.get() or (0, 0)
         for row in rows:
-            total += row["amount"]
-        self.total.update((total,))
-        yield {"account": key[0], "total": total}
+            total, records = total + row["amount"], records + 1
+        self.total.update((total, records))
+        yield {"account": key[0], "total": total, "records": records}
 
 
 def main() -> None:
@@ -37,10 +36,12 @@ def main() -> None:
     source = KafkaSource(topic, bootstrap_servers=servers, format="json", schema=RECORDS)
     rows = flow.source(source.bounded(), uid="rows").key_by("account")
     if how == "aggregate":
-        totals = rows.aggregate(uid="totals", total=sum_("amount"))
+        totals, order = rows.aggregate(uid="totals", total=sum_("amount")), "onefold_epoch"
     else:
-        totals = rows.process(Sum(), "account long, total long", uid="totals")
-    totals.sink(PostgresSink(url, table, mode="upsert", key="account", order="onefold_epoch"))
+        # a key has a row of each batch, several in an epoch
+        order = "records"
+        totals = rows.process(Sum(), "account long, total long, records long", uid="totals")
+    totals.sink(PostgresSink(url, table, mode="upsert", key="account", order=order))
     flow.run(checkpoint=checkpoint, workers=1, epoch_interval_s=EVERY_S)
 
 
