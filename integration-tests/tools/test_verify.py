@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from harness.definitions import named
-from harness.support import Rig
+from harness.support import AVAILABLE_NOW, Rig
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
@@ -71,6 +71,16 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
     assert samples["duplicated"] == ["id=7 (expected 1, found 2)"]
     assert samples["changed"] == ["id=8 (expected 1, found 1)"]
     assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=None (expected 0, found 1)"]
+
+
+@pytest.mark.slow
+def test_a_query_that_was_stopped_a_moment_ago_is_verified_once_its_last_epoch_is_complete(rig: Rig) -> None:
+    rig.put(100)
+    pipeline = rig.pipeline()
+    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint("checkpoint"), AVAILABLE_NOW)
+    query.processAllAvailable()
+    query.stop()
+    assert check(rig, pipeline).is_exact  # its driver lives on
 
 
 @pytest.mark.soak
