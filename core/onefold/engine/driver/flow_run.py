@@ -105,6 +105,7 @@ class FlowRun:
             writers = Writers(
                 self._plan, self._fleet, planners, self._tracker, standing_now, self._launch, self._ahead(planners)
             )
+            writers.launch()
             self._epochs(planners, writers, standing_now, fingerprint)
         finally:
             planners.close()

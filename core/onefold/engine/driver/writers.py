@@ -100,6 +100,11 @@ class Writers:
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)
 
+    def launch(self) -> None:
+        """Start the workers. Ahead of the first epoch they restore their state while the sources are asked for it."""
+        self._launch(self._standing, self._guarded)
+        self._at = self._standing.at
+
     def decided(self, standing: Standing) -> None:
         """The epoch that they have run is decided. Those that read with care do so no longer."""
         self._standing = standing
@@ -121,7 +126,7 @@ class Writers:
         if self._at is None:
             hold(self._delay_s)
             self._delay_s = 0.0
-            self._launch(self._standing, self._guarded)
+            self.launch()
         if ahead is None:
             run = self._fleet.begin(self._by_chain(record.range), task)
         else:

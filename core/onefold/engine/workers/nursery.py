@@ -119,7 +119,6 @@ def _end(pid: int) -> int:
 def _fork() -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.collect()
     gc.freeze()  # so that the child's collections copy no pages
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a user's threads, which the child does without
