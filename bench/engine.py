@@ -5,12 +5,14 @@ docs/engine.md.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from bench.report import Load
 from bench.world import DDL, PARTITIONS, World, open_world
 
 UP_S_MAX = 120.0
+RUNTIMES = ("engine", "spark")
+ENGINES = ("two_phase", "at_least_once")
+LOOP = "(d) loop, 2 processes"
 LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 
 
@@ -42,30 +47,33 @@ def main() -> int:
         if "throughput" in arguments.only:
             _print_throughput(console, _throughput(world, arguments))
         if "latency" in arguments.only:
-            _print_latency(console, _latencies_ms(world, arguments), arguments)
+            for runtime in RUNTIMES:
+                _print_latency(console, runtime, _latencies_ms(world, runtime, arguments), arguments.rate)
         if "recovery" in arguments.only:
-            _print_recovery(console, _recoveries_s(world, arguments))
+            for runtime, kills in zip(RUNTIMES, (arguments.kills, arguments.kills // 4), strict=True):
+                _print_recovery(console, runtime, _recoveries_s(world, runtime, kills))
     console.print(str(load))
     return 0
 
 
-def _throughput(world: World, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """Seconds of each contestant's runs, from the start of its processes to their end."""
-    topic, found = world.topic(arguments.rows), dict[str, list[float]]()
+def _throughput(world: World, arguments: argparse.Namespace) -> dict[tuple[str, str], list[float]]:
+    """Rows a second of each contestant's runs, each way, from the start of its processes to their end."""
+    topic, found = world.topic(arguments.rows), dict[tuple[str, str], list[float]]()
+    runs = {f"engine, {delivery}, 2 workers": partial(_run_engine, delivery) for delivery in ENGINES}
     for turn in range(arguments.repeat):
         for rows in (None, arguments.rows_per_epoch):
             how = "one epoch" if rows is None else f"epochs of {rows:,}"
-            for name, run in (("engine, two_phase, 2 workers", _run_engine), ("(d) loop, 2 processes", _run_loop)):
+            for name, run in {**runs, LOOP: _run_loop}.items():
                 with world.table(arguments.rows) as table:
-                    seconds = run(world, topic, table, rows)
-                found.setdefault(f"{name}, {how}", []).append(seconds)
-                world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {arguments.rows / seconds:,.0f} rows/s")
-    return {name: [arguments.rows / seconds for seconds in of] for name, of in found.items()}
+                    rate = arguments.rows / run(world, topic, table, rows)
+                found.setdefault((name, how), []).append(rate)
+                world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {rate:,.0f} rows/s")
+    return found
 
 
-def _run_engine(world: World, topic: str, table: str, rows: int | None) -> float:
+def _run_engine(delivery: str, world: World, topic: str, table: str, rows: int | None) -> float:
     with world.checkpoint() as root:
-        job = Job(world.kafka.bootstrap_servers, world.postgres.url, topic, table, root, "two_phase", 2, rows)
+        job = Job(world.kafka.bootstrap_servers, world.postgres.url, topic, table, root, delivery, 2, rows)
         began_s = time.monotonic()
         process = job.start()
         if process.wait() != 0:
@@ -91,7 +99,7 @@ def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
 
 
 @contextmanager
-def _going_on(world: World) -> Iterator[tuple[Job, Producer]]:
+def _going_on(world: World, runtime: str) -> Iterator[tuple[Job, Producer]]:
     """A flow that does not end, on a new topic of one partition, and who produces into that."""
     name = f"live_{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
@@ -110,6 +118,7 @@ def _going_on(world: World) -> Iterator[tuple[Job, Producer]]:
                 "staged",
                 workers=1,
                 goes_on=True,
+                runtime=runtime,
             ),
             producer,
         )
@@ -122,9 +131,9 @@ def _produce(producer: Producer, topic: str, number: int) -> None:
     producer.poll(0)
 
 
-def _latencies_ms(world: World, arguments: argparse.Namespace) -> list[float]:
+def _latencies_ms(world: World, runtime: str, arguments: argparse.Namespace) -> list[float]:
     """Of every record: from before it is given to the producer until a reader has seen its row."""
-    with _going_on(world) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
+    with _going_on(world, runtime) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
         process = job.start()
         try:
             _produce(producer, job.topic, 0)
@@ -145,13 +154,13 @@ def _latencies_ms(world: World, arguments: argparse.Namespace) -> list[float]:
             process.wait()
 
 
-def _recoveries_s(world: World, arguments: argparse.Namespace) -> list[float]:
+def _recoveries_s(world: World, runtime: str, kills: int) -> list[float]:
     """From kill -9 of the driver to the first row of the next one, which is started at once."""
     found = []
-    with _going_on(world) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
+    with _going_on(world, runtime) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
         process, number = job.start(), 0
         try:
-            for _ in range(arguments.kills):
+            for _ in range(kills):
                 _produce(producer, job.topic, number)
                 _wait_for(reader, job.table, number)
                 process.kill()
@@ -184,23 +193,23 @@ def _wait_for(reader: psycopg.Connection[Any], table: str, number: int) -> None:
         time.sleep(LOOK_S)
 
 
-def _print_throughput(console: Console, rates: dict[str, list[float]]) -> None:
-    table = Table("Kafka to Postgres", "rows/s, median", "of the loop's")
-    loops = {name.partition(", 2")[2].partition(", ")[2]: of for name, of in rates.items() if name.startswith("(d)")}
-    for name, of in rates.items():
-        how = name.partition(", 2")[2].partition(", ")[2]
-        ratio = statistics.median(of) / statistics.median(loops[how])
-        table.add_row(name, f"{statistics.median(of):,.0f}", f"{ratio:.2f}")
+def _print_throughput(console: Console, rates: dict[tuple[str, str], list[float]]) -> None:
+    table = Table("Kafka to Postgres", "", "rows/s, median", "of the loop's")
+    for (name, how), of in rates.items():
+        ratio = statistics.median(of) / statistics.median(rates[LOOP, how])
+        table.add_row(name, how, f"{statistics.median(of):,.0f}", f"{ratio:.2f}")
     console.print(table)
 
 
-def _print_latency(console: Console, found_ms: list[float], arguments: argparse.Namespace) -> None:
+def _print_latency(console: Console, runtime: str, found_ms: list[float], rate: int) -> None:
     cuts = statistics.quantiles(found_ms, n=100)
-    console.print(f"latency at {arguments.rate:,} records/s, staged: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+    console.print(f"{runtime}: latency at {rate:,} records/s, staged: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
 
 
-def _print_recovery(console: Console, found_s: list[float]) -> None:
-    console.print(f"kill -9 to the next row: median {statistics.median(found_s):.2f} s, worst {max(found_s):.2f} s")
+def _print_recovery(console: Console, runtime: str, found_s: list[float]) -> None:
+    p95 = sorted(found_s)[math.ceil(0.95 * len(found_s)) - 1]
+    median = statistics.median(found_s)
+    console.print(f"{runtime}: kill -9 to the next row, {len(found_s)} times: median {median:.2f} s, p95 {p95:.2f} s")
 
 
 def _arguments() -> argparse.Namespace:
@@ -211,7 +220,7 @@ def _arguments() -> argparse.Namespace:
     add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")
     add("--rate", type=int, default=10_000, help="records a second, for the latency (default: %(default)s)")
     add("--seconds", type=int, default=20, help="of the latency (default: %(default)s)")
-    add("--kills", type=int, default=20, help="of the recovery (default: %(default)s)")
+    add("--kills", type=int, default=20, help="of the recovery, and a quarter of it on Spark (default: %(default)s)")
     add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
     add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()

@@ -1,4 +1,5 @@
-"""`python -m bench.engine_job JSON`: one flow of `bench.engine`, which imports what a user's own job would."""
+"""`python -m bench.engine_job JSON`: one flow of `bench.engine`, on either runtime. It imports what a user's own job
+would."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from onefold.flow import Flow
 from onefold.sinks import PostgresSink
@@ -29,6 +31,7 @@ class Job:
     workers: int
     rows_per_epoch: int | None = None
     goes_on: bool = False
+    runtime: str = "engine"
 
     def run(self) -> None:
         flow = Flow(self.table)
@@ -41,7 +44,13 @@ class Job:
         )
         rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
         rows.sink(PostgresSink(self.url, self.table, delivery=self.delivery))
-        flow.run(checkpoint=self.checkpoint, workers=self.workers)
+        if self.runtime == "engine":
+            flow.run(checkpoint=self.checkpoint, workers=self.workers)
+        else:
+            from onefold.cli.spark_session import spark_session  # what the engine's own jobs do without
+
+            spark = spark_session("onefold bench", Path(self.checkpoint), master=f"local[{self.workers}]")
+            flow.start(spark, checkpoint=self.checkpoint).await_termination()
 
     def start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))])
