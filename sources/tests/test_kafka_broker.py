@@ -20,6 +20,7 @@ class Client:
 
     made = 0
     blind = 0
+    lists = 0
 
     def __init__(self, _config: dict[str, Any]) -> None:
         Client.made += 1
@@ -28,6 +29,7 @@ class Client:
     def poll(self, _timeout: float) -> None: ...
 
     def list_offsets(self, asked: dict[Any, Any], **_more: Any) -> dict[Any, Future[Any]]:
+        Client.lists += 1
         answers: dict[Any, Future[Any]] = {at: Future() for at in asked}
         for answer in answers.values():
             if self.sees:
@@ -40,6 +42,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def _clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "made", 0)
+    monkeypatch.setattr(Client, "lists", 0)
     monkeypatch.setattr(asking, "AdminClient", Client)
 
 
@@ -55,3 +58,16 @@ def test_a_topic_that_stays_without_a_leader_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Client, "blind", 1_000)
     with pytest.raises(Retriable, match="No leaders found"):
         asking.Broker("localhost:1", SETTINGS, timeout_s=0.3).latest([("t", 0)])
+
+
+@pytest.mark.parametrize(
+    ("blind", "wanted", "lists"), [(0, [("t", 0)], 1), (0, [("t", 0), ("t", 1)], 2), (1, [("t", 0)], 2)]
+)
+def test_ends_that_are_on_their_way_are_asked_again_where_they_are_of_others_or_fail(
+    monkeypatch: pytest.MonkeyPatch, blind: int, wanted: list[tuple[str, int]], lists: int
+) -> None:
+    monkeypatch.setattr(Client, "blind", blind)
+    broker = asking.Broker("localhost:1", SETTINGS, timeout_s=20)
+    on_its_way = broker.ask_ends([("t", 0)])
+    assert dict(broker.ends(wanted, on_its_way).offsets) == dict.fromkeys(wanted, 7)
+    assert Client.lists == lists

@@ -25,7 +25,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
 
-__all__ = ["Broker", "Topic"]
+__all__ = ["Asked", "Broker", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -39,6 +39,14 @@ class Topic:
 
     id: str | None
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for offsets that is on its way. Its client stays until all partitions have their answers."""
+
+    client: AdminClient
+    answers: Mapping[Partition, Future[Any]]
 
 
 class Broker:
@@ -87,9 +95,13 @@ class Broker:
         """The end of each partition: with read_committed the last stable offset, before any open transaction."""
         return dict(self.ends(partitions).offsets)
 
-    def ends(self, partitions: Iterable[Partition]) -> OffsetSnapshot:
-        """The same, with the leader epochs of now."""
-        return self._list(dict.fromkeys(partitions, _END), self._isolation)
+    def ends(self, partitions: Iterable[Partition], asked: Asked | None = None) -> OffsetSnapshot:
+        """The same, with the leader epochs of now; of what `ask_ends` has asked already, where that is for these."""
+        return self._list(dict.fromkeys(partitions, _END), self._isolation, asked)
+
+    def ask_ends(self, partitions: Iterable[Partition]) -> Asked:
+        """Ask for the ends, and wait for nothing: another question may be asked meanwhile."""
+        return self._send(dict.fromkeys(partitions, _END), self._isolation, self.timeout_s)
 
     def log_end(self, partitions: Iterable[Partition]) -> Offsets:
         """The end of each partition whether or not transactions are open."""
@@ -132,18 +144,25 @@ class Broker:
                 return {}
             raise
 
-    def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> OffsetSnapshot:
+    def _list(
+        self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, asked: Asked | None = None
+    ) -> OffsetSnapshot:
         if not specs:
             return OffsetSnapshot()
-        asked = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
+        on_their_way = [asked] if asked is not None and asked.answers.keys() == specs.keys() else []
 
         def ask(left_s: float) -> OffsetSnapshot:
-            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
-            found = {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
+            sent = on_their_way.pop() if on_their_way else self._send(specs, isolation, left_s)
+            found = {at: answer.result() for at, answer in sent.answers.items()}
             epochs = {p: result.leader_epoch for p, result in found.items() if result.leader_epoch is not None}
             return OffsetSnapshot({p: result.offset for p, result in found.items()}, {}, epochs)
 
         return self._ask("asking for offsets", ask)
+
+    def _send(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, timeout_s: float) -> Asked:
+        wanted = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
+        sent = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s) if wanted else {}
+        return Asked(self._admin, {(at.topic, at.partition): answer for at, answer in sent.items()})
 
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
         """Ask until there is an answer or the time is up: after a restart, a partition has no leader for a while.

@@ -59,8 +59,11 @@ class Planner:
 
     def ends(self, start: OffsetSnapshot) -> OffsetSnapshot:
         """Where all topics of the source end now. Raises `DataLoss` where that does not go on from `start`."""
+        read = self.source.subscription.covers
+        on_its_way = self.broker.ask_ends(partition for partition in start.offsets if read(partition[0]))
         topics = self._check(start)
-        seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
+        partitions = [(topic, number) for topic, found in topics.items() for number in found.partitions]
+        seen = self.broker.ends(partitions, on_its_way)
         at = {partition: offset for partition, offset in start.offsets.items() if partition[0] in topics}
         ends = not_behind(self.broker, at, dict(seen.offsets))
         self._check_kept(at)
