@@ -6,6 +6,7 @@ The statements of an epoch are built here, once: to build one costs several time
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,21 +14,24 @@ import sqlalchemy as sa
 
 from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, SinkKind
 from onefold.core.positions import Positions, Range
+from onefold.core.sql.backends import Bound
 from onefold.core.store.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
     "Chain",
+    "asking_chain",
+    "asking_stored_and_last",
     "chain_of",
-    "complete_epoch",
-    "decide_epoch",
+    "completing",
     "decided_moves",
+    "deciding",
     "epochs_before",
     "found_epochs",
     "last_epoch",
-    "locked_pipeline",
+    "locking",
     "of_pipeline",
-    "open_epoch",
+    "opening",
     "pipeline_row",
     "record_of",
     "stored_and_last",
@@ -98,9 +102,9 @@ def pipeline_row(pipeline: str) -> sa.Select[Any]:
     return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
 
 
-def locked_pipeline(connection: sa.Connection, pipeline: str) -> Any:
-    """The pipeline's row, locked to the end of the transaction; None if there is none."""
-    return connection.execute(_LOCKED_ROW, {"of_pipeline": pipeline}).one_or_none()
+def locking(pipeline: str) -> Bound:
+    """Answers with the pipeline's row, locked to the end of the transaction; with none if there is none."""
+    return _LOCKED_ROW, {"of_pipeline": pipeline}
 
 
 def of_pipeline(table: sa.Table, pipeline: str) -> sa.Update:
@@ -116,9 +120,13 @@ def stored_epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord 
     return record_of(row) if row else None
 
 
-def stored_and_last(connection: sa.Connection, record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
+def asking_stored_and_last(record: EpochRecord) -> Bound:
+    return _STORED_AND_LAST, _key(record)
+
+
+def stored_and_last(rows: Sequence[Any], record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
     """The epoch as the store has it, and the last one past its commit point."""
-    found = [record_of(row) for row in connection.execute(_STORED_AND_LAST, _key(record))]
+    found = [record_of(row) for row in rows]
     return next((r for r in found if r.epoch == record.epoch), None), _last_of(found)
 
 
@@ -144,8 +152,12 @@ class Chain:
     newest_ms: int
 
 
-def chain_of(connection: sa.Connection, pipeline: str) -> Chain:
-    rows = connection.execute(_UNFINISHED_AND_LAST, {"of_pipeline": pipeline}).all()
+def asking_chain(pipeline: str) -> Bound:
+    return _UNFINISHED_AND_LAST, {"of_pipeline": pipeline}
+
+
+def chain_of(connection: sa.Connection, pipeline: str, rows: Sequence[Any]) -> Chain:
+    """By what `asking_chain` answers."""
     found = [record_of(row) for row in rows]
     if rows:
         number, newest_ms = rows[0].highest_epoch, rows[0].highest_ms
@@ -164,22 +176,21 @@ def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[
     return [record_of(row) for row in rows]
 
 
-def open_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
+def opening(record: EpochRecord, now_ms: int) -> Bound:
     unset = {"decided_at_ms": None, "completed_at_ms": None, "error": None}
-    connection.execute(_INSERT, values_of(record) | unset | {"opened_at_ms": now_ms})
+    return _INSERT, values_of(record) | unset | {"opened_at_ms": now_ms}
 
 
-def decide_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
-    """Write the state and the manifest."""
+def deciding(record: EpochRecord, now_ms: int) -> Bound:
+    """Writes the state and the manifest."""
     values = values_of(record)
     decided = {f"new_{name}": values[name] for name in ("state", "manifest", "rows", "bytes")}
-    connection.execute(_DECIDE, _key(record) | decided | {"at_ms": now_ms})
+    return _DECIDE, _key(record) | decided | {"at_ms": now_ms}
 
 
-def complete_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> bool:
-    """False, and without effect, unless it is decided and not complete."""
-    values = {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
-    return connection.execute(_COMPLETE, _key(record) | values).rowcount == 1
+def completing(record: EpochRecord, now_ms: int) -> Bound:
+    """Changes one row; none unless it is decided and not complete."""
+    return _COMPLETE, _key(record) | {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
 
 
 def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
