@@ -1,8 +1,8 @@
 """Connections to one database, kept per process and handed from task to task.
 
 Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
-transaction needs is set within it, and no statement is prepared by name. Only the role is the session's: a parameter
-of its start, which a pooler passes on or refuses, and which is looked at after connecting.
+transaction needs is set within it, and no statement is prepared by name where there is one. Only the role is the
+session's: a parameter of its start, which a pooler passes on or refuses, and which is looked at after connecting.
 
 Each transaction first sets the path by which names resolve, to schemas that nobody else can create anything in. So no
 statement that looks a name up runs outside one.
@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import psycopg
@@ -25,7 +25,7 @@ from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
-from onefold.core.sql.postgres_message import Answer, Statement, answers, send
+from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
 from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 from onefold.core.waiting import has_word
 
@@ -44,6 +44,7 @@ __all__ = [
     "starts_as",
     "store_url",
     "take",
+    "together",
     "transaction_settings",
 ]
 
@@ -61,14 +62,12 @@ _USER_TIMEOUT = {"tcp_user_timeout": 60_000}  # ms that sent bytes may stay unac
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
-_BEGUN = 2  # the results of Session._begin
-
-
 class Session(Connection):
     """A connection in autocommit whose every statement runs in a transaction that has set the path."""
 
     _path = "pg_catalog, pg_temp"
     _lifted: Sequence[str] = ()  # statements
+    _plans: Plans | None = None
     _used_s = 0.0  # on the monotonic clock
     is_pooled = True  # a pooler stands between, as far as is known
 
@@ -81,35 +80,34 @@ class Session(Connection):
             ((self._path,),) = super().execute("SHOW search_path")
             self._lifted = postgres_errors.lifting(super().execute(postgres_errors.LIMITS.encode()))
             self.is_pooled = is_pooled(self)
+            self._plans = None if self.is_pooled else Plans()
 
     def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._is_idle:
             return super().execute(query, params, **kwargs)
-        cursor = self._send([(query, params)], before=self._begin, after="COMMIT")
-        for _ in range(_BEGUN):
+        cursor = psycopg.ClientCursor(self)
+        with self._undoing():
+            cursor.execute(f"{self._begin};{cursor.mogrify(query, params)};COMMIT".encode())
+        for _ in range(2):  # past BEGIN and SET
             cursor.nextset()
         return cursor
 
     def together(self, *statements: Statement, then: str = "") -> list[Answer]:
-        """What these statements answer, each by itself, sent in one message: in the transaction at hand, which `then`
-        ends, or in one of their own."""
+        """What these statements of an epoch answer, each by itself, sent in one message: in the transaction at hand,
+        which `then` ends, or in one of their own."""
         if not self._is_idle:
-            return answers(self._send(statements, after=then))[: len(statements)]
-        found = answers(self._send(statements, before=self._begin, after="COMMIT"))
-        return found[_BEGUN : _BEGUN + len(statements)]
+            return send(psycopg.ClientCursor(self), statements, self._plans, after=then)
+        with self._undoing():
+            return send(psycopg.ClientCursor(self), statements, self._plans, before=self._begin, after="COMMIT")
 
-    def _send(
-        self, statements: Sequence[Statement], *, before: str = "", after: str = ""
-    ) -> psycopg.Cursor[tuple[Any, ...]]:
-        """One round trip; the results of all come one after the other."""
-        cursor = psycopg.ClientCursor(self)
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Around a message that begins a transaction."""
         try:
-            send(cursor, statements, before=before, after=after)
-            return cursor
+            yield
         except psycopg.Error:
-            if before:
-                with suppress(psycopg.Error):
-                    self.rollback()
+            with suppress(psycopg.Error):
+                self.rollback()
             raise
 
     @contextmanager
@@ -143,8 +141,8 @@ class Session(Connection):
         if idle_s_max is not None:
             settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
         settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
-        found = answers(self._send(first, before=";".join(settings), after=then))
-        return found[len(found) - len(first) - bool(then) :][: len(first)]
+        with self._undoing():
+            return send(psycopg.ClientCursor(self), first, self._plans, before=";".join(settings), after=then)
 
     def rest(self) -> None:
         """It goes back to the pool."""
@@ -195,6 +193,7 @@ def _parameters(url: str) -> dict[str, Any]:
     )
 
 
+@lru_cache(maxsize=64)  # each task asks for its own
 def conninfo(
     url: str, pipeline: str, connect_timeout_s: int, role: str | None = None, *, is_writer: bool = True
 ) -> str:
@@ -365,6 +364,13 @@ def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
         return cursor.fetchall() if cursor.description else []
 
     return rows
+
+
+def together(connection: Connection, *statements: Statement) -> list[Answer]:
+    """As `Session.together`; of another connection, in the transaction at hand."""
+    if isinstance(connection, Session):
+        return connection.together(*statements)
+    return send(psycopg.ClientCursor(connection), statements)
 
 
 def create_beside_others(connection: Connection, statement: str) -> None:

@@ -22,7 +22,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
-from onefold.core.sql.postgres_message import Answer, Statement, answers, send
+from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
 from onefold.core.values.plain import SAID_MAX, plain
 from onefold.core.waiting import has_word
 
@@ -32,7 +32,7 @@ Bound = tuple[sa.Executable, Mapping[str, Any]]  # a statement that is built onc
 
 IDLE_S_MAX = 3600
 FRESH_S = 1.0  # a connection that was used so short a time ago is taken as it is
-_BEGIN, _FIRST = "onefold_begin", "onefold_first"
+_BEGIN, _FIRST, _PLANS = "onefold_begin", "onefold_first", "onefold_plans"
 _WAL = "PRAGMA journal_mode=WAL"
 
 
@@ -177,8 +177,8 @@ class PostgresBackend(Backend):
             "target_session_attrs": "read-write",  # a standby takes connections too
         }
         url, schema = postgres_schema.apart(url)
-        # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
-        # transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's encoding is.
+        # No setting is the session's, and the driver prepares no statement by name: a pooler in transaction mode gives
+        # each transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's is.
         connect_args = {key: value for key, value in defaults.items() if key not in url.query}
         connect_args |= {"prepare_threshold": None, "client_encoding": "UTF8"}
         # The driver begins no transaction: BEGIN goes with what each one sets, in one message.
@@ -198,7 +198,9 @@ class PostgresBackend(Backend):
                     cursor.execute(statement)
                 (path,) = cursor.fetchone()
                 lifted = postgres_errors.lifting(cursor.execute(postgres_errors.LIMITS))
+                ((pid,),) = cursor.execute("SELECT pg_catalog.pg_backend_pid()")
             connection.rollback()
+            record.info[_PLANS] = Plans() if pid == connection.info.backend_pid else None  # a pooler invents its own
             begun = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SET LOCAL search_path = {path}", settings, *lifted]
             record.info[_BEGIN] = ";".join(begun)
 
@@ -237,12 +239,11 @@ class PostgresBackend(Backend):
         """Past SQLAlchemy, which sends one statement at a time, and takes as long for it as the server does."""
         psycopg: Any = connection.dialect.loaded_dbapi
         cursor = psycopg.ClientCursor(connection.connection.driver_connection, row_factory=psycopg.rows.namedtuple_row)
+        texts = [self._text(connection, *each) for each in statements]
         try:
-            send(cursor, [self._text(connection, *each) for each in statements], before=before, after=after)
+            return send(cursor, texts, connection.info[_PLANS], before=before, after=after)
         except psycopg.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg.Error, dialect=connection.dialect) from error
-        found = answers(cursor)
-        return found[len(found) - len(statements) - bool(after) :][: len(statements)]
 
     def _text(self, connection: sa.Connection, statement: sa.Executable, values: Mapping[str, Any]) -> Statement:
         if statement not in self._compiled:

@@ -219,7 +219,7 @@ class CheckpointStore:
         with self._mine(generation, *completing_it, asking_chain(pipeline)) as (connection, row, found):
             if completes is not None:
                 _check_completed(connection, completes.record, found[0])
-            chain = chain_of(connection, pipeline, found[-1].rows)
+            chain = chain_of(connection, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:

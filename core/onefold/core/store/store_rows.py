@@ -12,7 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, SinkKind
+from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, Generation, SinkKind
+from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range
 from onefold.core.sql.backends import Bound
 from onefold.core.store.tables import epochs, pipelines
@@ -51,22 +52,17 @@ _IS_UNFINISHED = sa.or_(*(epochs.c.state == state for state in _UNFINISHED))
 _IS_DECIDED = sa.or_(*(epochs.c.state == state for state in DECIDED_STATES))
 _LAST = epochs.alias("last")
 _LAST_DECIDED = (
-    sa.select(sa.func.max(_LAST.c.epoch))
+    sa.select(_LAST.c.epoch)
     .where(_LAST.c.pipeline == _PIPELINE, sa.or_(*(_LAST.c.state == state for state in DECIDED_STATES)))
+    .order_by(_LAST.c.epoch.desc())
+    .limit(1)
     .scalar_subquery()
 )
 _PIPELINE_ROW = sa.select(pipelines).where(pipelines.c.pipeline == _PIPELINE)
 _LOCKED_ROW = _PIPELINE_ROW.with_for_update()
 _UNFINISHED_EPOCHS = sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED).order_by(epochs.c.epoch)
-_EVERY = epochs.alias("every")
-_HIGHEST_EPOCH, _HIGHEST_MS = (
-    sa.select(sa.func.max(column)).where(_EVERY.c.pipeline == _PIPELINE).scalar_subquery().label(name)
-    for name, column in (("highest_epoch", _EVERY.c.epoch), ("highest_ms", _EVERY.c.timestamp_ms))
-)
 _UNFINISHED_AND_LAST = (
-    sa.select(epochs, _HIGHEST_EPOCH, _HIGHEST_MS)
-    .where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED))
-    .order_by(epochs.c.epoch)
+    sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED)).order_by(epochs.c.epoch)
 )
 _STORED_AND_LAST = sa.select(epochs).where(_OF_PIPELINE, (epochs.c.epoch == _EPOCH) | (epochs.c.epoch == _LAST_DECIDED))
 _STORED = sa.select(epochs).where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
@@ -156,16 +152,16 @@ def asking_chain(pipeline: str) -> Bound:
     return _UNFINISHED_AND_LAST, {"of_pipeline": pipeline}
 
 
-def chain_of(connection: sa.Connection, pipeline: str, rows: Sequence[Any]) -> Chain:
-    """By what `asking_chain` answers."""
+def chain_of(connection: sa.Connection, generation: Generation, rows: Sequence[Any]) -> Chain:
+    """By what `asking_chain` answers, to a transaction of this generation."""
     found = [record_of(row) for row in rows]
-    if rows:
-        number, newest_ms = rows[0].highest_epoch, rows[0].highest_ms
-    else:  # there may be some that were given up
-        row = connection.execute(_HIGHEST, {"of_pipeline": pipeline}).one()
-        number, newest_ms = row[0] or 0, row[1] or 0
     unfinished = tuple(record for record in found if record.state.value in _UNFINISHED)
-    return Chain(unfinished, _last_of(found), number, newest_ms)
+    last = _last_of(found)
+    if last is not None and last.generation == generation.number and last.query_id != ADOPTED:
+        # This generation opened it, above all others, and nothing since. (One it adopted may be older than others.)
+        return Chain(unfinished, last, last.epoch, last.timestamp_ms)
+    row = connection.execute(_HIGHEST, {"of_pipeline": generation.pipeline}).one()
+    return Chain(unfinished, last, row[0] or 0, row[1] or 0)
 
 
 def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[EpochRecord]:

@@ -181,7 +181,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     ) -> None:
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
         origin = Origin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
-        staging.merge(connection, self._books, plan, mine, origin, self._settings.rejects_max)
+        settings = self._settings
+        staging.merge(connection, self._books, plan, mine, origin, settings.rejects_max, settings.lock_timeout_s)
 
     @contextmanager
     def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[pool.Connection]:
@@ -195,8 +196,6 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         is_open = not raw.autocommit or raw.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
         require(is_open, "the merge and the decision must be one transaction")
         try:
-            # What else a transaction of this sink sets, the store's has set.
-            raw.execute(f"SET LOCAL lock_timeout = {int(self._settings.lock_timeout_s * 1000)}".encode())
             yield raw
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.

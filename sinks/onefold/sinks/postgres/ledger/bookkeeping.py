@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.clients.postgres.connection import Connection, Statement, ask
+from onefold.clients.postgres.connection import Connection, Statement, ask, together
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
@@ -81,13 +81,14 @@ class Bookkeeping(Books[Connection]):
         """The row, with the committed parts beyond it; epoch 0 where it is only bound, or there are only parts, None
         without all three."""
         mine = "WHERE pipeline = %(p)s AND sink = %(s)s"
-        found = connection.execute(
+        query = (
             f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")} {mine}
                 UNION ALL SELECT DISTINCT epoch, generation, timestamp_ms, NULL, NULL FROM {self.table("parts")} {mine}
                     AND epoch > coalesce((SELECT epoch FROM {self.table("ledger")} {mine}), 0)
                 ORDER BY 1, 2, 3""",
             {"p": self.pipeline, "s": self.sink},
-        ).fetchall()
+        )
+        ((found, _),) = together(connection, query)
         row = next((_entry(*each) for each in found if each[-1] is not None), UNBOUND)
         members = tuple(CommittedPart(*each[:3]) for each in found if each[-1] is None)
         return replace(row, members=members) if row.epoch or row.store_id or members else None
@@ -154,14 +155,15 @@ class Bookkeeping(Books[Connection]):
 
     def committed(self, connection: Connection, gids: Sequence[str], epoch: int) -> set[str]:
         """Which of an epoch's prepared transactions were committed: their parts, or a ledger beyond them, say so."""
-        rows = connection.execute(
+        query = (
             f"""SELECT g FROM unnest(%(g)s::text[]) g
                 WHERE EXISTS (SELECT FROM {self.table("parts")}
                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch = %(e)s AND gid = g)
                    OR EXISTS (SELECT FROM {self.table("ledger")}
                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch > %(e)s)""",
             {"p": self.pipeline, "s": self.sink, "e": epoch, "g": list(gids)},
-        ).fetchall()
+        )
+        ((rows, _),) = together(connection, query)
         return {gid for (gid,) in rows}
 
 

@@ -198,12 +198,13 @@ def asking_types(name: str, columns: Sequence[str]) -> Statement:
     """
     query = f"""SELECT a.attname, {_OWN_TYPE} FROM pg_attribute a
                 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
-    return query.encode(), (name, list(columns))
+    return query, (name, list(columns))
 
 
 def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, str]:
     """What `asking_types` answers."""
-    return dict(connection.execute(*asking_types(name, columns)).fetchall())
+    query, parameters = asking_types(name, columns)
+    return dict(connection.execute(query.encode(), parameters).fetchall())
 
 
 def unseen(connection: Connection, columns: Sequence[TargetColumn]) -> tuple[str, str] | None:
