@@ -11,17 +11,20 @@ import sqlalchemy as sa
 from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.store_protocol import Merge
+from onefold.core.sql.backends import Bound
+from onefold.core.sql.postgres_message import Answer
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.store_rows import pipeline_row
+from onefold.core.store.store_rows import locking
 
 
 class FencesNobody(CheckpointStore):
     """Any generation may do anything."""
 
     @contextmanager
-    def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
-        with self.database.transaction() as connection:
-            yield connection, connection.execute(pipeline_row(generation.pipeline)).one()
+    def _mine(self, generation: Generation, *then: Bound) -> Iterator[tuple[sa.Connection, Any, list[Answer]]]:
+        first = locking(generation.pipeline)
+        with self.database.transaction_with(first, *then) as (connection, (locked, *found)):
+            yield connection, locked.rows[0], found
 
 
 class MergesFirst(CheckpointStore):
@@ -37,7 +40,7 @@ class MergesFirst(CheckpointStore):
     ) -> Decided:
         facts = self.facts(record.pipeline)
         if merge is not None and facts.last is None:
-            with self._mine(generation) as (connection, _):
+            with self._mine(generation) as (connection, _, _):
                 merge(connection)
         return super().decide(generation, record, manifest, now_ms)
 

@@ -1,8 +1,8 @@
 """Connections to one database, kept per process and handed from task to task.
 
 Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
-transaction needs is set within it, and no statement is prepared by name. Only the role is the session's: a parameter
-of its start, which a pooler passes on or refuses, and which is looked at after connecting.
+transaction needs is set within it, and no statement is prepared by name where there is one. Only the role is the
+session's: a parameter of its start, which a pooler passes on or refuses, and which is looked at after connecting.
 
 Each transaction first sets the path by which names resolve, to schemas that nobody else can create anything in. So no
 statement that looks a name up runs outside one.
@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, lru_cache
 from typing import Any
 
 import psycopg
@@ -24,12 +25,15 @@ from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
+from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
 from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 from onefold.core.waiting import has_word
 
 __all__ = [
+    "Answer",
     "Connection",
     "Session",
+    "Statement",
     "ask",
     "borrow",
     "close_idle",
@@ -40,6 +44,7 @@ __all__ = [
     "starts_as",
     "store_url",
     "take",
+    "together",
     "transaction_settings",
 ]
 
@@ -61,28 +66,57 @@ class Session(Connection):
     """A connection in autocommit whose every statement runs in a transaction that has set the path."""
 
     _path = "pg_catalog, pg_temp"
+    _lifted: Sequence[str] = ()  # statements
+    _plans: Plans | None = None
     _used_s = 0.0  # on the monotonic clock
+    is_pooled = True  # a pooler stands between, as far as is known
 
-    def find_path(self) -> None:
-        """Once, after connecting: what is safe stays so, unless the schema's own owner lets others in."""
+    def find_out(self) -> None:
+        """Once, after connecting. A safe path stays so, unless the schema's own owner lets others in; and what the
+        session's client has set stays its wish."""
         with self.transaction():
             for statement in postgres_trust.SAFE_PATH:
                 super().execute(statement.encode())
             ((self._path,),) = super().execute("SHOW search_path")
+            self._lifted = postgres_errors.lifting(super().execute(postgres_errors.LIMITS.encode()))
+            self.is_pooled = is_pooled(self)
+            self._plans = None if self.is_pooled else Plans()
 
-    def execute(self, query: Any, *args: Any, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
-        if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
-            return super().execute(query, *args, **kwargs)
-        with self.transaction():
-            return super().execute(query, *args, **kwargs)
+    def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+        if not self._is_idle:
+            return super().execute(query, params, **kwargs)
+        cursor = psycopg.ClientCursor(self)
+        with self._undoing():
+            cursor.execute(f"{self._begin};{cursor.mogrify(query, params)};COMMIT".encode())
+        for _ in range(2):  # past BEGIN and SET
+            cursor.nextset()
+        return cursor
+
+    def together(self, *statements: Statement, then: str = "") -> list[Answer]:
+        """What these statements of an epoch answer, each by itself, sent in one message: in the transaction at hand,
+        which `then` ends, or in one of their own."""
+        if not self._is_idle:
+            return send(psycopg.ClientCursor(self), statements, self._plans, after=then)
+        with self._undoing():
+            return send(psycopg.ClientCursor(self), statements, self._plans, before=self._begin, after="COMMIT")
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Around a message that begins a transaction."""
+        try:
+            yield
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                self.rollback()
+            raise
 
     @contextmanager
     def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # no Transaction to take
-        if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+        if not self._is_idle:
             with super().transaction(*args, **kwargs):
                 yield
             return
-        self.outside(f"BEGIN ISOLATION LEVEL READ COMMITTED; {self._set_path}".encode())
+        self.outside(self._begin.encode())
         try:
             yield
         except BaseException:
@@ -91,13 +125,24 @@ class Session(Connection):
             raise
         self.outside(b"COMMIT")
 
-    def begin(self, lock_timeout_s: float, idle_s_max: float | None = None, *, is_durable: bool = True) -> None:
-        """Start a transaction as this sink wants it, in one round trip. One that is idle for longer than `idle_s_max`
-        is ended by the server, and its locks with it. `is_durable` as `transaction_settings` has it."""
-        statements = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
+    def begin(
+        self,
+        lock_timeout_s: float,
+        idle_s_max: float | None = None,
+        *,
+        is_durable: bool = True,
+        first: Sequence[Statement] = (),
+        then: str = "",
+    ) -> list[Answer]:
+        """Start a transaction as this sink wants it, in one round trip with its `first` statements; returns what these
+        answer. `then` ends it there. One that is idle for longer than `idle_s_max` is ended by the server, and its
+        locks with it. `is_durable` as `transaction_settings` has it."""
+        settings = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
         if idle_s_max is not None:
-            statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
-        self.outside("; ".join([*statements, transaction_settings(lock_timeout_s, is_durable=is_durable)]).encode())
+            settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
+        settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
+        with self._undoing():
+            return send(psycopg.ClientCursor(self), first, self._plans, before=";".join(settings), after=then)
 
     def rest(self) -> None:
         """It goes back to the pool."""
@@ -116,8 +161,16 @@ class Session(Connection):
         return True
 
     @property
+    def _is_idle(self) -> bool:
+        return self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+
+    @property
     def _set_path(self) -> str:
         return f"SET LOCAL search_path = {self._path}"
+
+    @property
+    def _begin(self) -> str:
+        return f"BEGIN ISOLATION LEVEL READ COMMITTED;{self._set_path}"
 
     def outside(self, statement: bytes) -> None:
         """Run what cannot be in a transaction, and looks no name up."""
@@ -140,6 +193,7 @@ def _parameters(url: str) -> dict[str, Any]:
     )
 
 
+@lru_cache(maxsize=64)  # each task asks for its own
 def conninfo(
     url: str, pipeline: str, connect_timeout_s: int, role: str | None = None, *, is_writer: bool = True
 ) -> str:
@@ -211,7 +265,7 @@ def _connect(info: str) -> Session:
         role = starts_as(parameters)
         if role is not None:
             _check_role(connection, role)
-        connection.find_path()
+        connection.find_out()
         return connection
     except psycopg.Error as error:
         if connection is not None:
@@ -287,18 +341,18 @@ def transaction_settings(lock_timeout_s: float, *, is_durable: bool = True) -> s
     own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
     ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
     """
-    committing = (
-        "SELECT set_config('synchronous_commit', 'on', true)"
-        " WHERE current_setting('synchronous_commit') <> 'remote_apply'"
-        if is_durable
-        else "SET LOCAL synchronous_commit = off"
-    )
+    return f"{_lasting_settings(lock_timeout_s, is_durable=is_durable)};{postgres_errors.LIMITS_LIFTED}"
+
+
+@cache
+def _lasting_settings(lock_timeout_s: float, *, is_durable: bool) -> str:
+    """The same without the limits."""
+    committing = postgres_errors.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
     network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
     return (
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         f"{''.join(f'SET LOCAL {name} = {value};' for name, value in network.items())}"
-        f"{committing};"
-        f"{postgres_errors.LIMITS_LIFTED}"
+        f"{committing}"
     )
 
 
@@ -310,6 +364,13 @@ def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
         return cursor.fetchall() if cursor.description else []
 
     return rows
+
+
+def together(connection: Connection, *statements: Statement) -> list[Answer]:
+    """As `Session.together`; of another connection, in the transaction at hand."""
+    if isinstance(connection, Session):
+        return connection.together(*statements)
+    return send(psycopg.ClientCursor(connection), statements)
 
 
 def create_beside_others(connection: Connection, statement: str) -> None:

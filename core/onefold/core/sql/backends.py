@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,13 +22,17 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
 from onefold.core.values.plain import SAID_MAX, plain
 from onefold.core.waiting import has_word
 
-__all__ = ["Backend", "backend_of", "reason", "url_of"]
+__all__ = ["Backend", "Bound", "backend_of", "reason", "url_of"]
+
+Bound = tuple[sa.Executable, Mapping[str, Any]]  # a statement that is built once, and the values of its parameters
 
 IDLE_S_MAX = 3600
 FRESH_S = 1.0  # a connection that was used so short a time ago is taken as it is
+_BEGIN, _FIRST, _PLANS = "onefold_begin", "onefold_first", "onefold_plans"
 _WAL = "PRAGMA journal_mode=WAL"
 
 
@@ -38,6 +42,7 @@ class Backend(ABC):
     name: ClassVar[str]  # as people call it
     driver: ClassVar[str]  # the one whose errors are known here
     is_local: ClassVar[bool] = False
+    commits_at_the_end: ClassVar[bool] = False  # see `end`
     tells_rights: ClassVar[bool] = True  # whether `check_may_create` finds a missing right, before a try does
 
     @abstractmethod
@@ -55,6 +60,20 @@ class Backend(ABC):
         """What to do about the error, as the end of its text; nothing where the text says all that is known."""
         del error
         return ""
+
+    def begin(self, connection: sa.Connection, first: Sequence[Bound]) -> list[Answer]:
+        """Begin a transaction; returns what its first statements answer."""
+        connection.begin()
+        return self.run(connection, first)
+
+    def run(self, connection: sa.Connection, statements: Sequence[Bound]) -> list[Answer]:
+        """What the statements answer, one after the other."""
+        found = [connection.execute(statement, values) for statement, values in statements]
+        return [Answer(list(each) if each.returns_rows else [], each.rowcount) for each in found]
+
+    def end(self, connection: sa.Connection, statements: Sequence[Bound]) -> None:
+        """Run the transaction's last statements; with `commits_at_the_end`, and commit it."""
+        self.run(connection, statements)
 
     def let_idle(self, connection: sa.Connection) -> None:
         """Let the transaction at hand be idle for up to `IDLE_S_MAX`: it locks nothing that others wait for."""
@@ -144,7 +163,10 @@ class SqliteBackend(Backend):
 
 
 class PostgresBackend(Backend):
-    name, driver = "Postgres", "psycopg"
+    name, driver, commits_at_the_end = "Postgres", "psycopg", True
+
+    def __init__(self) -> None:
+        self._compiled: dict[sa.Executable, tuple[str, dict[str, Any]]] = {}  # text, and parameters with a value
 
     def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
         defaults: dict[str, Any] = {
@@ -155,13 +177,14 @@ class PostgresBackend(Backend):
             "target_session_attrs": "read-write",  # a standby takes connections too
         }
         url, schema = postgres_schema.apart(url)
-        # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
-        # transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's encoding is.
+        # No setting is the session's, and the driver prepares no statement by name: a pooler in transaction mode gives
+        # each transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's is.
         connect_args = {key: value for key, value in defaults.items() if key not in url.query}
         connect_args |= {"prepare_threshold": None, "client_encoding": "UTF8"}
+        # The driver begins no transaction: BEGIN goes with what each one sets, in one message.
         engine = sa.create_engine(
             url,
-            isolation_level="READ COMMITTED",
+            isolation_level="AUTOCOMMIT",
             connect_args=connect_args,
             execution_options={"schema_translate_map": {None: schema}},
             use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
@@ -170,14 +193,20 @@ class PostgresBackend(Backend):
 
         def find_path(connection: Any, record: Any) -> None:
             with connection.cursor() as cursor:
+                cursor.execute("BEGIN")
                 for statement in postgres_trust.SAFE_PATH:
                     cursor.execute(statement)
-                (record.info["search_path"],) = cursor.fetchone()
+                (path,) = cursor.fetchone()
+                lifted = postgres_errors.lifting(cursor.execute(postgres_errors.LIMITS))
+                ((pid,),) = cursor.execute("SELECT pg_catalog.pg_backend_pid()")
             connection.rollback()
+            record.info[_PLANS] = Plans() if pid == connection.info.backend_pid else None  # a pooler invents its own
+            begun = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SET LOCAL search_path = {path}", settings, *lifted]
+            record.info[_BEGIN] = ";".join(begun)
 
         def begin(connection: sa.Connection) -> None:
-            path = f"SET LOCAL search_path = {connection.info['search_path']}"
-            connection.exec_driver_sql(f"{path}; {settings}", execution_options={"no_parameters": True})
+            first = connection.get_execution_options().get(_FIRST, ())
+            connection.info[_FIRST] = self._send(connection, first, before=connection.info[_BEGIN])
 
         sa.event.listen(engine, "connect", find_path)
         sa.event.listen(engine, "begin", begin)
@@ -193,6 +222,39 @@ class PostgresBackend(Backend):
 
         sa.event.listen(engine, "begin", begin)
 
+    def begin(self, connection: sa.Connection, first: Sequence[Bound]) -> list[Answer]:
+        connection.execution_options(**{_FIRST: first}).begin()
+        found: list[Answer] = connection.info.pop(_FIRST)
+        return found
+
+    def run(self, connection: sa.Connection, statements: Sequence[Bound]) -> list[Answer]:
+        return self._send(connection, statements)
+
+    def end(self, connection: sa.Connection, statements: Sequence[Bound]) -> None:
+        self._send(connection, statements, after="COMMIT")
+
+    def _send(
+        self, connection: sa.Connection, statements: Sequence[Bound], before: str = "", after: str = ""
+    ) -> list[Answer]:
+        """Past SQLAlchemy, which sends one statement at a time, and takes as long for it as the server does."""
+        psycopg: Any = connection.dialect.loaded_dbapi
+        cursor = psycopg.ClientCursor(connection.connection.driver_connection, row_factory=psycopg.rows.namedtuple_row)
+        texts = [self._text(connection, *each) for each in statements]
+        try:
+            return send(cursor, texts, connection.info[_PLANS], before=before, after=after)
+        except psycopg.Error as error:
+            raise DBAPIError.instance(None, None, error, psycopg.Error, dialect=connection.dialect) from error
+
+    def _text(self, connection: sa.Connection, statement: sa.Executable, values: Mapping[str, Any]) -> Statement:
+        if statement not in self._compiled:
+            schemas = connection.get_execution_options()["schema_translate_map"]
+            compiled = statement.compile(  # type: ignore[attr-defined]  # every statement has it
+                dialect=connection.dialect, schema_translate_map=schemas, render_schema_translate=True
+            )
+            self._compiled[statement] = compiled.string, compiled.params
+        text, defaults = self._compiled[statement]
+        return text, {**defaults, **values}
+
     @staticmethod
     def _settings(lock_timeout_s: float) -> str:
         """A driver that was frozen or cut off in mid-transaction must not keep the pipeline's row locked."""
@@ -202,9 +264,8 @@ class PostgresBackend(Backend):
             "tcp_keepalives_idle": 10,
             "tcp_user_timeout": 30_000,
         }
-        chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
-        durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({postgres_errors.LIMITS_LIFTED})"
+        chosen = [f"SET LOCAL {name} = {value}" for name, value in settings.items()]
+        return ";".join([*chosen, postgres_errors.DURABLE])
 
     def hint(self, error: SQLAlchemyError) -> str:
         return f". {postgres_errors.READ_ONLY}" if postgres_errors.is_read_only(reason(error)) else ""

@@ -17,9 +17,10 @@ from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, O
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
 from onefold.core.sql import sqlite_trust
-from onefold.core.sql.backends import backend_of, reason, url_of
+from onefold.core.sql.backends import Bound, backend_of, reason, url_of
 from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.postgres_message import Answer
 from onefold.core.values.plain import plain
 
 __all__ = ["OWN_FOLDER", "Database", "shown"]
@@ -95,14 +96,20 @@ class Database:
     def transaction(self) -> Iterator[sa.Connection]:
         """One transaction. Raises `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is
         unknown; an error from inside rolls it back."""
+        with self.transaction_with() as (connection, _):
+            yield connection
+
+    @contextmanager
+    def transaction_with(self, *first: Bound) -> Iterator[tuple[sa.Connection, list[Answer]]]:
+        """One transaction, as above, and what its first statements answer: with its begin, they are one round trip
+        where the database allows it."""
         try:
             connection = self.engine.connect()
         except SQLAlchemyError as error:
             raise self._without_effect("can't be reached", error) from error
         with connection:
             try:
-                transaction = connection.begin()
-                yield connection
+                yield connection, self.backend.begin(connection, first)
             except OnefoldError:
                 with suppress(SQLAlchemyError):  # a dead connection rolls back by itself
                     connection.rollback()
@@ -112,14 +119,25 @@ class Database:
                     connection.rollback()
                 raise self._without_effect("refused", error) from error
             try:
-                transaction.commit()
+                connection.commit()
             except SQLAlchemyError as error:
-                connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
-                if self.backend.meaning(error) is not Meaning.BROKEN:
-                    raise self._without_effect("refused to commit", error) from error
-                raise InDoubt(
-                    "commit-unanswered", f"{self.who} at {self} did not answer a commit: {reason(error)}"
-                ) from error
+                raise self._of_commit(connection, error) from error
+
+    def end(self, connection: sa.Connection, *last: Bound) -> None:
+        """Run the last statements of a transaction of these; where the database allows it, its commit is in the same
+        round trip."""
+        try:
+            self.backend.end(connection, last)
+        except SQLAlchemyError as error:
+            if self.backend.commits_at_the_end:
+                raise self._of_commit(connection, error) from error
+            raise
+
+    def _of_commit(self, connection: sa.Connection, error: SQLAlchemyError) -> OnefoldError:
+        connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
+        if self.backend.meaning(error) is not Meaning.BROKEN:
+            return self._without_effect("refused to commit", error)
+        return InDoubt("commit-unanswered", f"{self.who} at {self} did not answer a commit: {reason(error)}")
 
     @contextmanager
     def creating(self) -> Iterator[sa.Connection]:

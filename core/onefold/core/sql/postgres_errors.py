@@ -4,13 +4,18 @@ connection fails and there is none. The one place that knows SQLSTATEs; and whic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onefold.core.sql.meaning import Meaning
 
 __all__ = [
+    "DURABLE",
+    "LIMITS",
     "LIMITS_LIFTED",
     "READ_ONLY",
     "is_read_only",
     "is_there_already",
+    "lifting",
     "meaning",
     "refuses_row",
     "wants_another_row",
@@ -24,6 +29,16 @@ LIMITS_LIFTED = (
     " OR coalesce(current_setting('transaction_timeout', true), '0') <> '0')"  # the latter since Postgres 17
     " AND name IN ('statement_timeout', 'transaction_timeout') AND source <> 'client'"
 )
+
+# For the transaction at hand: a stricter `remote_apply` is left alone.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') <> 'remote_apply'"
+)
+# As LIMITS_LIFTED for a session that asks once: which of them are its to lift.
+LIMITS = """
+SELECT name FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.<>) 'client'
+    AND name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,transaction_timeout}') ORDER BY 1
+"""
 
 _REFUSALS = (
     # who
@@ -91,6 +106,11 @@ READ_ONLY = (
     "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
     " the primary is found"
 )
+
+
+def lifting(limits: Iterable[tuple[str]]) -> list[str]:
+    """The statements that lift the limits that LIMITS found, for the transaction at hand."""
+    return [f"SET LOCAL {name} = 0" for (name,) in limits]
 
 
 def meaning(state: str, text: str) -> Meaning:

@@ -28,20 +28,24 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.protocol.store_protocol import Merge
+from onefold.core.sql.backends import Bound
 from onefold.core.sql.database import OWN_FOLDER, Database
+from onefold.core.sql.postgres_message import Answer
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
 from onefold.core.store.store_rows import (
     DECIDED_STATES,
+    asking_chain,
+    asking_stored_and_last,
     chain_of,
-    complete_epoch,
-    decide_epoch,
+    completing,
     decided_moves,
+    deciding,
     epochs_before,
     found_epochs,
     last_epoch,
-    locked_pipeline,
+    locking,
     of_pipeline,
-    open_epoch,
+    opening,
     pipeline_row,
     record_of,
     stored_and_last,
@@ -182,7 +186,7 @@ class CheckpointStore:
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
         """The initial positions on record; the first stay for good, since a replay must start where they say."""
-        with self._mine(generation) as (connection, row):
+        with self._mine(generation) as (connection, row, _):
             if row.frozen:
                 return Positions.from_json(row.frozen)
             connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=initial.to_json()))
@@ -211,10 +215,11 @@ class CheckpointStore:
         An open epoch that writes through is taken over from an older generation, with its number and its T.
         """
         pipeline = generation.pipeline
-        with self._mine(generation) as (connection, row):
+        completing_it = [] if completes is None else [completing(completes.record, now_ms)]
+        with self._mine(generation, *completing_it, asking_chain(pipeline)) as (connection, row, found):
             if completes is not None:
-                _complete(connection, completes.record, now_ms)
-            chain = chain_of(connection, pipeline)
+                _check_completed(connection, completes.record, found[0])
+            chain = chain_of(connection, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:
@@ -239,12 +244,12 @@ class CheckpointStore:
                 )
             # Positions that only grow do not come again; others may be a batch's that was decided before.
             if request.query_id != MOVED and request.range.end.relation_to(request.range.start) is not Relation.AHEAD:
-                found = _found(connection, pipeline, request)
-                if found is not None and found.epoch > row.moved:
+                decided = _found(connection, pipeline, request)
+                if decided is not None and decided.epoch > row.moved:
                     raise CheckpointMismatch(
                         "epoch-not-next",
                         f"batch {request.batch_id} of query {request.query_id} was decided before, as epoch"
-                        f" {found.epoch}: start the query anew",
+                        f" {decided.epoch}: start the query anew",
                     )
             opened = EpochRecord(
                 pipeline=pipeline,
@@ -259,7 +264,7 @@ class CheckpointStore:
                 sinks=request.sinks,
                 write_through=request.write_through,
             )
-            open_epoch(connection, opened, now_ms)
+            self.database.end(connection, opening(opened, now_ms))
             return opened
 
     def decide(
@@ -271,8 +276,8 @@ class CheckpointStore:
         merge: Merge | None = None,
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
-        with self._mine(generation) as (connection, _):
-            stored, last = stored_and_last(connection, record)
+        with self._mine(generation, asking_stored_and_last(record)) as (connection, _, (found,)):
+            stored, last = stored_and_last(found.rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
@@ -290,17 +295,18 @@ class CheckpointStore:
             claim_name(connection, decided, now_ms)
             if merge is not None:
                 merge(connection)
-            decide_epoch(connection, decided, now_ms)
             if decided.is_move and not decided.range.is_empty:
                 _begins_at(connection, decided.pipeline, decided.range.end, decided.epoch)
+            self.database.end(connection, deciding(decided, now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
-        with self._mine(generation) as (connection, _):
-            _complete(connection, decided.record, now_ms)
+        record = decided.record
+        with self._mine(generation, completing(record, now_ms)) as (connection, _, (completed,)):
+            _check_completed(connection, record, completed)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             stored = _stored_as(connection, record, EpochState.OPEN, EpochState.GIVEN_UP)
             require(not stored.write_through, f"{stored} may show already: it must run again")
             connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
@@ -308,13 +314,13 @@ class CheckpointStore:
             connection.execute(epochs_before(record, KEEP_EPOCHS, (EpochState.GIVEN_UP.value,)))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             _stored_as(connection, decided.record, *PAST_COMMIT_POINT)
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         """Set a damaged epoch to decided again, on the user's word that its missing rows were written by hand."""
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             stored = _stored_as(connection, record, EpochState.DAMAGED, EpochState.DECIDED)
             accepted = replace(stored, state=EpochState.DECIDED)
             connection.execute(this_epoch(record).values(state=accepted.state.value))
@@ -324,7 +330,7 @@ class CheckpointStore:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
         pipeline = generation.pipeline
         decided_or_damaged = (EpochState.DECIDED.value, EpochState.DAMAGED.value)
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             connection.execute(
                 epochs.update()
                 .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.OPEN.value)
@@ -363,13 +369,13 @@ class CheckpointStore:
 
     def anchor(self, generation: Generation, origin: Positions) -> None:
         """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
-        with self._mine(generation) as (connection, row):
+        with self._mine(generation) as (connection, row, _):
             _begins_at(connection, generation.pipeline, origin, row.moved)
 
     def note(self, generation: Generation, name: str, value: str) -> None:
         """Pin the value under that name, also in the place of another."""
         here = (pins.c.pipeline == generation.pipeline, pins.c.name == name)
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             connection.execute(pins.delete().where(*here))
             connection.execute(pins.insert().values(pipeline=generation.pipeline, name=name, value=value))
 
@@ -399,7 +405,7 @@ class CheckpointStore:
 
     def begin_anew(self, generation: Generation) -> None:
         """Remove all rows of a pipeline but its generation, on the user's word: every older driver stays fenced."""
-        with self._mine(generation) as (connection, _):
+        with self._mine(generation) as (connection, _, _):
             for table in (epochs, runs, pins):
                 connection.execute(table.delete().where(table.c.pipeline == generation.pipeline))
             connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None, origin=None, moved=0))
@@ -415,13 +421,15 @@ class CheckpointStore:
         return [record for record in found if not record.is_move or record.epoch >= oldest]
 
     @contextmanager
-    def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
-        """A transaction that locks the pipeline's row. Raises Fenced unless the generation is still this one."""
-        with self.database.transaction() as connection:
-            row = locked_pipeline(connection, generation.pipeline)
+    def _mine(self, generation: Generation, *then: Bound) -> Iterator[tuple[sa.Connection, Any, list[Answer]]]:
+        """A transaction that locks the pipeline's row, and what the statements after that answer. Raises Fenced, and
+        what they did is undone, unless the generation is still this one."""
+        first = locking(generation.pipeline)
+        with self.database.transaction_with(first, *then) as (connection, (locked, *found)):
+            row = next(iter(locked.rows), None)
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
                 raise not_mine(generation, row.generation if row else None)
-            yield connection, row
+            yield connection, row, found
 
 
 def _found(connection: sa.Connection, pipeline: str, request: EpochRequest) -> EpochRecord | None:
@@ -433,9 +441,9 @@ def _found(connection: sa.Connection, pipeline: str, request: EpochRequest) -> E
     return None
 
 
-def _complete(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
-    """Once more it changes nothing: another epoch may be past it by then."""
-    if not complete_epoch(connection, record, now_ms):
+def _check_completed(connection: sa.Connection, record: EpochRecord, completed: Answer) -> None:
+    """After `completing`, which once more changes nothing: another epoch may be past it by then."""
+    if completed.rowcount != 1:
         _stored_as(connection, record, EpochState.COMPLETE)
     elif record.epoch % PRUNE_EVERY == 0:
         finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)

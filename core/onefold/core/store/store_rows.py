@@ -6,28 +6,33 @@ The statements of an epoch are built here, once: to build one costs several time
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, SinkKind
+from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, Generation, SinkKind
+from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range
+from onefold.core.sql.backends import Bound
 from onefold.core.store.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
     "Chain",
+    "asking_chain",
+    "asking_stored_and_last",
     "chain_of",
-    "complete_epoch",
-    "decide_epoch",
+    "completing",
     "decided_moves",
+    "deciding",
     "epochs_before",
     "found_epochs",
     "last_epoch",
-    "locked_pipeline",
+    "locking",
     "of_pipeline",
-    "open_epoch",
+    "opening",
     "pipeline_row",
     "record_of",
     "stored_and_last",
@@ -47,22 +52,17 @@ _IS_UNFINISHED = sa.or_(*(epochs.c.state == state for state in _UNFINISHED))
 _IS_DECIDED = sa.or_(*(epochs.c.state == state for state in DECIDED_STATES))
 _LAST = epochs.alias("last")
 _LAST_DECIDED = (
-    sa.select(sa.func.max(_LAST.c.epoch))
+    sa.select(_LAST.c.epoch)
     .where(_LAST.c.pipeline == _PIPELINE, sa.or_(*(_LAST.c.state == state for state in DECIDED_STATES)))
+    .order_by(_LAST.c.epoch.desc())
+    .limit(1)
     .scalar_subquery()
 )
 _PIPELINE_ROW = sa.select(pipelines).where(pipelines.c.pipeline == _PIPELINE)
 _LOCKED_ROW = _PIPELINE_ROW.with_for_update()
 _UNFINISHED_EPOCHS = sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED).order_by(epochs.c.epoch)
-_EVERY = epochs.alias("every")
-_HIGHEST_EPOCH, _HIGHEST_MS = (
-    sa.select(sa.func.max(column)).where(_EVERY.c.pipeline == _PIPELINE).scalar_subquery().label(name)
-    for name, column in (("highest_epoch", _EVERY.c.epoch), ("highest_ms", _EVERY.c.timestamp_ms))
-)
 _UNFINISHED_AND_LAST = (
-    sa.select(epochs, _HIGHEST_EPOCH, _HIGHEST_MS)
-    .where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED))
-    .order_by(epochs.c.epoch)
+    sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED)).order_by(epochs.c.epoch)
 )
 _STORED_AND_LAST = sa.select(epochs).where(_OF_PIPELINE, (epochs.c.epoch == _EPOCH) | (epochs.c.epoch == _LAST_DECIDED))
 _STORED = sa.select(epochs).where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
@@ -98,9 +98,9 @@ def pipeline_row(pipeline: str) -> sa.Select[Any]:
     return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
 
 
-def locked_pipeline(connection: sa.Connection, pipeline: str) -> Any:
-    """The pipeline's row, locked to the end of the transaction; None if there is none."""
-    return connection.execute(_LOCKED_ROW, {"of_pipeline": pipeline}).one_or_none()
+def locking(pipeline: str) -> Bound:
+    """Answers with the pipeline's row, locked to the end of the transaction; with none if there is none."""
+    return _LOCKED_ROW, {"of_pipeline": pipeline}
 
 
 def of_pipeline(table: sa.Table, pipeline: str) -> sa.Update:
@@ -116,9 +116,13 @@ def stored_epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord 
     return record_of(row) if row else None
 
 
-def stored_and_last(connection: sa.Connection, record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
+def asking_stored_and_last(record: EpochRecord) -> Bound:
+    return _STORED_AND_LAST, _key(record)
+
+
+def stored_and_last(rows: Sequence[Any], record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
     """The epoch as the store has it, and the last one past its commit point."""
-    found = [record_of(row) for row in connection.execute(_STORED_AND_LAST, _key(record))]
+    found = [record_of(row) for row in rows]
     return next((r for r in found if r.epoch == record.epoch), None), _last_of(found)
 
 
@@ -144,16 +148,20 @@ class Chain:
     newest_ms: int
 
 
-def chain_of(connection: sa.Connection, pipeline: str) -> Chain:
-    rows = connection.execute(_UNFINISHED_AND_LAST, {"of_pipeline": pipeline}).all()
+def asking_chain(pipeline: str) -> Bound:
+    return _UNFINISHED_AND_LAST, {"of_pipeline": pipeline}
+
+
+def chain_of(connection: sa.Connection, generation: Generation, rows: Sequence[Any]) -> Chain:
+    """By what `asking_chain` answers, to a transaction of this generation."""
     found = [record_of(row) for row in rows]
-    if rows:
-        number, newest_ms = rows[0].highest_epoch, rows[0].highest_ms
-    else:  # there may be some that were given up
-        row = connection.execute(_HIGHEST, {"of_pipeline": pipeline}).one()
-        number, newest_ms = row[0] or 0, row[1] or 0
     unfinished = tuple(record for record in found if record.state.value in _UNFINISHED)
-    return Chain(unfinished, _last_of(found), number, newest_ms)
+    last = _last_of(found)
+    if last is not None and last.generation == generation.number and last.query_id != ADOPTED:
+        # This generation opened it, above all others, and nothing since. (One it adopted may be older than others.)
+        return Chain(unfinished, last, last.epoch, last.timestamp_ms)
+    row = connection.execute(_HIGHEST, {"of_pipeline": generation.pipeline}).one()
+    return Chain(unfinished, last, row[0] or 0, row[1] or 0)
 
 
 def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[EpochRecord]:
@@ -164,22 +172,21 @@ def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[
     return [record_of(row) for row in rows]
 
 
-def open_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
+def opening(record: EpochRecord, now_ms: int) -> Bound:
     unset = {"decided_at_ms": None, "completed_at_ms": None, "error": None}
-    connection.execute(_INSERT, values_of(record) | unset | {"opened_at_ms": now_ms})
+    return _INSERT, values_of(record) | unset | {"opened_at_ms": now_ms}
 
 
-def decide_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
-    """Write the state and the manifest."""
+def deciding(record: EpochRecord, now_ms: int) -> Bound:
+    """Writes the state and the manifest."""
     values = values_of(record)
     decided = {f"new_{name}": values[name] for name in ("state", "manifest", "rows", "bytes")}
-    connection.execute(_DECIDE, _key(record) | decided | {"at_ms": now_ms})
+    return _DECIDE, _key(record) | decided | {"at_ms": now_ms}
 
 
-def complete_epoch(connection: sa.Connection, record: EpochRecord, now_ms: int) -> bool:
-    """False, and without effect, unless it is decided and not complete."""
-    values = {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
-    return connection.execute(_COMPLETE, _key(record) | values).rowcount == 1
+def completing(record: EpochRecord, now_ms: int) -> Bound:
+    """Changes one row; none unless it is decided and not complete."""
+    return _COMPLETE, _key(record) | {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
 
 
 def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:

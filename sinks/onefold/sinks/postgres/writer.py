@@ -20,7 +20,7 @@ from onefold.sinks.postgres.plan import ATTEMPT, Plan
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
-from onefold.sinks.postgres.schema.target import types
+from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.staged.attempts import attempt_number, handle
 from onefold.sinks.writer import AttemptWriter
 
@@ -52,7 +52,6 @@ class PostgresWriter(AttemptWriter):
         connection = present(self._connection, "rows came, and there is no connection that has them")
         load = present(self._load, "rows came, and no COPY that has them")
         load.finish()
-        self._check_types(connection)
         self._bytes = load.bytes
         left = self._finish(connection, load)
         pool.give_back(self._conninfo, connection)
@@ -70,20 +69,24 @@ class PostgresWriter(AttemptWriter):
 
     def _begin(self) -> Load:
         connection = self._connection = pool.take(self._conninfo)
-        connection.begin(self._settings.lock_timeout_s, is_durable=self._plan.delivery is not Delivery.STAGED)
-        self._check_types(connection)
+        is_durable, asked = self._plan.delivery is not Delivery.STAGED, self._asking_types()
+        self._check_types(connection.begin(self._settings.lock_timeout_s, is_durable=is_durable, first=asked))
         if self._plan.rejects is None:
             return StreamingLoad(connection, self._encoding)
         position = tuple(column.name for column in self._plan.position)
         return BisectingLoad(connection, self._encoding, position, self._settings.rejects_max)
 
-    def _check_types(self, connection: pool.Connection) -> None:
+    def _asking_types(self) -> list[pool.Statement]:
         """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.
 
         Before COPY this says so early; after it, the table is locked and stays as it was found.
         """
         plan = self._plan
-        if plan.stage_table is None and (found := types(connection, plan.target, list(plan.types))) != plan.types:
+        return [] if plan.stage_table is not None else [asking_types(plan.target, list(plan.types))]
+
+    def _check_types(self, answers: list[pool.Answer]) -> None:
+        plan = self._plan
+        if answers and (found := dict(answers[0].rows)) != plan.types:
             changed = ", ".join(name for name in plan.types if found.get(name) != plan.types[name])
             raise Retriable(
                 "table-altered",
@@ -91,27 +94,22 @@ class PostgresWriter(AttemptWriter):
                 " start the pipeline again",
             )
 
-    def _finish(self, connection: pool.Connection, load: Load) -> str:
+    def _finish(self, connection: pool.Session, load: Load) -> str:
         """Leave the rows so that another process can finish them; returns their handle."""
         task, books = self._task, self._books
         dead = list(load.dead)
         if self._plan.delivery is Delivery.STAGED:
-            connection.execute(
+            stage, attempt = self._plan.stage, self._attempt
+            listed = (
                 f"INSERT INTO {books.table('staged')} (stage, attempt, pipeline, sink, generation, epoch, rows) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                (
-                    self._plan.stage,
-                    self._attempt,
-                    books.pipeline,
-                    books.sink,
-                    task.generation,
-                    task.epoch,
-                    self._rows,
-                ),
+                "VALUES (%s, %s, %s, %s, %s, %s, %s)"
             )
-            dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
-            connection.execute("COMMIT")
-            return handle(self._plan.stage, self._attempt)
+            values = (stage, attempt, books.pipeline, books.sink, task.generation, task.epoch, self._rows)
+            connection.together((listed, values), then="" if dead else "COMMIT")
+            if dead:
+                dead_letters.stage(connection, books, stage, attempt, dead)
+                connection.execute("COMMIT")
+            return handle(stage, attempt)
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:
@@ -120,11 +118,12 @@ class PostgresWriter(AttemptWriter):
             dead_letters.insert(connection, table, origin, dead)
         prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.ledger)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))
-        connection.execute(
+        part = (
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows),
+            "VALUES (%s, %s, %s, %s, %s, %s, %s)"
         )
+        mine = (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows)
+        self._check_types(connection.together((part, mine), *self._asking_types())[1:])
         connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
         return gid
 

@@ -57,8 +57,7 @@ class LedgerCommitter(ABC, Generic[C]):
         if entry == self._decided:
             return
         with self._writing(f"writing the ledger row of epoch {entry.epoch}") as connection:
-            if not self._books.has(connection, entry):  # a decision that merged has written it
-                self._write(connection, entry)
+            self._move_on(connection, entry)
         self._memory.wrote(entry.epoch)
 
     def merge(
@@ -68,10 +67,9 @@ class LedgerCommitter(ABC, Generic[C]):
         require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         mine = [committable for committable in manifest if committable.sink == self._sink]
         with self._deciding(connection, f"merging epoch {record.epoch}") as same:
-            self._check_ledger_is_not_older(same)
             self._merge(same, record, mine, entry.generation)
             failpoint("staged.merge")
-            self._books.write_ledger(same, entry)
+            self._move_on(same, entry)
         self._merged = entry
 
     def _was_decided(self, epoch: int) -> None:
@@ -80,17 +78,16 @@ class LedgerCommitter(ABC, Generic[C]):
         if self._merged is not None and self._merged.epoch == epoch:
             self._decided = self._merged
 
-    def _write(self, connection: C, entry: LedgerEntry) -> None:
+    def _move_on(self, connection: C, entry: LedgerEntry) -> None:
+        """Move the ledger's row forward, in the transaction at hand. Raises Fenced, and DataLoss where it is older than
+        this process left it."""
         there = self._books.locked(connection)
-        self._check_is_not_older(connection, there.epoch if there is not None else 0)
+        if there == entry:  # a decision that merged has written it
+            return
+        epoch = 0 if there is None else there.epoch
+        if self._memory.is_older(epoch):
+            self._memory.check(self._where(), epoch, self._became(connection))
         self._books.write_over(connection, there, entry)
-
-    def _check_ledger_is_not_older(self, connection: C) -> None:
-        self._check_is_not_older(connection, self._books.epoch(connection))
-
-    def _check_is_not_older(self, connection: C, there: int) -> None:
-        if self._memory.is_older(there):
-            self._memory.check(self._where(), there, self._became(connection))
 
     def _look(self, connection: C) -> None:
         """Remember which server it is, whenever the ledger is read."""

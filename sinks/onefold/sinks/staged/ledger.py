@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.positions import Positions
-from onefold.core.protocol.binding import UNBOUND, bound, check_forward
+from onefold.core.protocol.binding import bound, check_forward
 
 __all__ = ["Books"]
 
@@ -26,30 +26,18 @@ class Books(ABC, Generic[C]):
     def ledger(self, connection: C) -> LedgerEntry | None:
         return self._row(connection)
 
-    def epoch(self, connection: C) -> int:
-        """The last epoch that the ledger has as complete; 0 for none."""
-        return (self._row(connection) or UNBOUND).epoch
-
-    def has(self, connection: C, entry: LedgerEntry) -> bool:
-        """Whether the row says exactly this."""
-        return self._row(connection) == entry
-
     def bind(self, connection: C, binding: Binding) -> None:
         """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
         there = self._row(connection, is_locked=True)
         self._put(connection, there, bound(there, binding, self.sink))
-
-    def write_ledger(self, connection: C, entry: LedgerEntry) -> None:
-        """Move the row forward, inside the caller's transaction. Raises Fenced where a newer generation or another
-        store has it, or it stands beyond."""
-        self.write_over(connection, self.locked(connection), entry)
 
     def locked(self, connection: C) -> LedgerEntry | None:
         """The row, which stays so to the end of the caller's transaction."""
         return self._row(connection, is_locked=True)
 
     def write_over(self, connection: C, there: LedgerEntry | None, entry: LedgerEntry) -> None:
-        """As `write_ledger`, over the row that was locked as `there`."""
+        """Move the row, which was locked as `there`, forward, inside the caller's transaction. Raises Fenced where a
+        newer generation or another store has it, or it stands beyond."""
         check_forward(there, entry, self.sink)
         self._put(connection, there, entry)
 

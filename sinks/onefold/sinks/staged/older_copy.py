@@ -13,6 +13,10 @@ class LedgerMemory:
     def __init__(self) -> None:
         self._epoch = 0
 
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
     def read(self, epoch: int) -> None:
         """The ledger was read anew, and whoever asked compares it with the store."""
         self._epoch = epoch

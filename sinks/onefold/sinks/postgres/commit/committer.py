@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,7 +12,7 @@ import psycopg
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
 from onefold.core.checks import present, require
-from onefold.core.contract import Committable, Decided, EpochRecord, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.sql import postgres_trust
@@ -47,12 +47,13 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         self._prefix = gid_prefix(pipeline, settings.name, settings.ledger)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         self._server: ServerIdentity | None = None  # None before the ledger was read
+        self._looked_by: pool.Connection | None = None
         self._reported: set[prepared.Other] = set()
         self._deleted_bytes = 0  # of rows in the stage
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
-        with self._reading("checking prepared work") as connection:
+        with self._borrow("checking prepared work") as connection:
             if gids:
                 there, others = prepared.named(connection, self._prefix)
                 missing = [c for c in gids if c.handle not in there]
@@ -84,8 +85,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
                         refused[committable.handle] = error
                     failpoint("postgres.commit_prepared")
-                with connection.transaction():
-                    committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
+                committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
                 gone = [c for c in gids if c.handle not in committed]
                 for committable in gone:
                     if committable.handle in refused:
@@ -107,6 +107,22 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
         if self._plan is not None and self._plan.changes is not None:
             self._tidy(self._plan, decided.record.timestamp_ms)
+
+    def write_ledger(self, entry: LedgerEntry) -> None:
+        """In one round trip where nothing is in the way."""
+        if entry == self._decided:
+            return
+        moving = self._books.moving_on(entry, self._memory.epoch)
+        with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
+            (moved,) = connection.begin(self._settings.lock_timeout_s, first=[moving], then="COMMIT")
+        if moved.rowcount == 1:
+            self._memory.wrote(entry.epoch)
+        else:
+            super().write_ledger(entry)
+
+    def _move_on(self, connection: pool.Connection, entry: LedgerEntry) -> None:
+        if connection.execute(*self._books.moving_on(entry, self._memory.epoch)).rowcount != 1:
+            super()._move_on(connection, entry)  # says what is in the way
 
     def _tidy(self, plan: Plan, timestamp_ms: int) -> None:
         """After an epoch of upserts."""
@@ -131,7 +147,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         name = self._settings.name
-        with self._reading("looking for leftovers") as connection:
+        with self._borrow("looking for leftovers") as connection, connection.transaction():
             there, others = prepared.named(connection, self._prefix)
             staged = staging.leftovers(connection, self._books, up_to_generation)
         self._report(others)
@@ -165,7 +181,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     ) -> None:
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
         origin = Origin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
-        staging.merge(connection, self._books, plan, mine, origin, self._settings.rejects_max)
+        settings = self._settings
+        staging.merge(connection, self._books, plan, mine, origin, settings.rejects_max, settings.lock_timeout_s)
 
     @contextmanager
     def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[pool.Connection]:
@@ -176,18 +193,16 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
                 "elsewhere: leave the store to its default, or use the sink's store_url()",
             )
-        require(not raw.autocommit, "the merge and the decision must be one transaction")
+        is_open = not raw.autocommit or raw.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
+        require(is_open, "the merge and the decision must be one transaction")
         try:
-            raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
             yield raw
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
             raise errors.translate(error, f"{self._where()}, {doing}", raw) from error
 
-    @contextmanager
-    def _reading(self, doing: str) -> Iterator[pool.Connection]:
-        with self._borrow(doing) as connection, connection.transaction():
-            yield connection
+    def _reading(self, doing: str) -> AbstractContextManager[pool.Session]:
+        return self._borrow(doing)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[pool.Connection]:
@@ -220,7 +235,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             )
 
     def _look(self, connection: pool.Connection) -> None:
-        self._server = ServerIdentity.of(connection)
+        """Once by each session: without a pooler it stays on its server."""
+        is_new = connection is not self._looked_by or not isinstance(connection, pool.Session) or connection.is_pooled
+        if is_new:
+            self._server, self._looked_by = ServerIdentity.of(connection), connection
 
     def _became(self, connection: pool.Connection) -> str | None:
         return self._server.became(ServerIdentity.of(connection)) if self._server is not None else None

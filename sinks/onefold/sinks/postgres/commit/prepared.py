@@ -36,12 +36,13 @@ def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Othe
     """The prepared transactions of this database with that prefix: those that this session may end, and the others.
 
     It may set its role to whatever the login is a member of, also where it works as another role."""
-    rows = connection.execute(
-        """SELECT gid, owner, coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper)
-           FROM pg_prepared_xacts, pg_roles
-           WHERE starts_with(gid, %s) AND database = current_database() AND rolname = current_user ORDER BY gid""",
+    found = (
+        """SELECT gid, owner,
+                  coalesce(pg_has_role(session_user, owner, 'MEMBER'), current_setting('is_superuser')::boolean)
+           FROM pg_prepared_xacts WHERE starts_with(gid, %s) AND database = current_database() ORDER BY gid""",
         (prefix,),
-    ).fetchall()
+    )
+    ((rows, _),) = pool.together(connection, found)
     return {gid for gid, _, is_ours in rows if is_ours}, [
         Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
     ]

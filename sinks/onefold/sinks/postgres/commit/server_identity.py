@@ -7,6 +7,7 @@ with the cluster and copied to its replicas (Postgres manual, 25.3.6 and 9.28).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import psycopg
@@ -50,8 +51,9 @@ class ServerIdentity:
 
 def _asked(connection: Connection, query: str) -> Sequence[str | None] | None:
     """The row; None where the server hides part of it."""
+    is_idle = connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
     try:
-        with connection.transaction():
+        with nullcontext() if is_idle else connection.transaction():
             return connection.execute(query.encode()).fetchone()
     except (
         psycopg.errors.InsufficientPrivilege,

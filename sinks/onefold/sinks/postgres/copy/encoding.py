@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,36 @@ from onefold.sinks.postgres.schema.types import Column
 __all__ = ["Encoding"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What the stage has beside the rows' own columns."""
+
+    position: tuple[Column, ...]
+    position_names: tuple[str, ...]
+    deletes: bool
+
+
+@lru_cache(maxsize=64)  # each task has an encoding of its own, of the same columns
+def _wire(columns: tuple[Column, ...], staged: _Staged | None) -> tuple[pa.Schema, dict[str, Any], str]:
+    """The columns as COPY takes them, their encoders, and their names in SQL."""
+    names = [column.name for column in columns]
+    pairs = [builder(column) for column in columns]
+    if staged is not None:
+        pairs += [builder(column) for column in staged.position]
+        names += staged.position_names
+        field = pa.field(ATTEMPT, pa.int64())
+        pairs.append((field, encoders.Int64EncoderBuilder(field)))
+        names.append(ATTEMPT)
+        if staged.deletes:
+            field = pa.field(DELETED, pa.bool_())
+            pairs.append((field, encoders.BooleanEncoderBuilder(field)))
+            names.append(DELETED)
+    # The names are ours alone: COPY goes by the order of the columns, and pgpq by their own names.
+    schema = pa.schema([field.with_name(name) for name, (field, _) in zip(names, pairs, strict=True)])
+    by_name = dict(zip(names, (encoder for _, encoder in pairs), strict=True))
+    return schema, by_name, ", ".join(map(identifier, names))
+
+
 class Encoding:
     """What a COPY of this plan looks like. `attempt` marks the rows of the stage."""
 
@@ -24,24 +56,12 @@ class Encoding:
         self._plan, self._attempt = plan, attempt
         self._schema: pa.Schema | None = None  # of the last batch: checked once, not for each batch
         self._columns: tuple[Column, ...] = plan.columns
-        names = [column.name for column in self._columns]
-        pairs = [builder(column) for column in self._columns]
+        staged = None
         if plan.stage_table is not None:
-            pairs += [builder(column) for column in plan.position]
-            names += plan.position_names
-            field = pa.field(ATTEMPT, pa.int64())
-            pairs.append((field, encoders.Int64EncoderBuilder(field)))
-            names.append(ATTEMPT)
-            if plan.changes is not None and plan.changes.deletes:
-                field = pa.field(DELETED, pa.bool_())
-                pairs.append((field, encoders.BooleanEncoderBuilder(field)))
-                names.append(DELETED)
-        # The names are ours alone: COPY goes by the order of the columns, and pgpq by their own names.
-        self._wire_schema = pa.schema([field.with_name(name) for name, (field, _) in zip(names, pairs, strict=True)])
-        self._encoders = dict(zip(names, (encoder for _, encoder in pairs), strict=True))
-        self.statement = (
-            f"COPY {plan.stage_table or plan.target} ({', '.join(map(identifier, names))}) FROM STDIN (FORMAT BINARY)"
-        )
+            deletes = plan.changes is not None and plan.changes.deletes
+            staged = _Staged(plan.position, tuple(plan.position_names), deletes)
+        self._wire_schema, self._encoders, names = _wire(plan.columns, staged)
+        self.statement = f"COPY {plan.stage_table or plan.target} ({names}) FROM STDIN (FORMAT BINARY)"
 
     def encoder(self) -> ArrowToPostgresBinaryEncoder:
         """A fresh encoder: each serves one COPY."""

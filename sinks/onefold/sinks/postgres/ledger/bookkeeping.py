@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.clients.postgres.connection import Connection, ask
+from onefold.clients.postgres.connection import Connection, Statement, ask, together
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
@@ -80,13 +80,17 @@ class Bookkeeping(Books[Connection]):
     def ledger(self, connection: Connection) -> LedgerEntry | None:
         """The row, with the committed parts beyond it; epoch 0 where it is only bound, or there are only parts, None
         without all three."""
-        row = self._row(connection) or UNBOUND
-        parts = connection.execute(
-            f"""SELECT DISTINCT epoch, generation, timestamp_ms FROM {self.table("parts")}
-                WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
-            (self.pipeline, self.sink, row.epoch),
-        ).fetchall()
-        members = tuple(CommittedPart(*part) for part in parts)
+        mine = "WHERE pipeline = %(p)s AND sink = %(s)s"
+        query = (
+            f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")} {mine}
+                UNION ALL SELECT DISTINCT epoch, generation, timestamp_ms, NULL, NULL FROM {self.table("parts")} {mine}
+                    AND epoch > coalesce((SELECT epoch FROM {self.table("ledger")} {mine}), 0)
+                ORDER BY 1, 2, 3""",
+            {"p": self.pipeline, "s": self.sink},
+        )
+        ((found, _),) = together(connection, query)
+        row = next((_entry(*each) for each in found if each[-1] is not None), UNBOUND)
+        members = tuple(CommittedPart(*each[:3]) for each in found if each[-1] is None)
         return replace(row, members=members) if row.epoch or row.store_id or members else None
 
     def others(self, connection: Connection) -> dict[str, tuple[Positions]]:
@@ -102,10 +106,7 @@ class Bookkeeping(Books[Connection]):
                 WHERE pipeline = %s AND sink = %s {"FOR UPDATE" if is_locked else ""}""",
             (self.pipeline, self.sink),
         ).fetchone()
-        if row is None:
-            return None
-        epoch, generation, timestamp_ms, positions, store_id = row
-        return LedgerEntry(epoch, generation, timestamp_ms, Positions.from_json(positions), store_id)
+        return None if row is None else _entry(*row)
 
     def _put(self, connection: Connection, there: LedgerEntry | None, row: LedgerEntry) -> None:
         """Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself."""
@@ -127,14 +128,44 @@ class Bookkeeping(Books[Connection]):
             f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s", (*mine, row.epoch)
         )
 
+    def moving_on(self, entry: LedgerEntry, since: int) -> Statement:
+        """Does what `write_over` does, and answers with one row, where nothing is in the way: the row is this store's,
+        of no newer generation, and stands at `since` or later, before the entry. Else it does nothing."""
+        return (
+            f"""WITH moved AS (
+                    UPDATE {self.table("ledger")} SET epoch = %(e)s, generation = %(g)s, timestamp_ms = %(t)s,
+                        positions = %(r)s::jsonb, updated_at = now()
+                    WHERE pipeline = %(p)s AND sink = %(s)s AND store_id = %(i)s AND generation <= %(g)s
+                        AND epoch >= %(since)s AND epoch < %(e)s RETURNING 1),
+                passed AS (
+                    DELETE FROM {self.table("parts")} WHERE pipeline = %(p)s AND sink = %(s)s AND epoch < %(e)s
+                        AND EXISTS (SELECT FROM moved))
+                SELECT FROM moved""",
+            {
+                "e": entry.epoch,
+                "g": entry.generation,
+                "t": entry.timestamp_ms,
+                "r": entry.positions.to_json(),
+                "i": entry.store_id,
+                "since": since,
+                "p": self.pipeline,
+                "s": self.sink,
+            },
+        )
+
     def committed(self, connection: Connection, gids: Sequence[str], epoch: int) -> set[str]:
         """Which of an epoch's prepared transactions were committed: their parts, or a ledger beyond them, say so."""
-        rows = connection.execute(
+        query = (
             f"""SELECT g FROM unnest(%(g)s::text[]) g
                 WHERE EXISTS (SELECT FROM {self.table("parts")}
                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch = %(e)s AND gid = g)
                    OR EXISTS (SELECT FROM {self.table("ledger")}
                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch > %(e)s)""",
             {"p": self.pipeline, "s": self.sink, "e": epoch, "g": list(gids)},
-        ).fetchall()
+        )
+        ((rows, _),) = together(connection, query)
         return {gid for (gid,) in rows}
+
+
+def _entry(epoch: int, generation: int, timestamp_ms: int, positions: str, store_id: str) -> LedgerEntry:
+    return LedgerEntry(epoch, generation, timestamp_ms, Positions.from_json(positions), store_id)

@@ -72,7 +72,8 @@ def _apply(
     connection: Connection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
     where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
-    sort_in_memory(connection)
+    if plan.changes is not None:
+        sort_in_memory(connection)
     if plan.tombstones is not None and plan.delivery is Delivery.STAGED:
         tombstones.take_turns(connection, plan.tombstones)
     if plan.rejects is None:

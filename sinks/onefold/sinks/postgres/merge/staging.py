@@ -86,15 +86,16 @@ def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bo
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
     """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
     for stage, attempts in by_stage(committables).items():
-        found = connection.execute(
+        query = (
             f"""SELECT attempt, rows, rows > (SELECT count(*) FROM {books.table("staged_dead")} d
                                               WHERE d.stage = s.stage AND d.attempt = s.attempt)
+                    AND NOT EXISTS (SELECT FROM {with_parameters(stage_sql(books.schema, stage))})
                 FROM {books.table("staged")} s WHERE stage = %s AND attempt = ANY(%s)""",
             (stage, list(attempts)),
-        ).fetchall()
+        )
+        ((found, _),) = pool.together(connection, query)
         listed = {attempt: rows for attempt, rows, _ in found}
-        ((has_rows,),) = connection.execute(f"SELECT EXISTS (SELECT FROM {stage_sql(books.schema, stage)})".encode())
-        is_emptied = any(has_staged for _, _, has_staged in found) and not has_rows
+        is_emptied = any(is_missed for _, _, is_missed in found)
         check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
@@ -105,16 +106,22 @@ def merge(
     committables: Sequence[Committable],
     origin: Origin,
     refused_max: int,
+    lock_timeout_s: float,
 ) -> None:
-    """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
+    """Move exactly the rows of the manifest, inside the store's transaction, whose settings are a sink's but for the
+    lock timeout. Raises WorkLost if any is missing."""
     parts = by_stage(committables)
     require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
     where = books.where(origin.epoch)
-    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, plan.stage),))
-    if not is_there:
+    _, ((there,), _) = pool.together(
+        connection,
+        (f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None),
+        ("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, plan.stage),)),
+    )
+    if there == (False,):
         raise ConfigError(
             "store-elsewhere",
             f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
@@ -136,7 +143,7 @@ def merge(
 
 
 def clear(
-    connection: pool.Connection,
+    connection: pool.Session,
     books: Bookkeeping,
     committables: Sequence[Committable],
     deleted_bytes: int,
@@ -229,21 +236,17 @@ def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) 
 
 
 def discard(
-    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
+    connection: pool.Session, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
 ) -> None:
     """Delete the named attempts' rows, and no others."""
     for stage, attempts in by_stage(committables).items():
-        with connection.transaction():
-            connection.execute(pool.transaction_settings(lock_timeout_s, is_durable=False))
-            name = stage_sql(books.schema, stage)
-            ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
-            if is_there:
-                connection.execute(
-                    f"DELETE FROM {with_parameters(name)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
-                )
-            connection.execute(
-                f"DELETE FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)", (stage, list(attempts))
-            )
+        name = with_parameters(stage_sql(books.schema, stage))
+        rows = f"DELETE FROM {name} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
+        listed = f"DELETE FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)", (stage, list(attempts))
+        try:
+            connection.begin(lock_timeout_s, is_durable=False, first=[rows, listed], then="COMMIT")
+        except psycopg.errors.UndefinedTable:  # a stage that is gone has no rows
+            connection.begin(lock_timeout_s, is_durable=False, first=[listed], then="COMMIT")
 
 
 def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation: int) -> list[Committable]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from onefold.clients.postgres.connection import Connection, ask
+from onefold.clients.postgres.connection import Connection, Statement, ask
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
@@ -19,6 +19,7 @@ __all__ = [
     "Target",
     "TargetColumn",
     "UniqueIndex",
+    "asking_types",
     "created",
     "creating",
     "declared",
@@ -189,15 +190,21 @@ def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
     return connection.execute(_DECLARED, (name,)).fetchall()
 
 
-def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, str]:
-    """These columns' types with their modifiers, as they are now, to be compared; a column that is gone is left out.
+def asking_types(name: str, columns: Sequence[str]) -> Statement:
+    """Answers with these columns' types with their modifiers, as they are now, to be compared; a column that is gone is
+    left out.
 
     A numeric of fewer places is of the same type, and rounds what it is given.
     """
     query = f"""SELECT a.attname, {_OWN_TYPE} FROM pg_attribute a
                 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
-    rows = connection.execute(query.encode(), (name, list(columns)))
-    return dict(rows.fetchall())
+    return query, (name, list(columns))
+
+
+def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, str]:
+    """What `asking_types` answers."""
+    query, parameters = asking_types(name, columns)
+    return dict(connection.execute(query.encode(), parameters).fetchall())
 
 
 def unseen(connection: Connection, columns: Sequence[TargetColumn]) -> tuple[str, str] | None:

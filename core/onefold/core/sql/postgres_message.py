@@ -1,0 +1,74 @@
+"""Several statements in one message to Postgres: one round trip, in which the server runs them one after the other.
+
+After the first error it runs none of the rest. Values are written into the text, since a message with parameters has
+one statement. To plan one of an epoch's statements takes the server longer than to run it: a session that is its own
+prepares each once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Answer", "Plans", "Statement", "send"]
+
+Statement = tuple[Any, Any]  # the query, a text, and its parameters or None
+Plans = dict[str, str]  # how each query that a session has prepared is executed; it takes the same parameters
+
+_PARAMETER = re.compile(r"%(?:\((\w+)\)s|s|%)")
+_numbers = itertools.count(1)
+
+
+class Answer(NamedTuple):
+    """What a statement answered: its rows, and how many it returned or changed."""
+
+    rows: list[Any]
+    rowcount: int
+
+
+def send(
+    cursor: Any, statements: Sequence[Statement], plans: Plans | None = None, *, before: str = "", after: str = ""
+) -> list[Answer]:
+    """What the statements answer, by a `psycopg.ClientCursor`. `before` them runs what begins their transaction, and
+    `after` them the one statement that ends it. `plans` are the session's own; None where a pooler may give each
+    transaction another session, or where the statements do not come again."""
+    preparing, executing, added = [], [], Plans()
+    for query, parameters in statements:
+        call = query
+        if plans is not None and parameters is not None:
+            call = plans.get(query) or added.get(query)
+            if call is None:
+                text, call = _prepared(query)
+                preparing.append(text)
+                added[query] = call
+        executing.append(cursor.mogrify(call, parameters))
+    cursor.execute(";".join(text for text in (before, *preparing, *executing, after) if text).encode())
+    if plans is not None:
+        plans |= added
+    found = [_answer(cursor)]
+    while cursor.nextset():
+        found.append(_answer(cursor))
+    return found[len(found) - len(statements) - bool(after) :][: len(statements)]
+
+
+def _answer(cursor: Any) -> Answer:
+    return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+
+def _prepared(query: str) -> tuple[str, str]:
+    """The statement that prepares the query, and that which executes it. A name is never used again: where the message
+    failed it may be taken."""
+    name, parameters = f"onefold_{next(_numbers)}", list[str]()
+
+    def numbered(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        if found[1] is None or found[0] not in parameters:
+            parameters.append(found[0])
+            return f"${len(parameters)}"
+        return f"${parameters.index(found[0]) + 1}"
+
+    text = _PARAMETER.sub(numbered, query)
+    return f"PREPARE {name} AS {text}", f"EXECUTE {name}({', '.join(parameters)})"
