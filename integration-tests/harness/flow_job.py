@@ -179,12 +179,12 @@ class FlowJob:
             "each": visits.side("each"),
         }.items():
             stream.sink(PostgresSink(self.url, f"{self.name}_{name}", delivery="two_phase"))
-        for name, stream in {"totals": totals, "visits": visits}.items():
-            stream.sink(self._replacing(name, "account"))
+        totals.sink(self._replacing("totals", "account"))
+        visits.sink(self._replacing("visits", "account", "records"))
         by_records.sink(self._replacing("largest", "records"))
 
-    def _replacing(self, name: str, key: str) -> Sink:
-        settings: Any = {"mode": "upsert", "key": key, "order": "onefold_epoch", "delivery": "two_phase"}
+    def _replacing(self, name: str, key: str, *order: str) -> Sink:
+        settings: Any = {"mode": "upsert", "key": key, "order": ("onefold_epoch", *order), "delivery": "two_phase"}
         return PostgresSink(self.url, f"{self.name}_{name}", **settings)
 
     def run(self) -> Any:
