@@ -21,7 +21,7 @@ from importlib.abc import MetaPathFinder
 
 class Hidden(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
+        if any(f"{name}.".startswith(f"{package}.") for package in hidden):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 hidden = set(json.loads(sys.argv.pop(1)))
@@ -30,7 +30,6 @@ sys.meta_path.insert(0, Hidden())
 NEEDS = {
     "from onefold.spark import Pipeline": "spark",
     "from onefold.spark import register": "spark",
-    "from onefold.spark import exit_codes": "spark",
     "from onefold.sources import KafkaSource": "kafka",
     "from onefold.sinks import KafkaSink": "kafka",
     "from onefold.sources import PostgresSource": "postgres",
@@ -74,6 +73,32 @@ print(json.dumps(said))
             rf"ConfigError: the package \w[\w.]* is not installed: pip install 'onefold\[{extra}\]' \[package-missing\]"
         )
         assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        ("Fenced('taken-over', 'another process runs it')", 73, "Fenced: another process runs it [taken-over]\n"),
+        ("ValueError('mine')", 1, "Traceback"),
+    ],
+)
+def test_a_script_has_its_exit_codes_without_any_extra(raised: str, code: int, said: str) -> None:
+    script = f"""
+from onefold.core import Fenced
+from onefold.spark import exit_codes
+with exit_codes():
+    raise {raised}
+"""
+    ended = without(packages(*_PACKAGES), script)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr.startswith(said)
+
+
+def test_exit_codes_imports_no_spark() -> None:
+    script = (
+        "from onefold.spark import exit_codes; print([name for name in sys.modules if name in json.loads(sys.argv[1])])"
+    )
+    assert without(set(), script, json.dumps(sorted(packages("spark")))).stdout == "[]\n"
 
 
 COMMANDS = ("new", "schema", "validate", "doctor", "plan", "run", "verify", "reset", "txn", "local", "demo")
@@ -144,4 +169,5 @@ def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -
 def test_every_extra_is_known_with_the_packages_that_it_brings() -> None:
     assert {*_PACKAGES} == {*EXTRAS} - {"all", "dev"}
     assert extra_of("psycopg.conninfo") == "postgres"
-    assert extra_of("mine") is None
+    assert extra_of("google.protobuf.message") == extra_of("google") == "spark"
+    assert [extra_of(name) for name in ("mine", "google.cloud", "psycopg2", "kaf", "")] == [None] * 5

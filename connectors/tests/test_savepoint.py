@@ -22,7 +22,6 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.cli.savepoint import at_rest, listing
 from onefold.cli.savepoint import create as creating
-from onefold.cli.savepoint import files as savepoint_files
 from onefold.cli.savepoint import restore as restoring
 from onefold.cli.savepoint.checkpoint import belonging, with_query_id
 from onefold.cli.savepoint.files import LocalFiles
@@ -603,7 +602,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, m
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(savepoint_files.os, "fsync", fsync)
+        patch.setattr(os, "fsync", fsync)
         with pytest.raises(
             OutOfResources, match=r"cannot be written: No space left on device.*\[savepoint-disk-full\]"
         ):

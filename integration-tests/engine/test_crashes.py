@@ -15,6 +15,7 @@ import pytest
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 END_S = 10.0
+OUTAGE_S = 8.0  # longer than all restarts of a flow together, by default
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
@@ -93,6 +94,45 @@ def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any, pl
     process.release()
     assert process.wait() == 1
     assert "onefold.core.errors.Fenced" in process.log.read_text()
+    flows.assert_exact(job)
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_a_server_that_is_down_in_the_middle_of_an_epoch_is_waited_for_and_is_no_restart(
+    flows: Any, postgres_server: Any, delivery: str
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="numbered", delivery=delivery, workers=2, restarts=0)
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    postgres_server.kill()
+    try:
+        process.release()
+        time.sleep(OUTAGE_S)
+        assert process.process.poll() is None, process.log.read_text()[-3000:]
+    finally:
+        postgres_server.start()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    flows.assert_exact(job)
+
+
+def test_a_server_that_stays_down_ends_the_flow_after_its_patience_by_its_own_error(
+    flows: Any, postgres_server: Any
+) -> None:
+    flows.put(1_000)
+    job = flows.job(kind="totals", workers=2, patience_s=2.0)
+    process = flows.start(job, "engine:begun#2")
+    process.held()
+    postgres_server.kill()
+    try:
+        process.release()
+        assert process.wait() == 1
+    finally:
+        postgres_server.start()
+    assert "onefold.core.errors." in (last := process.log.read_text().splitlines()[-1])
+    assert "[restarts-exhausted]" not in last
+    assert "starts again" not in process.log.read_text()
+    flows.finish(job)
     flows.assert_exact(job)
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from onefold.cli.spark_session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
+from onefold.engine import FixedDelay
 from onefold.flow import BroadcastProcessor, Flow, Side, StatefulProcessor, Stream, count, last, mean, min_, sum_
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
@@ -131,6 +132,7 @@ class FlowJob:
     other: str = ""
     goes_on: bool = False
     patience_s: float = 120.0
+    restarts: int = 3
 
     def flow(self) -> Flow:
         flow = Flow(self.name)
@@ -179,12 +181,12 @@ class FlowJob:
             "each": visits.side("each"),
         }.items():
             stream.sink(PostgresSink(self.url, f"{self.name}_{name}", delivery="two_phase"))
-        for name, stream in {"totals": totals, "visits": visits}.items():
-            stream.sink(self._replacing(name, "account"))
+        totals.sink(self._replacing("totals", "account"))
+        visits.sink(self._replacing("visits", "account", "records"))
         by_records.sink(self._replacing("largest", "records"))
 
-    def _replacing(self, name: str, key: str) -> Sink:
-        settings: Any = {"mode": "upsert", "key": key, "order": "onefold_epoch", "delivery": "two_phase"}
+    def _replacing(self, name: str, key: str, *order: str) -> Sink:
+        settings: Any = {"mode": "upsert", "key": key, "order": ("onefold_epoch", *order), "delivery": "two_phase"}
         return PostgresSink(self.url, f"{self.name}_{name}", **settings)
 
     def run(self) -> Any:
@@ -194,7 +196,11 @@ class FlowJob:
             query = self.flow().start(spark, checkpoint=self.checkpoint, trigger={"availableNow": True})
             return query.await_termination()
         return self.flow().run(
-            checkpoint=self.checkpoint, workers=self.workers, state=self.state, patience_s=self.patience_s
+            checkpoint=self.checkpoint,
+            workers=self.workers,
+            state=self.state,
+            restarts=FixedDelay(self.restarts),
+            patience_s=self.patience_s,
         )
 
     def _source(self, topic: str, schema: str = "id long, account long, n long", on_error: str = "fail") -> Source:

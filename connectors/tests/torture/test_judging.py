@@ -23,8 +23,8 @@ from onefold.trials.torture.destinations.comparison import (
     compare_rows,
     versions_after,
 )
-from onefold.trials.torture.destinations.snapshot_reader import TableReader
 from onefold.trials.torture.history import History
+from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.torture.strikes.targets import FLOW, Role, role_of
 from onefold.trials.workload.mixed import MixedOrder, mixed_orders
 from onefold.trials.workload.producer import number_of

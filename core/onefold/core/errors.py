@@ -60,6 +60,10 @@ class OnefoldError(Exception):
         """The same error with another message, which says where it happened."""
         return type(self)(self.code, message)
 
+    def retyped(self, kind: type["OnefoldError"]) -> "OnefoldError":
+        """The same error as one of another class, which says how it is handled here."""
+        return kind(self.code, self.message)
+
 
 class ConfigError(OnefoldError):
     exit_code = 2

@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError
 __all__ = ["extra_of", "naming_extras", "on_demand"]
 
 _PACKAGES = {
-    "spark": ("pyspark", "py4j", "pandas"),
+    "spark": ("pyspark", "py4j", "pandas", "google.protobuf"),
     "kafka": ("confluent_kafka", "kafka"),
     "avro": ("fastavro", "pyruhvro", "authlib"),
     "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
@@ -27,9 +27,13 @@ _PACKAGES = {
 
 def extra_of(module: str, needed: str = "") -> str | None:
     """The extra that brings this module's package, `needed` where that does; None where none does."""
-    package = module.partition(".")[0]
-    found = [extra for extra, packages in _PACKAGES.items() if package in packages]
+    found = [extra for extra, packages in _PACKAGES.items() if any(_is_in(module, package) for package in packages)]
     return needed if needed in found else next(iter(found), None)
+
+
+def _is_in(module: str, package: str) -> bool:
+    """Whether the module is the package, in it, or the namespace that the package alone has brought."""
+    return f"{module}.".startswith(f"{package}.") or package.startswith(f"{module}.")
 
 
 @contextmanager

@@ -42,6 +42,8 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     origin = _origin(nodes, edge)
     if origin.groups is not None:
         _check_replaces(sink.name, upsert, origin.groups)
+    elif upsert is not None and is_numbered and {*upsert.order} == {EPOCH_COLUMN}:
+        raise _ties(sink.name)
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
@@ -102,6 +104,16 @@ def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: _Origin) -> Edge:
             return edge
     check_key(need.partition_by, nodes.schema(edge), f"sink {sink.name!r}, which needs rows by {need.partition_by}")
     return replace(edge, shipping=Shipping.KEYED, key=need.partition_by)
+
+
+def _ties(sink: str) -> ConfigError:
+    return ConfigError(
+        "epoch-order-ties",
+        f"the flow may write several rows of a key in one epoch, and for sink {sink!r}, whose order= is"
+        f" {EPOCH_COLUMN!r} alone, none of them is the newest. Let order= be {EPOCH_COLUMN!r} and a column that grows"
+        " with each row of a key, such as a count or a time; or write the rows of an aggregate or a reduce, which have"
+        " one of each key in an epoch, filtered and selected at most",
+    )
 
 
 def _check_replaces(sink: str, upsert: Upsert | None, key: dict[str, str | None]) -> None:

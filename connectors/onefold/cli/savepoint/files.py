@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onefold.core import ConfigError, OutOfResources, Retriable
+from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 if TYPE_CHECKING:
@@ -73,23 +72,17 @@ class LocalFiles:
     def write(self, path: str, content: Iterable[bytes]) -> None:
         at = local_path(path)
         try:
-            _make_folder(at.parent)
-            with at.open("wb") as file:
-                for chunk in content:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            _sync(at.parent)
+            write_file(at, content)
         except OSError as error:
             raise _unwritable(path, error) from error
 
     def rename(self, path: str, to: str) -> None:
         source, target = local_path(path), local_path(to)
         try:
-            _make_folder(target.parent)
+            make_folder(target.parent)
             source.rename(target)
             for folder in {source.parent, target.parent}:
-                _sync(folder)
+                sync_folder(folder)
         except OSError as error:
             raise _unwritable(to, error) from error
 
@@ -111,21 +104,6 @@ class LocalFiles:
         except OSError as error:
             raise _unreadable(path, error) from error
         return True
-
-
-def _make_folder(at: Path) -> None:
-    if not at.is_dir():
-        _make_folder(at.parent)
-        at.mkdir(exist_ok=True)
-        _sync(at.parent)
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _unreadable(path: str, error: OSError) -> Retriable:

@@ -10,12 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
-
 from onefold.core import OnefoldError
-from onefold.spark.errors.failures import from_spark, is_jvm_gone
-from onefold.spark.errors.sealing import opened
 
 __all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 
@@ -34,7 +29,7 @@ def exit_codes() -> Iterator[None]:
     That is for errors of onefold, for Spark's where they carry one, and for a JVM that was killed (75). Any other
     exception stays what it is: a traceback, and 1. With ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes
     before the line. Where logging is not configured, what onefold logs goes to stderr: each epoch is a line, and on a
-    terminal one line shows the last epoch.
+    terminal one line shows the last epoch. It imports no Spark, which the script of a flow may do without.
     """
     show_progress()
     try:
@@ -55,11 +50,13 @@ def _meaning(error: Exception) -> OnefoldError | None:
     """The onefold error behind an exception; None where there is none."""
     if isinstance(error, OnefoldError):
         return error
-    if isinstance(error, StreamingQueryException) or is_jvm_gone(error):
-        return from_spark(error)
-    if isinstance(error, PySparkException | Py4JJavaError):
-        return opened(str(error))
-    return None
+    if (
+        sys.modules.get("pyspark") is None
+    ):  # the script of a flow on this machine needs no Spark, and has no error of it
+        return None
+    from onefold.spark.errors.failures import carried
+
+    return carried(error)
 
 
 def is_of_py4j(record: logging.LogRecord) -> bool:

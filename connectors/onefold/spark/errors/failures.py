@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ from onefold.spark.errors.sealing import opened
 
 __all__ = [
     "WorkerDied",
+    "carried",
     "check_start",
     "disk_full",
     "from_spark",
@@ -102,6 +103,13 @@ def from_spark(error: Exception) -> OnefoldError:
 def is_disk_full(text: str) -> bool:
     """Whether this text of an error of Java's, or of an OSError, says so."""
     return _DISK_FULL.search(text) is not None
+
+
+def carried(error: Exception) -> OnefoldError | None:
+    """The onefold error that ended a query or the JVM, or that one of Spark's errors carries; None where none does."""
+    if isinstance(error, StreamingQueryException) or is_jvm_gone(error):
+        return from_spark(error)
+    return opened(str(error)) if isinstance(error, PySparkException | Py4JJavaError) else None
 
 
 def disk_full(said: str) -> OutOfResources:

@@ -6,7 +6,6 @@ say of themselves.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from onefold.core import Committable, ConfigError, EpochRecord, EpochState, Ledg
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.waiting import Wait
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
@@ -190,9 +190,9 @@ def _verify(
 
 def _await_completed(pipeline: Pipeline) -> None:
     """Its driver, if it lives, completes a last epoch half a second after it was decided."""
-    until_s = time.monotonic() + COMPLETED_S_MAX
-    while time.monotonic() < until_s and any(record.state is EpochState.DECIDED for record in pipeline.history()):
-        time.sleep(0.1)
+    wait = Wait(COMPLETED_S_MAX, pause_max_s=0.1)
+    while any(record.state is EpochState.DECIDED for record in pipeline.history()) and wait.again():
+        pass
 
 
 def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:

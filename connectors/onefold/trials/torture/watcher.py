@@ -9,9 +9,9 @@ from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Transition
 from onefold.core.store.checkpoint_store import KEEP_EPOCHS, CheckpointStore
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
-from onefold.trials.torture.destinations.snapshot_reader import TableReader
 from onefold.trials.torture.history import History
 from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.workload.settings import Job
 
 __all__ = ["Watcher"]

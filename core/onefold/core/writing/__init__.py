@@ -1,1 +1,1 @@
-"""What the writers of an epoch do, whatever runs them: one attempt of a task, and the bad records it comes upon."""
+"""What writers do, whatever runs them: one attempt of a task, the bad records it comes upon, and files that last."""

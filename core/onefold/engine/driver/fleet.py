@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import onefold.core.errors
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import OnefoldError, Retriable
+from onefold.core.errors import OnefoldError
 from onefold.core.source import Source, Split
 from onefold.engine.dataflow.plan import Plan
+from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Restoring, Stop
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
@@ -82,7 +83,7 @@ class Fleet:
         self._order([Open(run, task)] * self._workers)
 
     def collect(self, run: int) -> list[Done]:
-        """Wait until all workers have acknowledged the run. Raises the error of one that failed, Retriable where one
+        """Wait until all workers have acknowledged the run. Raises the error of one that failed, WorkerFailed where one
         is lost, and where the error is not onefold's."""
         with selectors.DefaultSelector() as selector:
             for index, member in enumerate(self._members):
@@ -103,7 +104,7 @@ class Fleet:
                 member.answers.socket.setblocking(True)
                 member.answers.socket.settimeout(STOP_S)
                 member.answers.socket.recv(1)
-        except (OSError, Retriable):
+        except (OSError, WorkerFailed):
             log.debug("a worker did not end by itself")
         self.end()
 
@@ -121,6 +122,7 @@ class Fleet:
                 member.orders.message(order)
                 member.orders.send_all()
             except OSError:
+                self._receive(index)  # raises what it said before it ended
                 raise self._lost(index) from None
 
     def _receive(self, index: int) -> None:
@@ -134,7 +136,7 @@ class Fleet:
         except EOFError:
             raise self._lost(index) from None
 
-    def _lost(self, index: int) -> Retriable:
+    def _lost(self, index: int) -> WorkerFailed:
         """A worker is gone; the others are ended, too, since they wait for it."""
         pid = self._members[index].pid
         how = self._nursery.end(pid)
@@ -142,7 +144,9 @@ class Fleet:
         lost.orders.socket.close()
         self.end()
         told = f"signal {signal.Signals(-how).name}" if how < 0 else f"status {how}"
-        return Retriable("worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work")
+        return WorkerFailed(
+            "worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work"
+        )
 
     def _links(self) -> list[Link]:
         everyone = range(self._workers)
@@ -172,4 +176,4 @@ def _error_of(failed: Failed) -> OnefoldError:
         kind = getattr(onefold.core.errors, failed.kind, None)
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
             return kind(failed.code, failed.message)
-    return Retriable("operator-failed", f"a function of the flow has raised {failed.kind}: {failed.message}")
+    return WorkerFailed("operator-failed", f"a function of the flow has raised {failed.kind}: {failed.message}")

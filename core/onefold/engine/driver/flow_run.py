@@ -63,7 +63,7 @@ class FlowRun:
             while True:
                 try:
                     self._live(has_started)
-                except (Retriable, InDoubt) as error:
+                except InDoubt as error:  # only a start finds out what took effect
                     self._fleet.end()
                     delay_s = self._tracker.failed()
                     if delay_s is None:

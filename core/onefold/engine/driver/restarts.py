@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Restarts", "Tracker"]
+from onefold.core.errors import Retriable
+
+__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Restarts", "Tracker", "WorkerFailed"]
+
+
+class WorkerFailed(Retriable):
+    """A worker is lost, or a function of the flow has raised: restarts are for these. A server that is down is waited
+    for instead, as long as there is patience."""
 
 
 class Restarts(Protocol):

@@ -51,7 +51,7 @@ def run(
     restarts         what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
     retain           of how many epochs the state is kept
-    patience_s       how long a server that is down is waited for
+    patience_s       how long a server that is down is waited for, which is no restart
     on_outcome       a function that is called with the outcome of every epoch
 
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onefold.core.contract import Committable, EpochRecord, TaskId
-from onefold.core.errors import OutOfResources, Retriable, Terminal
+from onefold.core.errors import InDoubt, OutOfResources, Retriable, Terminal
 from onefold.core.failpoints import failpoint
 from onefold.core.job.session import task_of
 from onefold.core.positions import Positions, Range
@@ -16,7 +16,7 @@ from onefold.core.source import Split
 from onefold.core.waiting import hold
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
-from onefold.engine.driver.restarts import Tracker
+from onefold.engine.driver.restarts import Tracker, WorkerFailed
 from onefold.engine.driver.standing import Standing
 from onefold.engine.workers.messages import Done
 
@@ -80,17 +80,18 @@ class Writers:
         self.timer_ms: int | None = None  # when the next timer is due
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
-        """Raises Retriable where the epoch may run again, after a while; Terminal where it may not."""
+        """Raises WorkerFailed where the epoch may run again, after a while; Terminal where it may not; OutOfResources
+        where a source or a sink does not get at its server, which the protocol waits for."""
         try:
             done = self._run(record)
-        except OutOfResources:
-            self._end()
-            raise  # the protocol waits, for as long as it has patience
-        except Retriable as error:
+        except WorkerFailed as error:
             self._end()
             self._delay_s = self._after(error, record)
             self._guarded = error.code == "worker-lost"
             raise
+        except (Retriable, InDoubt) as error:  # in doubt is only what a worker prepared, and no manifest will name
+            self._end()
+            raise error.retyped(OutOfResources) from error
         except BaseException:
             self._end()
             raise
@@ -147,7 +148,7 @@ class Writers:
         self._fleet.end()
         self._at = self._ahead = None
 
-    def _after(self, error: Retriable, record: EpochRecord) -> float:
+    def _after(self, error: WorkerFailed, record: EpochRecord) -> float:
         """How long to wait before the next start. Raises Terminal where there is none."""
         delay_s = self._tracker.failed()
         if delay_s is None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from onefold.core.errors import ConfigError, OnefoldError, OutOfResources, Retriable
+from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
 
 __all__ = ["Storage"]
 
@@ -88,7 +89,7 @@ class Storage:
             self.write(f"{name}.tmp", [content])
             with self._reaching(name):
                 temporary.replace(self.path(name))
-                _sync(temporary.parent)
+                sync_folder(temporary.parent)
         else:  # an object appears whole, when its stream closes
             with self._reaching(name):
                 self._write(name, [content])
@@ -111,7 +112,7 @@ class Storage:
             yield
             return
         with self._reaching("lock"):
-            _make_folder(Path(self.path()))
+            make_folder(Path(self.path()))
             number = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(number, fcntl.LOCK_EX)
@@ -145,13 +146,7 @@ class Storage:
     def _write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         path = self.path(name)
         if self.is_local:
-            _make_folder(Path(path).parent)
-            with Path(path).open("wb") as file:
-                for chunk in content:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            _sync(Path(path).parent)
+            write_file(Path(path), content)
         else:
             with self._fs.open_output_stream(path) as stream:
                 for chunk in content:
@@ -179,18 +174,3 @@ class Storage:
 
 def _folder_of(pipeline: str) -> str:
     return quote(pipeline, safe="").replace(".", "%2E")  # "." and ".." are other folders
-
-
-def _make_folder(at: Path) -> None:
-    if not at.is_dir():
-        _make_folder(at.parent)
-        at.mkdir(exist_ok=True)
-        _sync(at.parent)
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

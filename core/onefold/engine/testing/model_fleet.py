@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import Retriable
 from onefold.core.source import Part, Split
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.dataflow.subtask import Phase, State, Subtask
+from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.making import make_logic
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
@@ -91,7 +91,7 @@ class ModelFleet:
             if chosen == THEIR_WORK_LANDS_LATER:
                 preparing = [s for w in self._workers for s in w.subtasks if s.phase is Phase.PREPARING]
                 self.late += [partial(_prepare, subtask) for subtask in preparing]
-            raise Retriable("worker-lost", "the workers have died")
+            raise WorkerFailed("worker-lost", "the workers have died")
         return [self._joined(run, index) for index in range(self.workers)]
 
     def end(self) -> None:

@@ -20,8 +20,8 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import Launch
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
-from onefold.engine.workers.wire import receive_message
-from onefold.engine.workers.worker import Worker
+from onefold.engine.workers.wire import Outgoing, receive_message
+from onefold.engine.workers.worker import Worker, tell_failure
 
 __all__ = ["warm", "worker_of"]
 
@@ -40,15 +40,24 @@ def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
-        snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
-        subtasks = [_subtask(plan, chain, launch, snapshots) for chain in plan.chains]
-        readers = {
-            c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
-        }
-        links = dict(zip(launch.links, sockets, strict=True))
-        Worker(plan, launch.index, control, links, subtasks, readers).run()
+        try:
+            worker = _worker(plan, launch, control, sockets)
+        except Exception as error:
+            tell_failure(Outgoing(control), error)
+        else:
+            worker.run()
 
     return work
+
+
+def _worker(plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket]) -> Worker:
+    snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
+    subtasks = [_subtask(plan, chain, launch, snapshots) for chain in plan.chains]
+    readers = {
+        c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
+    }
+    links = dict(zip(launch.links, sockets, strict=True))
+    return Worker(plan, launch.index, control, links, subtasks, readers)
 
 
 def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]]) -> Subtask:

@@ -16,7 +16,7 @@ from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Sto
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encoded_item
 
-__all__ = ["QUEUED_BYTES_MAX", "Worker"]
+__all__ = ["QUEUED_BYTES_MAX", "Worker", "tell_failure"]
 
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
 
@@ -53,8 +53,7 @@ class Worker:
             self._abort()
         except Exception as error:
             self._abort()
-            self._answers.message(_failure(error))
-            self._answers.send_all()
+            tell_failure(self._answers, error)
         else:
             for subtask in self._subtasks:
                 subtask.close()
@@ -188,8 +187,11 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
     )
 
 
-def _failure(error: Exception) -> Failed:
+def tell_failure(answers: Outgoing, error: Exception) -> None:
+    """Tell the driver by which error this worker ends."""
+    failed = Failed(type(error).__name__, None, str(error))
     if isinstance(error, OnefoldError):
         kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
-        return Failed(kind.__name__, error.code, error.message)
-    return Failed(type(error).__name__, None, str(error))
+        failed = Failed(kind.__name__, error.code, error.message)
+    answers.message(failed)
+    answers.send_all()

@@ -1,0 +1,84 @@
+"""What the driver hears of a worker that ends."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
+from onefold.engine.dataflow.plan import Plan, plan
+from onefold.engine.driver.fleet import Fleet
+from onefold.engine.driver.restarts import WorkerFailed
+from onefold.engine.workers.messages import Failed, Launch, Restoring
+from onefold.engine.workers.starting import worker_of
+from onefold.engine.workers.wire import Incoming, Outgoing, receive_message
+from onefold.engine.workers.worker import tell_failure
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import Reading, Reducing, Writing
+
+ROWS = pa.schema({"key": pa.string()})
+
+
+class OneWorker:
+    """A nursery whose only worker is this process."""
+
+    worker: socket.socket
+
+    def fork(self, control: socket.socket, sockets: list[socket.socket]) -> int:
+        del sockets
+        self.worker = control
+        return 1
+
+    def end(self, pid: int) -> int:
+        del pid
+        return -9
+
+
+def reducing() -> Plan:
+    source, sink = Reading(cast(Any, "a source")), Writing(cast(Any, None))
+    reduced = Node(1, Reducing(max, ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), ROWS, (), "reduced")
+    nodes = Node(0, source, (), ROWS, (), "rows"), reduced, Node(2, sink, (Edge(1),), None)
+    return plan(Graph("shop", nodes))
+
+
+def launched() -> tuple[Fleet, socket.socket]:
+    nursery = OneWorker()
+    fleet = Fleet(cast(Any, nursery), reducing(), 1)
+    fleet.launch({}, {}, None, guarded=False)
+    return fleet, nursery.worker
+
+
+@pytest.mark.parametrize("error", [Retriable("server-down", "no answer"), ConfigError("option-value", "wrong")])
+def test_a_worker_that_ends_before_its_next_order_is_known_by_its_own_error(error: OnefoldError) -> None:
+    fleet, worker = launched()
+    with worker:
+        assert isinstance(receive_message(worker), Launch)
+        tell_failure(Outgoing(worker), error)
+    with pytest.raises(type(error)) as raised:
+        fleet.begin({}, None)
+    fleet.end()
+    assert (raised.value.code, raised.value.message) == (error.code, error.message)
+
+
+def test_a_worker_that_says_nothing_is_lost() -> None:
+    fleet, worker = launched()
+    worker.close()
+    with pytest.raises(WorkerFailed, match=r"ended by signal SIGKILL.*\[worker-lost\]"):
+        fleet.begin({}, None)
+
+
+def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
+    driver, worker = socket.socketpair()
+    with driver, worker:
+        state = Restoring(str(tmp_path), "shop", "memory", 1, ("1/reduced-0",))
+        orders = Outgoing(driver)
+        orders.message(Launch(0, 1, (), {}, {}, state))
+        orders.send_all()
+        worker_of(reducing())(worker, [])
+        (said,) = Incoming(driver).messages()
+    assert isinstance(said, Failed)
+    assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
