@@ -11,12 +11,16 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from harness.calls import Ask
+from harness.differential.drawing import PARTITIONS
+from harness.differential.shapes import Shape
+from harness.differential.trial import MakeTrial, Trial
 from harness.flows import Flows
 from harness.lives import MakeWorld, worlds
 from harness.passwords import let_roles_in, plain_url
@@ -168,3 +172,16 @@ def rig(
 def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Iterator[Flows]:
     with closing(Flows(kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as flows:
         yield flows
+
+
+@pytest.fixture
+def trial(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> MakeTrial:
+    """A factory of random flows' trials, each with a topic, tables and a directory of its own."""
+    numbers = count()
+
+    def make(shape: Shape) -> Trial:
+        name = f"flow{next(numbers)}"
+        topic = kafka_topic(partitions=PARTITIONS)
+        return Trial(shape, name, kafka_server.bootstrap_servers, topic, postgres_url, tmp_path / name)
+
+    return make

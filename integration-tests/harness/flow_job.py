@@ -25,7 +25,7 @@ from onefold.flow import BroadcastProcessor, Flow, Side, StatefulProcessor, Stre
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
-__all__ = ["FlowJob", "FlowProcess", "Numbering", "Ruling"]
+__all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
 
 WAIT_S = 240.0  # on a machine that has much else to do
 
@@ -74,6 +74,24 @@ class Numbering(StatefulProcessor):
             number += 1
             yield (row.id, key[0], number)
         self._last.update((number,))
+
+
+class Quiet(StatefulProcessor):
+    """Each record puts its account's timer off, by so long that none comes. Emits how many timers there are."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        for at_ms in [*self._handle.listTimers()]:
+            self._handle.deleteTimer(at_ms)
+        self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 3_600_000)
+        for row in rows:
+            yield (row.id, key[0], len([*self._handle.listTimers()]))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        del timerValues
+        raise AssertionError(f"{key}'s timer of {expiredTimerInfo.getExpiryTimeInMs()} has come")
 
 
 def _half(batch: pa.RecordBatch) -> pa.RecordBatch:

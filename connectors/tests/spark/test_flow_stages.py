@@ -167,7 +167,11 @@ class _Handle:
         )
 
     def registerTimer(self, at_ms: int) -> None:  # noqa: N802
+        assert (self.group, at_ms) not in self.timers
         self.timers.add((self.group, at_ms))
+
+    def deleteTimer(self, at_ms: int) -> None:  # noqa: N802
+        self.timers.remove((self.group, at_ms))
 
     def expired(self, now_ms: int) -> list[Any]:
         return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
@@ -327,3 +331,35 @@ def test_random_records_give_the_rows_of_plain_python(
         spark.store = before
         assert as_text(spark.batch(ranges, now_ms)) == as_text(found)
         at, now_ms = ends, now_ms + 1_000
+
+
+class Quiet(StatefulProcessor):
+    """Tells when an account has had no record for a while: each record puts its timer off."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        assert key and [*rows]
+        for at_ms in [*self.handle.listTimers()]:
+            self.handle.deleteTimer(at_ms)
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + TIMER_MS)
+        return ()
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:  # noqa: N802, N803
+        assert timerValues
+        yield *key, expiredTimerInfo.getExpiryTimeInMs()
+
+
+def test_a_timer_that_is_put_off_leaves_none_in_sparks_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {**dict.fromkeys(RECORDS.names), "id": 1, "account": 1}
+    source = Records(((record,) * 4, (), ()))
+    flow = Flow("shop")
+    orders = flow.source(source, uid="orders")  # type: ignore[arg-type]
+    sink(orders.key_by("account").process(Quiet(), schema="account long, at long", uid="quiet"), "quiet")
+    spark = Spark(flow, source, random.Random(0), monkeypatch)
+    for number in range(4):
+        assert spark.batch([OffsetRange("orders", 0, number, number + 1)], number * 1_000) == {"quiet": []}
+        assert [at_ms for _, at_ms in spark.store[0, "timers"]] == [number * 1_000 + TIMER_MS]
+    assert spark.batch([], 4_500) == {"quiet": [{"account": 1, "at": 4_500}]}
+    assert not spark.store[0, "timers"]

@@ -135,13 +135,24 @@ class _Running:
         self.done.add(index)
         self._tables.begin()
         self.operators.restored()
+        told_ms = self.operators.timer_ms()  # where it is still to come, Spark has it
         self.operators.begin(task)
         for row in rows:
             yield from packer.pack(_taken(self._plan, self.operators, row))
         yield from packer.pack(self.operators.flush(task))
         self._tables.store()
-        if (next_ms := self.operators.timer_ms()) is not None:
-            self._handle.registerTimer(max(next_ms, now_ms + 1))
+        self._tell(told_ms, now_ms)
+
+    def _tell(self, told_ms: int | None, now_ms: int) -> None:
+        """Have Spark call for the next timer, and for none that was deleted. What has come, Spark itself removes."""
+        next_ms = self.operators.timer_ms()
+        wanted_ms = None if next_ms is None else max(next_ms, now_ms + 1)
+        if wanted_ms == told_ms:
+            return
+        if told_ms is not None and told_ms > now_ms:
+            self._handle.deleteTimer(told_ms)
+        if wanted_ms is not None:
+            self._handle.registerTimer(wanted_ms)
 
 
 def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
