@@ -70,7 +70,7 @@ RUN = settings(
 
 
 @pytest.mark.slow
-@settings(RUN, max_examples=30)
+@settings(RUN, max_examples=12)
 @given(**RUNS)
 def test_random_flows_write_the_tables_of_plain_python(trial: MakeTrial, shape: Shape, **run: Any) -> None:
     compare(trial(shape), **run)

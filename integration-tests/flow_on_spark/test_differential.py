@@ -56,7 +56,7 @@ RUN = settings(
 
 
 @pytest.mark.slow
-@settings(RUN, max_examples=5)
+@settings(RUN, max_examples=3)
 @given(**RUNS)
 def test_random_flows_write_the_tables_of_plain_python(
     spark: SparkSession, trial: MakeTrial, shape: Shape, **run: Any

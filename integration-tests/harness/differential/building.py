@@ -135,7 +135,9 @@ class Building:
             case Timed(_, key):
                 some = _without_nulls(stream, key)
                 schema = pa.schema([*map(some.schema.field, key), ("number", pa.int64()), ("total", pa.int64())])
-                some.key_by(*key).process(Totals(), schema, uid=uid).sink(self._sink(number, key))
+                some.key_by(*key).process(Totals(), schema, uid=uid).sink(
+                    self._sink(number, key, ("onefold_epoch", "number"))
+                )
 
     def _sink(self, number: int, key: tuple[str, ...] = (), order: tuple[str, ...] = ("onefold_epoch",)) -> Any:
         upserts: dict[str, Any] = {"mode": "upsert", "key": key, "order": order} if key else {}
