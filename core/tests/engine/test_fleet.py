@@ -64,6 +64,15 @@ def test_a_worker_that_ends_before_its_next_order_is_known_by_its_own_error(erro
     assert (raised.value.code, raised.value.message) == (error.code, error.message)
 
 
+def test_a_flow_that_has_ended_does_not_fail_for_what_a_worker_was_at() -> None:
+    fleet, worker = launched()
+    with worker:
+        assert isinstance(receive_message(worker), Launch)
+        tell_failure(Outgoing(worker), Retriable("server-down", "no answer"))
+    fleet.stop()
+    assert not fleet.is_up
+
+
 def test_a_worker_that_says_nothing_is_lost() -> None:
     fleet, worker = launched()
     worker.close()

@@ -115,6 +115,8 @@ class Database:
                     connection.rollback()
                 raise
             except SQLAlchemyError as error:
+                if self.backend.meaning(error) is Meaning.BROKEN:
+                    connection.invalidate()
                 with suppress(SQLAlchemyError):
                     connection.rollback()
                 raise self._without_effect("refused", error) from error

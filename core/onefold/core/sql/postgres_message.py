@@ -18,6 +18,7 @@ Statement = tuple[Any, Any]  # the query, a text, and its parameters or None
 Plans = dict[str, str]  # how each query that a session has prepared is executed; it takes the same parameters
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|s|%)")
+_PLAN_LOST = ("26000", "0A000")  # the session has no such statement; its result would be another one now
 _numbers = itertools.count(1)
 
 
@@ -44,7 +45,12 @@ def send(
                 preparing.append(text)
                 added[query] = call
         executing.append(cursor.mogrify(call, parameters))
-    cursor.execute(";".join(text for text in (before, *preparing, *executing, after) if text).encode())
+    try:
+        cursor.execute(";".join(text for text in (before, *preparing, *executing, after) if text).encode())
+    except Exception as error:
+        if plans and getattr(error, "sqlstate", None) in _PLAN_LOST:
+            plans.clear()  # the next message prepares anew
+        raise
     if plans is not None:
         plans |= added
     found = [_answer(cursor)]
@@ -71,4 +77,4 @@ def _prepared(query: str) -> tuple[str, str]:
         return f"${parameters.index(found[0]) + 1}"
 
     text = _PARAMETER.sub(numbered, query)
-    return f"PREPARE {name} AS {text}", f"EXECUTE {name}({', '.join(parameters)})"
+    return f"PREPARE {name} AS {text}", f"EXECUTE {name}" + (f"({', '.join(parameters)})" if parameters else "")

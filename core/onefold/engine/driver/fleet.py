@@ -104,8 +104,8 @@ class Fleet:
                 member.answers.socket.setblocking(True)
                 member.answers.socket.settimeout(STOP_S)
                 member.answers.socket.recv(1)
-        except (OSError, WorkerFailed):
-            log.debug("a worker did not end by itself")
+        except (OSError, OnefoldError) as error:  # what it was at is no epoch's any more
+            log.debug("a worker did not end by itself: %s", error)
         self.end()
 
     def end(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -59,7 +57,6 @@ def run(
     """
     cut = plan(graph)
     _check(graph, workers, state)
-    atexit.register(gc.freeze)  # else the interpreter's end collects in all modules' objects, for a sixth of a second
     with closing(Nursery(worker_of(cut), warm)) as nursery:  # before this process has any client
         from onefold.engine.driver.opening import opened  # the SQL toolkit: half a second, in which the nursery warms
 

@@ -1,0 +1,52 @@
+"""Several statements in one message, on a real Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from onefold.core.sql.postgres_message import Plans, Statement, send
+
+pytestmark = pytest.mark.servers
+
+ASKING: Statement = ("SELECT %(a)s::int + %(b)s::int, %(a)s::int, 100 %% 7", {"a": 1, "b": 2})
+
+
+@pytest.fixture
+def cursor(postgres_url: str) -> Iterator[psycopg.ClientCursor]:
+    with psycopg.connect(postgres_url, autocommit=True, prepare_threshold=None) as connection:
+        yield psycopg.ClientCursor(connection)
+
+
+def test_each_query_is_prepared_once_and_answers_in_its_place(cursor: psycopg.ClientCursor) -> None:
+    plans = Plans()
+    for _ in range(2):
+        found = send(cursor, [ASKING, ("SELECT 4 WHERE true", {}), ASKING], plans, before="BEGIN", after="COMMIT")
+        assert [answer.rows for answer in found] == [[(3, 1, 2)], [(4,)], [(3, 1, 2)]]
+    assert cursor.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (len(plans),) == (2,)
+
+
+@pytest.mark.parametrize("lost", ["DEALLOCATE ALL", "DISCARD ALL"])
+def test_a_session_that_lost_its_prepared_statements_prepares_them_anew(
+    cursor: psycopg.ClientCursor, lost: str
+) -> None:
+    plans = Plans()
+    send(cursor, [ASKING], plans)
+    cursor.execute(lost)  # type: ignore[arg-type]  # a literal of this file
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        send(cursor, [ASKING], plans, before="BEGIN", after="COMMIT")
+    cursor.connection.rollback()
+    (found,) = send(cursor, [ASKING], plans, before="BEGIN", after="COMMIT")
+    assert found.rows == [(3, 1, 2)]
+
+
+def test_a_plan_whose_result_would_be_another_one_is_made_anew(cursor: psycopg.ClientCursor) -> None:
+    plans, all_of = Plans(), ("SELECT * FROM changing WHERE %(a)s::int = 1", {"a": 1})
+    cursor.execute("CREATE TEMP TABLE changing (id int)")
+    send(cursor, [all_of], plans)
+    cursor.execute("ALTER TABLE changing ADD name text")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        send(cursor, [all_of], plans)
+    assert send(cursor, [all_of], plans)[0].rows == []
