@@ -7,7 +7,6 @@ import ctypes
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NoReturn
 
 from confluent_kafka import KafkaError
 
@@ -134,15 +133,24 @@ def _records(
     progress_at = time.monotonic()
     check_at = progress_at + min(_EOF_GRACE_S, timeout_s)
     last_error: KafkaError | None = None
-    packed = -1
+    packed, has_begun_again = -1, False
     while consumer.reached < wanted.end:
         taken = consumer.take(wanted.end, messages_max, BYTES_MAX, wait_s=0.5)
+        refused = None
         for error in taken.errors:
             if error.code() == KafkaError._BAD_COMPRESSION:
                 continue
             last_error = error
             if error.code() in _GONE | _NO_TOPIC | DENIED:
-                _explain(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
+                refused = _explained(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
+        if refused is not None:  # it may be said of what this consumer read before, of a topic of that name
+            if has_begun_again:
+                raise refused
+            if consumer.gathered:
+                yield consumer.hand_over()
+            consumer.assign(replace(wanted, start=consumer.reached))
+            has_begun_again = True
+            continue
         if taken.is_full:
             yield consumer.hand_over()
         if taken.packed is not None:
@@ -173,12 +181,13 @@ def _records(
         yield consumer.hand_over()
 
 
-def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broker) -> NoReturn:
+def _explained(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broker) -> Retriable:
+    """The error where the broker has the range all the same; raises what is final."""
     if is_truncation(error):
         raise truncated(f"{wanted.topic}/{wanted.partition}", reached, error.str())
     if error.code() in _NO_TOPIC:
         _check_there(wanted, broker)
-        raise Retriable(
+        return Retriable(
             "read-interrupted", f"{wanted}: {error.str()}, but the broker knows it again: read the range again"
         )
     if error.code() in DENIED:
@@ -186,7 +195,7 @@ def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broke
             "kafka-access-denied", f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs"
         )
     _check_log(reached, wanted, broker)
-    raise Retriable("read-interrupted", f"{wanted}: {error.str()}, but the broker still has this range: read it again")
+    return Retriable("read-interrupted", f"{wanted}: {error.str()}, but the broker still has this range: read it again")
 
 
 def _check_there(wanted: OffsetRange, broker: Broker) -> None:
