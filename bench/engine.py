@@ -48,7 +48,7 @@ def main() -> int:
             for runtime in RUNTIMES:
                 _print_latency(console, runtime, _latencies_ms(world, runtime, arguments), arguments.rate)
         if "recovery" in arguments.only:
-            for runtime, kills in zip(RUNTIMES, (arguments.kills, arguments.kills // 4), strict=True):
+            for runtime, kills in zip(RUNTIMES, (arguments.kills, max(1, arguments.kills // 4)), strict=True):
                 _print_recovery(console, runtime, _recoveries_s(world, runtime, kills))
     console.print(str(load))
     return 0

@@ -16,11 +16,11 @@ RANGE = OffsetRange("t", 0, 10, 20)
 
 
 class Client:
-    """It gathers five records, then is told `times` that its offset is out of range, and goes on where it is told."""
+    """It gathers five records at a time. Where it stands at `at`, it is told `times` that this is out of range."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, at: int = RANGE.start) -> None:
         self.errors: list[KafkaError] = []
-        self.reached, self.gathered, self.times = RANGE.start, 0, times
+        self.reached, self.gathered, self.times, self.at = RANGE.start, 0, times, at
         self.begun: list[int] = []
 
     def assign(self, wanted: OffsetRange) -> None:
@@ -28,7 +28,7 @@ class Client:
         self.begun.append(wanted.start)
 
     def take(self, *_limits: object, **_more: object) -> Taken:
-        if self.reached == 15 and self.times:
+        if self.reached == self.at and self.times:
             self.times -= 1
             return Taken(0, [KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, "out of range")], False, None)
         self.reached, self.gathered = self.reached + 5, self.gathered + 5
@@ -53,9 +53,16 @@ def read(client: Client) -> list[int]:
 def test_an_offset_that_the_broker_has_all_the_same_is_asked_for_again() -> None:
     client = Client(times=1)
     assert read(client) == [*range(10, 20)]
-    assert client.begun == [15]
+    assert client.begun == [10]
 
 
 def test_and_only_once() -> None:
     with pytest.raises(Retriable, match="still has this range"):
         read(Client(times=2))
+
+
+def test_not_behind_records_that_may_be_of_another_topic_of_that_name() -> None:
+    client = Client(times=1, at=15)
+    with pytest.raises(Retriable, match="still has this range"):
+        read(client)
+    assert client.begun == []

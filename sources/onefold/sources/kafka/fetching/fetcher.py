@@ -143,12 +143,12 @@ def _records(
             last_error = error
             if error.code() in _GONE | _NO_TOPIC | DENIED:
                 refused = _explained(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
-        if refused is not None:  # it may be said of what this consumer read before, of a topic of that name
-            if has_begun_again:
+        if refused is not None:
+            # It may be said of what this consumer read before. Once records have come, they may be of a topic that was
+            # made anew meanwhile: then all of the range is to be read again.
+            if has_begun_again or consumer.reached > wanted.start:
                 raise refused
-            if consumer.gathered:
-                yield consumer.hand_over()
-            consumer.assign(replace(wanted, start=consumer.reached))
+            consumer.assign(wanted)
             has_begun_again = True
             continue
         if taken.is_full:
