@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from onefold.core.sql.postgres_message import Plans, Statement, send
+from onefold.core.sql.postgres_message import Statement, may_prepare, send
 
 pytestmark = pytest.mark.servers
 
@@ -17,36 +17,35 @@ ASKING: Statement = ("SELECT %(a)s::int + %(b)s::int, %(a)s::int, 100 %% 7", {"a
 @pytest.fixture
 def cursor(postgres_url: str) -> Iterator[psycopg.ClientCursor]:
     with psycopg.connect(postgres_url, autocommit=True, prepare_threshold=None) as connection:
+        may_prepare(connection)
         yield psycopg.ClientCursor(connection)
 
 
 def test_each_query_is_prepared_once_and_answers_in_its_place(cursor: psycopg.ClientCursor) -> None:
-    plans = Plans()
     for _ in range(2):
-        found = send(cursor, [ASKING, ("SELECT 4 WHERE true", {}), ASKING], plans, before="BEGIN", after="COMMIT")
+        found = send(cursor, [ASKING, ("SELECT 4 WHERE true", {}), ASKING], before="BEGIN", after="COMMIT")
         assert [answer.rows for answer in found] == [[(3, 1, 2)], [(4,)], [(3, 1, 2)]]
-    assert cursor.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (len(plans),) == (2,)
+    assert cursor.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("lost", ["DEALLOCATE ALL", "DISCARD ALL"])
 def test_a_session_that_lost_its_prepared_statements_prepares_them_anew(
     cursor: psycopg.ClientCursor, lost: str
 ) -> None:
-    plans = Plans()
-    send(cursor, [ASKING], plans)
+    send(cursor, [ASKING])
     cursor.execute(lost)  # type: ignore[arg-type]  # a literal of this file
     with pytest.raises(psycopg.errors.InvalidSqlStatementName):
-        send(cursor, [ASKING], plans, before="BEGIN", after="COMMIT")
+        send(cursor, [ASKING], before="BEGIN", after="COMMIT")
     cursor.connection.rollback()
-    (found,) = send(cursor, [ASKING], plans, before="BEGIN", after="COMMIT")
+    (found,) = send(cursor, [ASKING], before="BEGIN", after="COMMIT")
     assert found.rows == [(3, 1, 2)]
 
 
 def test_a_plan_whose_result_would_be_another_one_is_made_anew(cursor: psycopg.ClientCursor) -> None:
-    plans, all_of = Plans(), ("SELECT * FROM changing WHERE %(a)s::int = 1", {"a": 1})
+    all_of = ("SELECT * FROM changing WHERE %(a)s::int = 1", {"a": 1})
     cursor.execute("CREATE TEMP TABLE changing (id int)")
-    send(cursor, [all_of], plans)
+    send(cursor, [all_of])
     cursor.execute("ALTER TABLE changing ADD name text")
     with pytest.raises(psycopg.errors.FeatureNotSupported):
-        send(cursor, [all_of], plans)
-    assert send(cursor, [all_of], plans)[0].rows == []
+        send(cursor, [all_of])
+    assert send(cursor, [all_of])[0].rows == []

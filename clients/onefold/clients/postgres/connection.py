@@ -25,7 +25,7 @@ from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
-from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
+from onefold.core.sql.postgres_message import Answer, Statement, may_prepare, send
 from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 from onefold.core.waiting import has_word
 
@@ -67,7 +67,6 @@ class Session(Connection):
 
     _path = "pg_catalog, pg_temp"
     _lifted: Sequence[str] = ()  # statements
-    _plans: Plans | None = None
     _used_s = 0.0  # on the monotonic clock
     is_pooled = True  # a pooler stands between, as far as is known
 
@@ -80,7 +79,8 @@ class Session(Connection):
             ((self._path,),) = super().execute("SHOW search_path")
             self._lifted = postgres_errors.lifting(super().execute(postgres_errors.LIMITS.encode()))
             self.is_pooled = is_pooled(self)
-            self._plans = None if self.is_pooled else Plans()
+            if not self.is_pooled:
+                may_prepare(self)
 
     def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._is_idle:
@@ -96,9 +96,9 @@ class Session(Connection):
         """What these statements of an epoch answer, each by itself, sent in one message: in the transaction at hand,
         which `then` ends, or in one of their own."""
         if not self._is_idle:
-            return send(psycopg.ClientCursor(self), statements, self._plans, after=then)
+            return send(psycopg.ClientCursor(self), statements, after=then)
         with self._undoing():
-            return send(psycopg.ClientCursor(self), statements, self._plans, before=self._begin, after="COMMIT")
+            return send(psycopg.ClientCursor(self), statements, before=self._begin, after="COMMIT")
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -142,7 +142,7 @@ class Session(Connection):
             settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
         settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
         with self._undoing():
-            return send(psycopg.ClientCursor(self), first, self._plans, before=";".join(settings), after=then)
+            return send(psycopg.ClientCursor(self), first, before=";".join(settings), after=then)
 
     def rest(self) -> None:
         """It goes back to the pool."""

@@ -22,7 +22,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
-from onefold.core.sql.postgres_message import Answer, Plans, Statement, send
+from onefold.core.sql.postgres_message import Answer, Statement, may_prepare, send
 from onefold.core.values.plain import SAID_MAX, plain
 from onefold.core.waiting import has_word
 
@@ -32,7 +32,7 @@ Bound = tuple[sa.Executable, Mapping[str, Any]]  # a statement that is built onc
 
 IDLE_S_MAX = 3600
 FRESH_S = 1.0  # a connection that was used so short a time ago is taken as it is
-_BEGIN, _FIRST, _PLANS = "onefold_begin", "onefold_first", "onefold_plans"
+_BEGIN, _FIRST = "onefold_begin", "onefold_first"
 _WAL = "PRAGMA journal_mode=WAL"
 
 
@@ -200,7 +200,8 @@ class PostgresBackend(Backend):
                 lifted = postgres_errors.lifting(cursor.execute(postgres_errors.LIMITS))
                 ((pid,),) = cursor.execute("SELECT pg_catalog.pg_backend_pid()")
             connection.rollback()
-            record.info[_PLANS] = Plans() if pid == connection.info.backend_pid else None  # a pooler invents its own
+            if pid == connection.info.backend_pid:  # a pooler invents its own
+                may_prepare(connection)
             begun = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SET LOCAL search_path = {path}", settings, *lifted]
             record.info[_BEGIN] = ";".join(begun)
 
@@ -241,7 +242,7 @@ class PostgresBackend(Backend):
         cursor = psycopg.ClientCursor(connection.connection.driver_connection, row_factory=psycopg.rows.namedtuple_row)
         texts = [self._text(connection, *each) for each in statements]
         try:
-            return send(cursor, texts, connection.info[_PLANS], before=before, after=after)
+            return send(cursor, texts, before=before, after=after)
         except psycopg.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg.Error, dialect=connection.dialect) from error
 

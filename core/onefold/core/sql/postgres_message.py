@@ -11,12 +11,14 @@ import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
-__all__ = ["Answer", "Plans", "Statement", "send"]
+__all__ = ["Answer", "Statement", "may_prepare", "send"]
 
 Statement = tuple[Any, Any]  # the query, a text, and its parameters or None
-Plans = dict[str, str]  # how each query that a session has prepared is executed; it takes the same parameters
 
+# By connection: how each query that its session has prepared is executed. It takes the same parameters.
+_plans: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|s|%)")
 _PLAN_LOST = ("26000", "0A000")  # the session has no such statement; its result would be another one now
 _numbers = itertools.count(1)
@@ -29,13 +31,16 @@ class Answer(NamedTuple):
     rowcount: int
 
 
-def send(
-    cursor: Any, statements: Sequence[Statement], plans: Plans | None = None, *, before: str = "", after: str = ""
-) -> list[Answer]:
+def may_prepare(connection: Any) -> None:
+    """From now on `send` prepares statements with parameters in the connection's session, which no pooler shares."""
+    _plans[connection] = {}
+
+
+def send(cursor: Any, statements: Sequence[Statement], *, before: str = "", after: str = "") -> list[Answer]:
     """What the statements answer, by a `psycopg.ClientCursor`. `before` them runs what begins their transaction, and
-    `after` them the one statement that ends it. `plans` are the session's own; None where a pooler may give each
-    transaction another session, or where the statements do not come again."""
-    preparing, executing, added = [], [], Plans()
+    `after` them the one statement that ends it."""
+    plans = _plans.get(cursor.connection)
+    preparing, executing, added = [], [], dict[str, str]()
     for query, parameters in statements:
         call = query
         if plans is not None and parameters is not None:

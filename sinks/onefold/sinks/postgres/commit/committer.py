@@ -121,7 +121,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             super().write_ledger(entry)
 
     def _move_on(self, connection: pool.Connection, entry: LedgerEntry) -> None:
-        if connection.execute(*self._books.moving_on(entry, self._memory.epoch)).rowcount != 1:
+        (moved,) = pool.together(connection, self._books.moving_on(entry, self._memory.epoch))
+        if moved.rowcount != 1:
             super()._move_on(connection, entry)  # says what is in the way
 
     def _tidy(self, plan: Plan, timestamp_ms: int) -> None:

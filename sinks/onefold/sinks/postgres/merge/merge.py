@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres import errors
-from onefold.clients.postgres.connection import Connection
-from onefold.clients.postgres.quoting import identifier, literal
+from onefold.clients.postgres.connection import Connection, together
+from onefold.clients.postgres.quoting import identifier, literal, with_parameters
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.merge.merge_sql import apply, sort_in_memory
+from onefold.sinks.postgres.merge.merge_sql import appending, apply, sort_in_memory
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
@@ -22,7 +22,7 @@ from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.schema.comparison import columns_of
 
-__all__ = ["merge_attempts"]
+__all__ = ["append", "merge_attempts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,22 @@ def merge_attempts(
     others.
     """
     applied = _apply(connection, plan, attempts, timestamp_ms, refused_max)
-    _check_types(connection, plan)  # now the target is locked
+    _check_types(connection, plan, target.types(connection, plan.target, list(plan.types)))  # now the target is locked
     return applied
 
 
-def _check_types(connection: Connection, plan: Plan) -> None:
+def append(connection: Connection, plan: Plan, attempts: Sequence[int], limit: str) -> int:
+    """The same of a plan without keys and dead letters, in one message, after the statement `limit`."""
+    insert = with_parameters(appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)"
+    asking = target.asking_types(plan.target, list(plan.types))
+    _, inserted, found = together(connection, (limit, None), (insert, (list(attempts),)), asking)
+    _check_types(connection, plan, dict(found.rows))
+    return inserted.rowcount
+
+
+def _check_types(connection: Connection, plan: Plan, types: Mapping[str, str]) -> None:
     """Types that became wider since the sink was opened take the staged values as they are; others round in silence."""
-    if target.types(connection, plan.target, list(plan.types)) == plan.types:
+    if types == plan.types:
         return
     now = target.find(connection, Table.parse(plan.target))
     if now is None:

@@ -16,7 +16,7 @@ from onefold.core.checks import require
 from onefold.sinks.postgres.plan import DELETED, Plan
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["apply", "sort_in_memory"]
+__all__ = ["appending", "apply", "sort_in_memory"]
 
 _SORT_MEMORY = "128MB"
 _NEVER_MS = 2**63 - 1
@@ -37,9 +37,7 @@ def apply(connection: Connection, plan: Plan, where: str, timestamp_ms: int) -> 
     """
     require(plan.stage_table is not None, "a merge without its stage table")
     if plan.changes is None:
-        columns = plan.column_list
-        insert = f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s WHERE {where}"
-        return connection.execute(insert.encode()).rowcount
+        return connection.execute(f"{appending(plan)} WHERE {where}".encode()).rowcount
     ((count,),) = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode())
     if count:
         if plan.changes.deletes:
@@ -47,6 +45,12 @@ def apply(connection: Connection, plan: Plan, where: str, timestamp_ms: int) -> 
             where = f"NOT s.{DELETED} AND {where}"
         _upsert(connection, plan, plan.changes, where)
     return int(count)
+
+
+def appending(plan: Plan) -> str:
+    """The statement that appends the stage's rows, all of them as it stands."""
+    columns = plan.column_list
+    return f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s"
 
 
 def _delete(connection: Connection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:

@@ -21,10 +21,10 @@ from onefold.clients.postgres.connection import create_beside_others
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable
-from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.errors import BadRecord
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.migrations import check_ours
-from onefold.sinks.postgres.merge.merge import merge_attempts
+from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
@@ -116,17 +116,11 @@ def merge(
     if not attempts:
         return
     where = books.where(origin.epoch)
-    _, ((there,), _) = pool.together(
-        connection,
-        (f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None),
-        ("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, plan.stage),)),
-    )
-    if there == (False,):
-        raise ConfigError(
-            "store-elsewhere",
-            f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
-            "sink's own database; use the sink's store_url()",
-        )
+    limit = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}"
+    if plan.rejects is None and plan.changes is None:
+        check_moved(where, append(connection, plan, list(attempts), limit), sum(attempts.values()))
+        return
+    connection.execute(limit.encode())
     try:
         dead = 0
         if plan.rejects is not None:
