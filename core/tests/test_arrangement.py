@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from onefold.core import Sink
-from onefold.core.job.arrangement import AS_THEY_COME, Arrangement, needed_by, passes
+from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, needed_by, passes
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onefold.core import ConfigError, Positions, Range
-from onefold.core.topic_identity import check_counted, counts_offsets
+from onefold.core.writing.topic_identity import check_counted, counts_offsets
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, Terminal
-from onefold.core.job.arrangement import needed_by
 from onefold.core.protocol.epoch import Outcome
+from onefold.core.writing.arrangement import needed_by
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.spark import Pipeline
 from onefold.spark.runtime.writers import shared_out

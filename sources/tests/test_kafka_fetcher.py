@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from onefold.core.errors import Retriable
 from onefold.sources.kafka.fetching import fetcher
 from onefold.sources.kafka.fetching.consumer import Taken
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 RANGE = OffsetRange("t", 0, 10, 20)
 

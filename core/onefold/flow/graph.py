@@ -11,8 +11,8 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError
-from onefold.core.job.arrangement import EPOCH_COLUMN
 from onefold.core.source import Keep, Source
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.flow.operators import (
     Filtering,
     FlatMapping,

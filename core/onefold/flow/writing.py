@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
-from onefold.core.job.arrangement import EPOCH_COLUMN, needed_by
+from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.flow.building import Nodes, check_key
 from onefold.flow.evaluation import column_of
 from onefold.flow.graph import Edge, Node, Shipping

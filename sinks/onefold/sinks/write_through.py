@@ -21,7 +21,7 @@ from onefold.core.errors import CheckpointMismatch, Damaged, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
-from onefold.core.topic_identity import counts_offsets
+from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, State
 
 __all__ = ["AnnouncingCommitter", "ErrorNames", "written"]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
-from onefold.core.job.arrangement import EPOCH_COLUMN
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 
 __all__ = ["EPOCH_COLUMN", "column", "columns", "struct_of", "with_epoch"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from onefold.clients import exposure
 from onefold.core import ConfigError, Sink
-from onefold.core.job.arrangement import Arrangement, needed_by
 from onefold.core.values.names import check_pipeline_name
+from onefold.core.writing.arrangement import Arrangement, needed_by
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource

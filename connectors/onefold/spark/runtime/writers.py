@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from onefold.core import Sink, TaskId
-from onefold.core.job.arrangement import AS_THEY_COME, Arrangement, Pass, passes
+from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.writing.attempt import Batches, Written, write_task
 from onefold.core.writing.bad_records import Bad, Policy
 from onefold.spark.runtime.columns import columns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core import Sink
-from onefold.core.job.arrangement import EPOCH_COLUMN
+from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS

@@ -48,7 +48,7 @@ from onefold.core.protocol.runs import DecidedRun
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
 from onefold.core.store.pins import pin
-from onefold.core.topic_identity import check_counted
+from onefold.core.writing.topic_identity import check_counted
 
 __all__ = ["Session", "task_of"]
 

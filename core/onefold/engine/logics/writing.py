@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.dead_letters import letters
-from onefold.core.job.arrangement import EPOCH_COLUMN, needed_by
+from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.engine.logics.logic import Input, Output, Stateless
 
 __all__ = ["WritingLogic"]

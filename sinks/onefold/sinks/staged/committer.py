@@ -11,7 +11,7 @@ from onefold.core.checks import require
 from onefold.core.contract import Binding, Committable, EpochRecord, LedgerEntry
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
-from onefold.core.topic_identity import counts_offsets
+from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.staged.ledger import Books
 from onefold.sinks.staged.older_copy import LedgerMemory
 from onefold.sinks.staged.upsert import Changes

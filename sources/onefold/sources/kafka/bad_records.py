@@ -12,7 +12,7 @@ from onefold.sources.formats.bad_values import BadValue
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["bad_batch", "cannot_unpack", "may_change", "refused"]
 

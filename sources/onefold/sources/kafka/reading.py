@@ -17,7 +17,7 @@ from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, 
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.formats.dispatch import parser_of
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["Parsing", "read", "read_parts", "tell_skipped"]
 

@@ -13,7 +13,7 @@ from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
 from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 

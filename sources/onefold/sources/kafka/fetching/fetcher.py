@@ -19,8 +19,8 @@ from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsum
 from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
+from onefold.sources.kafka.offset_range import OffsetRange
 from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 

@@ -13,7 +13,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Values
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = [
     "LETTER_BYTES_MAX",

@@ -18,7 +18,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["SAMPLE_MAX", "find_schema", "infer"]
 

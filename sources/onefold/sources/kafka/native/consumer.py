@@ -15,7 +15,7 @@ from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
 from onefold.sources.kafka.native.records import ArrowRecords, BatchBuffers
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["CompiledConsumer"]
 

@@ -13,7 +13,7 @@ from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Lines, Values
 from onefold.sources.kafka.fetching.records import Wanted
 from onefold.sources.kafka.native.library import Buffers, Gathered
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ArrowRecords", "BatchBuffers"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.offset_range import OffsetRange
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker, Topic
-from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.rate import Rate
 from onefold.sources.kafka.planning.size_estimate import SizeEstimate

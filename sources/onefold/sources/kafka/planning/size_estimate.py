@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
 from onefold.sources.kafka.fetching.records import Records, Wanted
-from onefold.sources.kafka.planning.offset_range import OffsetRange
+from onefold.sources.kafka.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 
 __all__ = ["SizeEstimate"]

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from onefold.core.checks import present
 from onefold.core.contract import WriteThrough
-from onefold.core.job.arrangement import Arrangement, needed_by
 from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.promises import Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench
+from onefold.core.writing.arrangement import Arrangement, needed_by
 
 __all__ = ["rows_show_however_they_are_shared_out"]
 
