@@ -4,6 +4,7 @@ would."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -53,7 +54,9 @@ class Job:
             flow.start(spark, checkpoint=self.checkpoint).await_termination()
 
     def start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))])
+        """With bytecode, which pip's install of a user's onefold has: to compile it takes a fifth of a start's time."""
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))], env=environment)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ import pyarrow as pa
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError
-from onefold.core.extras import naming_extras
+from onefold.core.extras import importing, naming_extras
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
-from onefold.flow.explaining import explained, pictured
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
 from onefold.flow.operators import Reading
 from onefold.flow.streams import Stream
@@ -95,6 +94,8 @@ class Flow:
         Asks a server only where a sink's guarantee depends on it."""
         if format not in ("text", "svg"):
             raise ConfigError("option-value", f"format={format!r} must be text or svg")
+        from onefold.flow.explaining import explained, pictured  # with the drawing, which no run of a flow needs
+
         return explained(self.graph()) if format == "text" else pictured(self.graph())
 
     def run(self, *, checkpoint: str, workers: int = 1, **settings: Any) -> Any:
@@ -104,7 +105,7 @@ class Flow:
         workers     how many processes run it
         settings    more, as `onefold.engine.run` takes them
         """
-        with naming_extras("engine"):
+        with naming_extras("engine"), importing():
             engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
         return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
 

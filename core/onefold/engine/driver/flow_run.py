@@ -27,7 +27,7 @@ from onefold.engine.driver.restarts import Tracker
 from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
-from onefold.engine.state.participant import STATE
+from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 

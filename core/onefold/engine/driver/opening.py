@@ -19,7 +19,6 @@ from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.settings import Settings
-from onefold.engine.state.participant import StateSink
 from onefold.engine.workers.nursery import Nursery
 
 __all__ = ["opened"]
@@ -32,7 +31,7 @@ def opened(
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     graph = plan.graph
     with ExitStack() as opened:
-        keeper = StateSink(checkpoint, retain) if plan.has_state else None
+        keeper = _keeper(checkpoint, retain) if plan.has_state else None
         sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
         url = _store_url(graph.flow, sinks, checkpoint, store)
         everyone = sinks if keeper is None else (*sinks, keeper)
@@ -43,6 +42,12 @@ def opened(
         flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None)
         opened.enter_context(_draining(flow.drain))
         yield flow
+
+
+def _keeper(checkpoint: str, retain: int) -> Sink:
+    from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
+
+    return StateSink(checkpoint, retain)
 
 
 def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
-from onefold.engine.state.participant import STATE
+from onefold.engine.state import STATE
 
 __all__ = ["Progress", "records_between"]
 

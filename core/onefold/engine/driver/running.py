@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy  # noqa: F401  # for the workers: where it is missing, the start says so
 
 from onefold.core.errors import ConfigError
-from onefold.core.protocol.epoch import Outcome
+from onefold.core.extras import importing
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
-from onefold.engine.driver.settings import Settings
-from onefold.engine.state.participant import RETAIN, STATE
+from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
-from onefold.engine.workers.starting import warm, worker_of
 from onefold.flow.graph import Graph
+
+if TYPE_CHECKING:
+    from onefold.core.protocol.epoch import Outcome
 
 __all__ = ["run"]
 
@@ -57,12 +62,27 @@ def run(
     """
     cut = plan(graph)
     _check(graph, workers, state)
-    with closing(Nursery(worker_of(cut), warm)) as nursery:  # before this process has any client
-        from onefold.engine.driver.opening import opened  # the SQL toolkit: half a second, in which the nursery warms
+    with closing(Nursery(partial(_work, cut), _warm)) as nursery:  # before this process has any client
+        with importing():  # the protocol and the SQL toolkit, while the nursery imports what workers need
+            from onefold.engine.driver.opening import opened
+            from onefold.engine.driver.settings import Settings
 
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
         with opened(cut, nursery, settings, str(checkpoint), store, retain, patience_s) as flow:
             return flow.run()
+
+
+def _warm() -> None:
+    with importing():  # in the nursery alone: the driver has no use for operators and backends
+        from onefold.engine.workers.starting import warm
+
+        warm()
+
+
+def _work(plan: Plan, control: socket.socket, links: list[socket.socket]) -> None:
+    from onefold.engine.workers.starting import worker_of  # imported by then, see `_warm`
+
+    worker_of(plan)(control, links)
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:

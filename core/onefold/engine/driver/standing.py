@@ -10,7 +10,7 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
-from onefold.engine.state.participant import STATE
+from onefold.engine.state import STATE
 
 __all__ = ["Standing", "standing"]
 

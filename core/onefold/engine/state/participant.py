@@ -42,13 +42,12 @@ from onefold.core.contract import (
 from onefold.core.errors import Damaged, DataLoss, InternalError, WorkLost
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
+from onefold.engine.state import RETAIN, STATE
 from onefold.engine.state.snapshot import owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
-__all__ = ["STATE", "StateCommitter", "StateSink", "committable"]
+__all__ = ["StateCommitter", "StateSink", "committable"]
 
-STATE = "state"
-RETAIN = 3
 _LEDGER = "ledger.json"
 _EPOCHS = "epochs"
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import FixedDelay, Tracker
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
-from onefold.engine.state.participant import STATE
+from onefold.engine.state import STATE
 from onefold.engine.testing.model_fleet import ModelFleet, Subject
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Shipping

@@ -9,8 +9,8 @@ from typing import Any
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, Work
 from onefold.engine.key_groups import group_of
+from onefold.engine.state import STATE
 from onefold.engine.state.backend import Frozen, Key, StateSpec, Value
-from onefold.engine.state.participant import STATE
 
 __all__ = ["ModelBackend", "ModelSnapshots"]
 

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.invariants import Comparison
-from onefold.engine.state.participant import STATE, StateSink
+from onefold.engine.state import STATE
+from onefold.engine.state.participant import StateSink
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.settings import Job

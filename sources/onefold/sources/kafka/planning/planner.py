@@ -24,15 +24,17 @@ _ID_PROPAGATION_S = 1.0  # a broker that lags behind may know the topic that had
 
 
 class Planner:
-    """Plans the batches of one source. Pickles, and opens its clients when a question comes up."""
+    """Plans the batches of one source. Pickles without its client; where there is none, a question opens one."""
 
-    def __init__(self, source: KafkaSourceConfig, frozen: OffsetSnapshot | None = None) -> None:
+    def __init__(
+        self, source: KafkaSourceConfig, frozen: OffsetSnapshot | None = None, broker: Broker | None = None
+    ) -> None:
         self.source = source
         self._frozen = frozen  # by a pipeline, maybe long ago: partitions that came later start at their first record
         self._initial: OffsetSnapshot | None = None
         self._checked: OffsetSnapshot | None = None
         self._is_kept = False
-        self._broker: Broker | None = None
+        self._broker = broker
         self._sizes = SizeEstimate(source)
         self._rate = None if source.max_offsets_per_second is None else Rate(source.max_offsets_per_second)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader

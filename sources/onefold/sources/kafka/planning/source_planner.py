@@ -20,7 +20,8 @@ class KafkaSourcePlanner:
         self, source: KafkaSourceConfig, frozen: Positions | None = None, until: Positions | None = None
     ) -> None:
         self._source = source
-        self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen))
+        broker = source.broker()  # which connects while its driver starts
+        self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen), broker)
         self._until = None if until is None else OffsetSnapshot.of(until).offsets
         self._group = GroupPositions(source)
 
