@@ -84,7 +84,7 @@ def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, delay_s: float) ->
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("place", ["before:Decide#2", "before:OpenEpoch#3"])
+@pytest.mark.parametrize("place", ["before:Decide#2", "before:OpenEpoch#3", "after:WriteLedger#8"])  # of the last epoch
 def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any, place: str) -> None:
     flows.put(1_000)
     job = flows.job(kind="numbered", workers=2)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from onefold.core.errors import Fenced
 from onefold.core.positions import Positions
 from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, Settings
 from onefold.engine.driver.restarts import FixedDelay
 from onefold.engine.driver.standing import Standing
+from onefold.flow.graph import Graph
 
 RESTS = 3
+SETTINGS = Settings(1, "memory", 0.0, FixedDelay(), None)
 
 
 class Resting:
@@ -42,8 +46,19 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
         patience=SimpleNamespace(retry=lambda ask, _: ask()),
     )
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
-    settings = Settings(1, "memory", 0.0, FixedDelay(), None)
-    flow = FlowRun(plan, cast(Any, session), cast(Any, None), settings, None)
+    flow = FlowRun(plan, cast(Any, session), cast(Any, None), SETTINGS, None)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None)
     flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
     assert driven == ["sweep"] * sweeps
+
+
+@pytest.mark.parametrize("fenced", [Fenced("taken-over", "another process has taken over"), None])
+def test_a_flow_that_has_come_to_its_end_is_fenced_where_another_process_took_over_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, fenced: Fenced | None
+) -> None:
+    monkeypatch.setattr(FlowRun, "_live", lambda *_: None)
+    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda: fenced)
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(stop=lambda: None)), SETTINGS, None)
+    with nullcontext() if fenced is None else pytest.raises(Fenced):
+        assert flow.run().epochs == 0

@@ -85,6 +85,8 @@ class FlowRun:
                 else:
                     self._fleet.stop()
                     self._progress.end()
+                    if (fenced := self._session.taken_over()) is not None:  # since its last epoch, and nothing failed
+                        raise fenced
                     return self._progress
 
     def _live(self, has_started: bool) -> None:
