@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -41,6 +42,7 @@ class Worker:
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
         self._is_over = False
+        self._worked_at_s: float | None = None  # when it last came forward, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
         self._gone: set[socket.socket] = set()  # of workers that have ended: the driver then ends this one, too
@@ -53,7 +55,8 @@ class Worker:
             self._abort()
         except Exception as error:
             self._abort()
-            tell_failure(self._answers, error)
+            at_s = self._worked_at_s
+            tell_failure(self._answers, error, None if at_s is None else time.monotonic() - at_s)
         else:
             for subtask in self._subtasks:
                 subtask.close()
@@ -62,6 +65,8 @@ class Worker:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
         while not self._is_over:
             worked = self._work()
+            if worked:
+                self._worked_at_s = time.monotonic()
             self._watch()
             for key, _ in self._selector.select(0 if worked else None):
                 key.data()
@@ -187,11 +192,11 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
     )
 
 
-def tell_failure(answers: Outgoing, error: Exception) -> None:
-    """Tell the driver by which error this worker ends."""
-    failed = Failed(type(error).__name__, None, str(error))
+def tell_failure(answers: Outgoing, error: Exception, idle_s: float | None = None) -> None:
+    """Tell the driver by which error this worker ends. `idle_s` as `Failed` has it."""
+    failed = Failed(type(error).__name__, None, str(error), idle_s)
     if isinstance(error, OnefoldError):
         kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
-        failed = Failed(kind.__name__, error.code, error.message)
+        failed = Failed(kind.__name__, error.code, error.message, idle_s)
     answers.message(failed)
     answers.send_all()
