@@ -173,7 +173,7 @@ def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
         yield from _unless_empty(output, shaped(node, output, given))
 
 
-def _flat_mapped(node: Node, function: Callable[..., Iterable[Any]], batch: pa.RecordBatch) -> Iterator[Output]:
+def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batch: pa.RecordBatch) -> Iterator[Output]:
     collector = RowCollector(node.name, node.outputs())
     for row in dicts_of(batch):
         for given in function(row) or ():

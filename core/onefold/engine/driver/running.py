@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,18 +12,19 @@ from onefold.core.errors import ConfigError
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
 from onefold.engine.driver.settings import Settings
 from onefold.engine.state.participant import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.starting import warm, worker_of
-from onefold.flow.graph import Graph
+from onefold.flow.graph import Graph, Shipping
 
 __all__ = ["run"]
 
 WORKERS_MAX = 64
+FILES_OWN = 256  # of clients, and whatever else this process has open
 STATES = ("memory", "rocksdb")
 
 
@@ -57,12 +59,30 @@ def run(
     """
     cut = plan(graph)
     _check(graph, workers, state)
+    _allow_files(cut, workers)
     with closing(Nursery(worker_of(cut), warm)) as nursery:  # before this process has any client
         from onefold.engine.driver.opening import opened  # the SQL toolkit: half a second, in which the nursery warms
 
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
         with opened(cut, nursery, settings, str(checkpoint), store, retain, patience_s) as flow:
             return flow.run()
+
+
+def _allow_files(cut: Plan, workers: int) -> None:
+    """Raise this process's limit of open files where it is too low for the workers' sockets, all of which it has at
+    once when it starts them. Raises ConfigError where it may not be so high."""
+    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges)
+    needed = 2 * workers * (workers - 1) * exchanges + 2 * workers + FILES_OWN
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "too-many-workers",
+            f"workers={workers} take {needed} open files when they start, for {exchanges} exchanges between all of"
+            f" them, and this process may have {hard}: take fewer, or raise the limit (ulimit -n, LimitNOFILE=)",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:
