@@ -176,12 +176,12 @@ def flows(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str,
 
 @pytest.fixture
 def trial(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> MakeTrial:
-    """A factory of random flows' trials, each with a topic, tables and a directory of its own."""
+    """A factory of random flows' trials, each with topics, tables and a directory of its own."""
     numbers = count()
 
     def make(shape: Shape) -> Trial:
         name = f"flow{next(numbers)}"
-        topic = kafka_topic(partitions=PARTITIONS)
-        return Trial(shape, name, kafka_server.bootstrap_servers, topic, postgres_url, tmp_path / name)
+        topics = tuple(kafka_topic(partitions=PARTITIONS) for _ in range(shape.sources))
+        return Trial(shape, name, kafka_server.bootstrap_servers, topics, postgres_url, tmp_path / name)
 
     return make

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -84,7 +85,7 @@ def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, delay_s: float) ->
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("place", ["before:Decide#2", "before:OpenEpoch#3"])
+@pytest.mark.parametrize("place", ["before:Decide#2", "before:OpenEpoch#3", "after:WriteLedger#8"])  # of the last epoch
 def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any, place: str) -> None:
     flows.put(1_000)
     job = flows.job(kind="numbered", workers=2)
@@ -133,6 +134,20 @@ def test_a_server_that_stays_down_ends_the_flow_after_its_patience_by_its_own_er
     assert "[restarts-exhausted]" not in last
     assert "starts again" not in process.log.read_text()
     flows.finish(job)
+    flows.assert_exact(job)
+
+
+def test_a_table_that_is_altered_under_the_flow_is_opened_anew_and_every_row_comes_once(flows: Any) -> None:
+    flows.put(1_000)
+    job = flows.job(workers=2, restarts=1)
+    process = flows.start(job, "before:OpenEpoch#2")
+    process.held()
+    with psycopg.connect(flows.url, autocommit=True) as connection:
+        connection.execute("SET lock_timeout = '20s'")
+        connection.execute("ALTER TABLE rows ALTER n TYPE numeric(20, 0)")
+    process.release()
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+    assert "starts again" in process.log.read_text() and "[table-altered]" in process.log.read_text()
     flows.assert_exact(job)
 
 

@@ -9,8 +9,8 @@ import pytest
 from harness.differential.drawing import records, shapes
 from harness.differential.running import source_of
 from harness.differential.shapes import Shape
-from harness.differential.trial import MakeTrial, Trial
-from hypothesis import HealthCheck, Phase, given, settings
+from harness.differential.trial import RUN, MakeTrial, Trial
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ WAIT_S = 300
 
 
 def run(spark: SparkSession, trial: Trial, at_most: int) -> None:
-    flow = trial.building.flow(source_of(trial.servers, trial.topic, at_most))
+    flow = trial.building.flow(source_of(trial.servers, trial.topics[0], at_most))
     query = flow.start(spark, checkpoint=trial.checkpoint, trigger={"availableNow": True})
     try:
         assert query.await_termination(WAIT_S)
@@ -48,11 +48,6 @@ RUNS: Any = {
     "at_most": st.sampled_from([60, 1_000]),
     "seed": st.integers(0, 2**32),
 }
-RUN = settings(
-    deadline=None,
-    phases=[Phase.generate],  # to shrink an example takes many runs: begin with the printed one
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 
 
 @pytest.mark.slow

@@ -35,6 +35,10 @@ class Wait:
     def is_over(self) -> bool:
         return self.pauses > 0 and self.left_s == 0.0
 
+    def extend(self, by_s: float) -> None:
+        """Wait longer: what is waited for came forward for so long."""
+        self._until_s += by_s
+
     def pause(self) -> None:
         pause_s = min(self._pause_s * 2.0 ** min(self.pauses, 20), self._pause_max_s)
         self.pauses += 1

@@ -14,9 +14,10 @@ from onefold.flow.graph import Edge, Node
 from onefold.flow.operators import Operator, Writing
 from onefold.flow.processor import Schema
 
-__all__ = ["Nodes", "check_key", "needs_uid"]
+__all__ = ["Nodes", "check_key", "check_state_key", "needs_uid"]
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_OF_ONE_CLOCK = re.compile(r"UTC|GMT|Etc/(UTC|GMT.*)|[+-]\d\d:\d\d")  # zones in which no hour comes twice
 _TYPES_OF_KEYS = (
     pa.types.is_integer,
     pa.types.is_string,
@@ -101,4 +102,20 @@ def check_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None:
                 f"{label}: the column {name!r} has the type {kind}, which cannot be part of a key: keys are integers,"
                 " strings, bytes, decimals, booleans, dates, times and timestamps. Cast it, or choose another key"
                 " (floats have values that are equal and differ)",
+            )
+
+
+def check_state_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None:
+    """Raise ConfigError for columns that are no key, and for those whose values differ where Python's are equal, since
+    state is kept by these: nanoseconds, and the hour that comes twice in a zone with summer time."""
+    check_key(key, schema, label)
+    for name in key:
+        kind = schema.field(name).type
+        is_timestamp = pa.types.is_timestamp(kind)
+        has_hour_twice = is_timestamp and kind.tz is not None and not _OF_ONE_CLOCK.fullmatch(kind.tz)
+        if has_hour_twice or ((is_timestamp or pa.types.is_time(kind)) and kind.unit == "ns"):
+            raise ConfigError(
+                "key-type",
+                f"{label}: the column {name!r} has the type {kind}, some of whose values are the same to Python, and"
+                " would share their state. Cast it to microseconds, and a timestamp to the zone UTC",
             )

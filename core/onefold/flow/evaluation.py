@@ -87,7 +87,8 @@ def expression_types(schema: pa.Schema, expressions: Sequence[pc.Expression], la
 def given_by(name: str, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:
     """The batches that a function of `map_batches` gives, as they are."""
     given = function(batch)
-    for each in (given,) if isinstance(given, pa.RecordBatch | pa.Table | Side) else given:
+    is_one = isinstance(given, pa.RecordBatch | pa.Table | Side) or not isinstance(given, Iterable)
+    for each in (given,) if is_one else given:
         output, value = (each.name, each.value) if isinstance(each, Side) else (None, each)
         if isinstance(value, pa.Table):
             yield from ((output, part) for part in value.to_batches() or [pa.RecordBatch.from_pylist([], value.schema)])
@@ -172,13 +173,13 @@ def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
         yield from _unless_empty(output, shaped(node, output, given))
 
 
-def _flat_mapped(node: Node, function: Callable[..., Iterable[Any]], batch: pa.RecordBatch) -> Iterator[Output]:
+def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batch: pa.RecordBatch) -> Iterator[Output]:
     collector = RowCollector(node.name, node.outputs())
     for row in dicts_of(batch):
-        for given in function(row):
+        for given in function(row) or ():
             collector.add(given)
-        if collector.is_full:
-            yield from collector.take()
+            if collector.is_full:
+                yield from collector.take()
     yield from collector.take()
 
 

@@ -70,7 +70,7 @@ class MappingBatches:
 class FlatMapping:
     """`function` of a row (a dict) gives any number of rows (dicts), and `Side` for its side outputs."""
 
-    function: Callable[[Dict], Iterable[Dict | Side]]
+    function: Callable[[Dict], Iterable[Dict | Side] | None]
 
 
 @dataclass(frozen=True)

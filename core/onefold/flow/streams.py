@@ -11,7 +11,7 @@ from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns, near
 from onefold.flow.aggregates import Aggregate, aggregated_schema
-from onefold.flow.building import Nodes, check_key, needs_uid
+from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.graph import Edge, Node, Shipping
@@ -96,15 +96,15 @@ class Stream:
         return Stream(self._nodes, Edge(node.number))
 
     def flat_map(
-        self, function: Callable[[Dict], Iterable[Dict | Side]], schema: Schema, sides: Sides = None
+        self, function: Callable[[Dict], Iterable[Dict | Side] | None], schema: Schema, sides: Sides = None
     ) -> Stream:
         """What a function makes of each row, a dict: it yields any number of rows, dicts (or tuples) of `schema`, and
-        `Side("late", row)` for the side outputs that `sides` has the schemas of."""
+        `Side("late", row)` for the side outputs that `sides` has the schemas of. None is no row."""
         return self._next(FlatMapping(function), as_schema(schema, "flat_map"), sides)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """The same rows, all of a key in one task and in the order in which they come there."""
-        check_key(columns, self.schema, "key_by")
+        check_state_key(columns, self.schema, "key_by")
         return KeyedStream(self._nodes, self._edge, columns)
 
     def union(self, *streams: Stream) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +17,11 @@ from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.messages import Failed, Launch, Restoring
 from onefold.engine.workers.starting import worker_of
 from onefold.engine.workers.wire import Incoming, Outgoing, receive_message
-from onefold.engine.workers.worker import tell_failure
+from onefold.engine.workers.worker import Worker, tell_failure
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Reading, Reducing, Writing
 
+STUCK_S = 0.2
 ROWS = pa.schema({"key": pa.string()})
 
 
@@ -91,3 +93,46 @@ def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None
         (said,) = Incoming(driver).messages()
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
+    assert said.idle_s is None, "it never came forward"
+
+
+class Stuck:
+    """A reader that gives one part, and then hears nothing from its server for a while."""
+
+    has_orders = True
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> None:
+        self.reads += 1
+        if self.reads > 1:
+            time.sleep(STUCK_S)
+            raise Retriable("server-down", "no answer")
+
+
+class NothingToDo:
+    """A subtask."""
+
+    is_ready = False
+
+    def queued_bytes(self, *_: Any) -> int:
+        return 0
+
+    def abort(self) -> None:
+        return
+
+
+def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> None:
+    nursery = OneWorker()
+    fleet = Fleet(cast(Any, nursery), reducing(), 1)
+    fleet.launch({}, {}, None, guarded=False)
+    time.sleep(2 * STUCK_S)
+    with nursery.worker as worker:
+        assert isinstance(receive_message(worker), Launch)
+        subtasks = cast(Any, [NothingToDo()] * 2)
+        Worker(reducing(), 0, worker, {}, subtasks, {0: cast(Any, Stuck())}).run()
+        with pytest.raises(Retriable, match="no answer"):
+            fleet.collect(1)
+    assert 2 * STUCK_S <= fleet.worked_s < 3 * STUCK_S
+    fleet.end()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from onefold.core.errors import Fenced, Retriable
 from onefold.core.positions import Positions
 from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, Settings
-from onefold.engine.driver.restarts import FixedDelay
+from onefold.engine.driver.restarts import FixedDelay, NeedsStart
 from onefold.engine.driver.standing import Standing
+from onefold.flow.graph import Graph
 
 RESTS = 3
+SETTINGS = Settings(1, "memory", 0.0, FixedDelay(), None)
 
 
 class Resting:
@@ -42,8 +46,42 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
         patience=SimpleNamespace(retry=lambda ask, _: ask()),
     )
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
-    settings = Settings(1, "memory", 0.0, FixedDelay(), None)
-    flow = FlowRun(plan, cast(Any, session), cast(Any, None), settings, None)
+    flow = FlowRun(plan, cast(Any, session), cast(Any, None), SETTINGS, None)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None)
     flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
     assert driven == ["sweep"] * sweeps
+
+
+@pytest.mark.parametrize("fenced", [Fenced("taken-over", "another process has taken over"), None])
+def test_a_flow_that_has_come_to_its_end_is_fenced_where_another_process_took_over_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, fenced: Fenced | None
+) -> None:
+    monkeypatch.setattr(FlowRun, "_live", lambda *_: None)
+    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda: fenced)
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(stop=lambda: None)), SETTINGS, None)
+    with nullcontext() if fenced is None else pytest.raises(Fenced):
+        assert flow.run().epochs == 0
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_flow_whose_sinks_must_be_opened_anew_starts_again_as_often_as_restarts_allows(
+    monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    altered = [NeedsStart("table-altered", "column n is of another type")] * 2
+    goes_on: list[bool] = []
+
+    def live(_: FlowRun, has_started: bool) -> None:
+        goes_on.append(has_started)
+        if altered:
+            raise altered.pop()
+
+    monkeypatch.setattr(FlowRun, "_live", live)
+    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _=None: None)
+    fleet: Any = SimpleNamespace(stop=lambda: None, end=lambda: None)
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
+    settings = Settings(1, "memory", 0.0, FixedDelay(attempts, 0.0), None)
+    flow = FlowRun(plan, session, fleet, settings, None)
+    with nullcontext() if attempts == 2 else pytest.raises(Retriable, match=r"\[table-altered\]"):  # exit code 75
+        flow.run()
+    assert goes_on == [False, True, True][: attempts + 1]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from onefold.core.contract import EpochRecord, EpochState
-from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core import waiting
+from onefold.core.contract import EpochRecord, EpochState, Generation
+from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, Terminal, WorkLost
 from onefold.core.positions import Positions, Range
-from onefold.engine.driver.restarts import FixedDelay, Tracker, WorkerFailed
+from onefold.core.protocol import patience as patience_module
+from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effects import Decide, Effect, Pause, RunWriters, Verify
+from onefold.core.protocol.patience import Patience
+from onefold.engine.driver.restarts import FixedDelay, NeedsStart, Tracker, WorkerFailed
 from onefold.engine.driver.standing import Standing
 from onefold.engine.driver.writers import Writers
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 9}))
+MINE = Generation("shop", 1, "mine")
 RECORD = EpochRecord("shop", 1, 1, EpochState.OPEN, SPAN, 0, "shop", 1, "job")
 DOWN = [
     Retriable("kafka-unreachable", "no broker answers"),
@@ -26,8 +33,9 @@ DOWN = [
 class Failing:
     """Workers that fail each time they are launched."""
 
-    def __init__(self, error: OnefoldError) -> None:
+    def __init__(self, error: OnefoldError | None) -> None:
         self.error, self.launches, self.is_up = error, list[bool](), False
+        self.worked_s = 0.0
 
     def launch(self, at: Standing, guarded: bool) -> None:
         del at
@@ -40,17 +48,20 @@ class Failing:
 
     def collect(self, run: int) -> Any:
         del run
-        raise self.error
+        if self.error is not None:
+            raise self.error
+        return []
 
     def end(self) -> None:
         self.is_up = False
 
 
-def writers(workers: Failing, attempts: int) -> Writers:
+def writers(workers: Failing, attempts: int, came_forward: Callable[[float], None] = lambda _for_s: None) -> Writers:
     plan: Any = SimpleNamespace(chains=())
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(FixedDelay(attempts, 0.0))
-    return Writers(plan, cast(Any, workers), planners, tracker, Standing(SPAN.start), workers.launch, lambda _: None)
+    at, fleet = Standing(SPAN.start), cast(Any, workers)
+    return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, came_forward)
 
 
 @pytest.mark.parametrize("error", DOWN, ids=lambda error: error.code)
@@ -65,9 +76,20 @@ def test_a_server_that_is_down_is_waited_for_and_is_no_restart(error: OnefoldErr
     assert workers.launches == [False] * 5
 
 
-@pytest.mark.parametrize(("code", "guarded"), [("worker-lost", True), ("operator-failed", False)])
-def test_workers_that_fail_start_again_as_often_as_restarts_allows(code: str, guarded: bool) -> None:
-    workers = Failing(WorkerFailed(code, "it has ended"))
+@pytest.mark.parametrize(
+    ("kind", "code", "guarded"),
+    [
+        (WorkerFailed, "worker-lost", True),
+        (WorkerFailed, "operator-failed", False),
+        (Retriable, "parser-died", False),
+        (Retriable, "parser-timeout", False),
+        (WorkLost, "stage-emptied", False),
+    ],
+)
+def test_workers_that_fail_start_again_as_often_as_restarts_allows(
+    kind: type[OnefoldError], code: str, guarded: bool
+) -> None:
+    workers = Failing(kind(code, "it has ended"))
     run = writers(workers, attempts=2)
     for _ in range(2):
         with pytest.raises(WorkerFailed):
@@ -81,8 +103,92 @@ def test_workers_that_fail_start_again_as_often_as_restarts_allows(code: str, gu
 def test_a_record_that_may_have_ended_a_worker_is_read_with_care_also_after_a_server_was_down() -> None:
     workers = Failing(WorkerFailed("worker-lost", "it has ended"))
     run = writers(workers, attempts=2)
-    for error in (workers.error, DOWN[0], workers.error):
+    died = Retriable("parser-died", "it was ended by SIGKILL")
+    for error in (workers.error, DOWN[0], died):
         workers.error = error
         with pytest.raises(Retriable):
             run(RECORD)
-    assert workers.launches == [False, True, True]
+    workers.error = None
+    run(RECORD)
+    assert workers.launches == [False, True, True, True]
+
+
+@pytest.mark.parametrize("code", ["table-altered", "topic-disappeared"])
+def test_a_sink_that_is_not_as_it_was_opened_needs_a_start_which_opens_it_anew(code: str) -> None:
+    run = writers(Failing(Retriable(code, "it was another one")), attempts=0)
+    with pytest.raises(NeedsStart, match=code) as raised:
+        run(RECORD)
+    assert not isinstance(raised.value, Retriable), "the protocol would run the epoch again"
+
+
+def epochs(at: Effect) -> Protocol[int]:
+    """Runs the writers again after each of these errors, as the protocol does."""
+    runs = 0
+    while True:
+        yield RunWriters(RECORD)
+        runs += 1
+        try:
+            yield at
+        except Retriable:
+            continue
+        return runs
+
+
+def drive(run: Writers, protocol: Protocol[int], errors: Sequence[OnefoldError]) -> int:
+    """`errors` are what its second kind of effect answers with."""
+    left, heeded = [*errors], run.heeding(protocol)
+    try:
+        effect = next(heeded)
+        while True:
+            try:
+                if isinstance(effect, RunWriters):
+                    run(effect.record)
+                elif left:
+                    raise left.pop(0)
+            except Retriable as error:
+                effect = heeded.throw(error)
+            else:
+                effect = heeded.send(None)
+    except StopIteration as stop:
+        result: int = stop.value
+        return result
+
+
+def test_work_that_is_lost_before_its_decision_each_time_is_prepared_as_often_as_restarts_allows() -> None:
+    lost = WorkLost("transaction-about-to-expire", "it has 2 s left")
+    assert drive(writers(Failing(None), 2), epochs(at=Verify("rows", ())), [lost] * 2) == 3
+    with pytest.raises(Terminal, match=r"it has 2 s left.*\[restarts-exhausted\]"):
+        drive(writers(Failing(None), 2), epochs(at=Verify("rows", ())), [lost] * 3)
+    down = Retriable("postgres-unreachable", "no answer")
+    assert drive(writers(Failing(None), 0), epochs(at=Verify("rows", ())), [down] * 3) == 4, "no work was lost"
+
+
+def test_a_decision_that_no_patience_brought_about_needs_a_start_before_it_is_prepared_again() -> None:
+    locked = Retriable("lock-timeout", "waited for a lock")
+    with pytest.raises(NeedsStart, match=r"waited for a lock \[lock-timeout\]"):
+        drive(writers(Failing(None), 2), epochs(at=Pause(1, Decide(MINE, RECORD, ()), locked)), [locked])
+
+
+@pytest.mark.parametrize(("worked_s", "tries_min", "tries_max"), [(100.0, 20, 60), (0.0, 3, 3)], ids=["work", "hang"])
+def test_the_time_in_which_workers_come_forward_is_no_wait(
+    monkeypatch: pytest.MonkeyPatch, worked_s: float, tries_min: int, tries_max: int
+) -> None:
+    """Each try takes 100 s, of a long epoch or of a request without an answer."""
+    now_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda for_s: now_s.append(now_s.pop() + for_s))
+    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(patience_module, "time", clock)
+    patience, workers = Patience(120.0), Failing(DOWN[0])
+    run = writers(workers, 0, patience.came_forward)
+    workers.worked_s = worked_s
+    tries, waited = 0, True
+    while waited:
+        tries += 1
+        now_s[0] += 100.0
+        with pytest.raises(OutOfResources) as failed:
+            run(RECORD)
+        try:
+            patience(Pause(tries, RunWriters(RECORD), failed.value), now_s[0])
+        except OutOfResources:
+            waited = False
+    assert tries_min <= tries <= tries_max

@@ -220,6 +220,15 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "a key twice": (lambda _, s: s.key_by("id", "id"), "option-value"),
     "no key": (lambda _, s: s.key_by(), "option-value"),
     "a float as key": (lambda _, s: s.key_by("weight"), "key-type"),
+    "nanoseconds as key": (lambda _, s: s.select(at=pc.scalar(0).cast(pa.timestamp("ns"))).key_by("at"), "key-type"),
+    "a time of nanoseconds as key": (
+        lambda _, s: s.select(at=pc.scalar(0).cast(pa.time64("ns"))).key_by("at"),
+        "key-type",
+    ),
+    "an hour that comes twice as key": (
+        lambda _, s: s.select(at=pc.scalar(0).cast(pa.timestamp("us", "Europe/Berlin"))).key_by("at"),
+        "key-type",
+    ),
     "state without uid": (lambda _, s: s.key_by("id").reduce(lambda a, _: a), "uid-missing"),
     "a uid twice": (lambda _, s: s.key_by("id").aggregate(uid="orders", n=count()), "uid-twice"),
     "a uid with a blank": (lambda _, s: s.key_by("id").aggregate(uid="a b", n=count()), "uid-value"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import count as count_from
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -118,7 +120,18 @@ def test_a_flat_map_gives_batches_of_bounded_size() -> None:
     node = node_of(flow, stream.flat_map(lambda row: ({"id": n} for n in range(row["id"])), "id long"))
     rows = pa.RecordBatch.from_pylist([{"id": 20_000}] * 3, ORDERS)
     sizes = [batch.num_rows for _, batch in evaluation(node)(rows)]
-    assert sizes == [40_000, 20_000] and sizes[0] < BATCH_ROWS_MAX + 20_000
+    assert sizes == [BATCH_ROWS_MAX, 60_000 - BATCH_ROWS_MAX]
+
+
+def test_a_function_of_rows_that_goes_on_without_an_end_gives_batches_all_the_same() -> None:
+    flow, stream = orders()
+    node = node_of(flow, stream.flat_map(lambda _: ({"id": n} for n in count_from(0)), "id long"))
+    found = evaluation(node)(pa.RecordBatch.from_pylist([{"id": 1}], ORDERS))
+    assert [batch.num_rows for _, batch in islice(found, 3)] == [BATCH_ROWS_MAX] * 3
+
+
+def test_a_function_of_rows_may_give_none() -> None:
+    assert outputs(lambda s: s.flat_map(lambda _: None, "id long"), [{"id": 1}]) == {}
 
 
 def test_a_batch_in_is_one_batch_out() -> None:
@@ -161,6 +174,7 @@ FAILS: dict[str, tuple[Any, type[Exception], str]] = {
         ConfigError,
         "side-not-declared",
     ),
+    "no batch": (lambda s: s.map_batches(lambda b: None if b.num_rows else b), ConfigError, "function-schema"),
     "another schema with rows": (
         lambda s: s.map_batches(lambda b: b.select(["id"] if b.num_rows else ["note"])),
         ConfigError,

@@ -9,30 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from harness.differential import shapes as s
 from harness.differential.processors import PROCESSORS, Copies, Raised, Totals, joined, larger, largest
-from harness.differential.shapes import (
-    COLUMNS,
-    SCHEMA,
-    Aggregated,
-    Appended,
-    Computed,
-    Const,
-    End,
-    Expression,
-    Field,
-    Filtered,
-    FlatMapped,
-    Highest,
-    Mapped,
-    Newest,
-    Processed,
-    Rebalanced,
-    Reduced,
-    Shape,
-    Step,
-    Timed,
-    United,
-)
 
 from onefold.core.source import Source
 from onefold.flow import Flow, Stream, count, first, last, max_, mean, min_, sum_
@@ -74,15 +52,17 @@ FUNCTIONS: Mapping[str, Callable[..., pc.Expression]] = {
     "is_null": lambda a: a.is_null(),
     "is_valid": lambda a: a.is_valid(),
     "is_small": lambda a: a.isin([0, 1, 2, 3]),
+    "over": lambda a, b: pc.divide(a.cast(pa.float64()), b),
+    "is_nan": pc.is_nan,
     "begins": lambda a: pc.starts_with(a, pattern="a"),
 }
 
 
-def expression(of: Expression) -> pc.Expression:
+def expression(of: s.Expression) -> pc.Expression:
     match of:
-        case Field(name):
+        case s.Field(name):
             return pc.field(name)
-        case Const(value):
+        case s.Const(value):
             return pc.scalar(value)
         case _:
             return FUNCTIONS[of.function](*map(expression, of.arguments))
@@ -96,43 +76,43 @@ def table_of(name: str, end: int) -> str:
 class Building:
     """`flow` makes the flow `name`, which writes tables of that name to `url`."""
 
-    shape: Shape
+    shape: s.Shape
     name: str
     url: str
 
-    def flow(self, source: Source) -> Flow:
+    def flow(self, *sources: Source) -> Flow:
         flow = Flow(self.name, self.shape.max_parallelism)
-        streams = [flow.source(source, uid="source")]
+        streams = [flow.source(source, uid=f"source{number}") for number, source in enumerate(sources)]
         for number, step in enumerate(self.shape.steps):
             made = _stepped(step, streams, f"step{number}")
             streams.append(made)
-            if isinstance(step, Mapped | FlatMapped | Processed):
+            if isinstance(step, s.Mapped | s.FlatMapped | s.Processed):
                 streams.append(made.side("rest"))
         for number, end in enumerate(self.shape.ends):
             self._end(end, streams[end.of], number)
         return flow
 
-    def _end(self, end: End, stream: Stream, number: int) -> None:
+    def _end(self, end: s.End, stream: Stream, number: int) -> None:
         uid = f"end{number}"
         match end:
-            case Appended():
+            case s.Appended():
                 stream.sink(self._sink(number))
-            case Newest():
+            case s.Newest():
                 some = _without_nulls(stream.select("account", "n", "id"), ("account", "n", "id"))
                 some.sink(self._sink(number, ("account",), ("n", "id")))
-            case Aggregated(_, key, aggregates):
+            case s.Aggregated(_, key, aggregates):
                 made = {f"{name}_{column}": AGGREGATES[name](column) for name, column in aggregates}
                 totals = _without_nulls(stream, key).key_by(*key).aggregate(uid=uid, **made)
                 totals.sink(self._sink(number, key))
-            case Highest(_, reduces):
-                some = _without_nulls(stream, ("account", "team", "n")).key_by("account", "team")
-                by_team = some.aggregate(uid=f"{uid}.all", most=max_("n")).select("team", "most").key_by("team")
-                most = by_team.reduce(larger, uid=uid) if reduces else by_team.aggregate(uid=uid, most=max_("most"))
+            case s.Busiest(_, key, reduces):
+                some = _without_nulls(stream, ("team",)).key_by(*key, "team")
+                counts = some.aggregate(uid=f"{uid}.all", most=count()).select("team", "most").key_by("team")
+                most = counts.reduce(larger, uid=uid) if reduces else counts.aggregate(uid=uid, most=max_("most"))
                 most.sink(self._sink(number, ("team",)))
-            case Reduced(_, key, kind):
+            case s.Reduced(_, key, kind):
                 keyed = _without_nulls(stream, key).key_by(*key)
                 keyed.reduce({"largest": largest, "joined": joined}[kind], uid=uid).sink(self._sink(number, key))
-            case Timed(_, key):
+            case s.Timed(_, key):
                 some = _without_nulls(stream, key)
                 schema = pa.schema([*map(some.schema.field, key), ("number", pa.int64()), ("total", pa.int64())])
                 some.key_by(*key).process(Totals(), schema, uid=uid).sink(
@@ -145,26 +125,26 @@ class Building:
         return PostgresSink(self.url, table_of(self.name, number), delivery=delivery, **upserts)
 
 
-def _stepped(step: Step, streams: list[Stream], uid: str) -> Stream:
+def _stepped(step: s.Step, streams: list[Stream], uid: str) -> Stream:
     match step:
-        case Filtered(of, condition):
+        case s.Filtered(of, condition):
             return streams[of].filter(expression(condition))
-        case Computed(of, columns, selects):
+        case s.Computed(of, columns, selects):
             made = {name: expression(each) for name, each in columns}
             if selects:
-                return streams[of].select(**{name: made.get(name, pc.field(name)) for name in COLUMNS})
+                return streams[of].select(**{name: made.get(name, pc.field(name)) for name in s.COLUMNS})
             return streams[of].with_columns(**made)
-        case Mapped(of, bound):
-            return streams[of].map_batches(Raised(bound), sides={"rest": SCHEMA})
-        case FlatMapped(of, most):
-            return streams[of].flat_map(Copies(most), SCHEMA, sides={"rest": SCHEMA})
-        case United((of, *others)):
+        case s.Mapped(of, bound):
+            return streams[of].map_batches(Raised(bound), sides={"rest": s.SCHEMA})
+        case s.FlatMapped(of, most):
+            return streams[of].flat_map(Copies(most), s.SCHEMA, sides={"rest": s.SCHEMA})
+        case s.United((of, *others)):
             return streams[of].union(*(streams[other] for other in others))
-        case Rebalanced(of):
+        case s.Rebalanced(of):
             return streams[of].rebalance()
-        case Processed(of, key, kind):
+        case s.Processed(of, key, kind):
             keyed = streams[of].key_by(*key)
-            return keyed.process(PROCESSORS[kind](), SCHEMA, uid=uid, sides={"rest": SCHEMA})
+            return keyed.process(PROCESSORS[kind](), s.SCHEMA, uid=uid, sides={"rest": s.SCHEMA})
     raise AssertionError(step)
 
 

@@ -2,55 +2,35 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from typing import Any
 
-from harness.differential.shapes import (
-    Aggregated,
-    Appended,
-    Call,
-    Computed,
-    Const,
-    End,
-    Expression,
-    Field,
-    Filtered,
-    FlatMapped,
-    Highest,
-    Mapped,
-    Newest,
-    Processed,
-    Rebalanced,
-    Reduced,
-    Row,
-    Shape,
-    Step,
-    Timed,
-    United,
-)
+from harness.differential import shapes as s
 
 __all__ = ["Table", "tables"]
 
 Table = list[tuple[Any, ...]]
 
 
-def tables(shape: Shape, records: Sequence[Row]) -> list[Table]:
-    """The rows of each end's table."""
-    streams = [list(records)]
+def tables(shape: s.Shape, records: Sequence[Sequence[s.Row]]) -> list[Table]:
+    """The rows of each end's table, of the records of each source."""
+    streams = [list(each) for each in records]
     for step in shape.steps:
         streams += _stepped(step, streams)
     return [_ended(end, streams[end.of]) for end in shape.ends]
 
 
-def value(of: Expression, row: Row) -> Any:
+def value(of: s.Expression, row: s.Row) -> Any:
     match of:
-        case Field(name):
+        case s.Field(name):
             return row[name]
-        case Const(constant):
+        case s.Const(constant):
             return constant
-        case Call(function, arguments):
+        case s.Call(function, arguments):
             return FUNCTIONS[function](*(value(each, row) for each in arguments))
 
 
@@ -60,6 +40,12 @@ def _or_null(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _ratio(a: int, b: float) -> float:
+    if b == 0:
+        return math.copysign(math.inf, a) if a else math.nan
+    return a / b
 
 
 def _and(a: bool | None, b: bool | None) -> bool | None:
@@ -97,21 +83,23 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_null": lambda a: a is None,
     "is_valid": lambda a: a is not None,
     "is_small": lambda a: a in (0, 1, 2, 3),
+    "over": _or_null(_ratio),
+    "is_nan": _or_null(math.isnan),
     "begins": _or_null(lambda a: a[:1] == "a"),
 }
 
 
-def _stepped(step: Step, streams: list[list[Row]]) -> list[list[Row]]:
+def _stepped(step: s.Step, streams: list[list[s.Row]]) -> list[list[s.Row]]:
     """The step's stream, and that of its side output where it has one."""
     match step:
-        case Filtered(of, condition):
+        case s.Filtered(of, condition):
             return [[row for row in streams[of] if value(condition, row) is True]]
-        case Computed(of, columns, _):
+        case s.Computed(of, columns, _):
             return [[row | {name: value(each, row) for name, each in columns} for row in streams[of]]]
-        case Mapped(of, bound):
+        case s.Mapped(of, bound):
             low = [row | {"n": row["n"] + bound} for row in streams[of] if row["n"] is not None and row["n"] < bound]
             return [low, [row for row in streams[of] if row["n"] is None or row["n"] >= bound]]
-        case FlatMapped(of, most):
+        case s.FlatMapped(of, most):
             copies, rest = [], []
             for row in streams[of]:
                 times = (row["n"] or 0) % most
@@ -121,13 +109,13 @@ def _stepped(step: Step, streams: list[list[Row]]) -> list[list[Row]]:
                     changed = {"note": f"{row['note']}.{number}"} if number % 2 else {"n": number}
                     copies.append(row | changed)
             return [copies, rest]
-        case United(of):
+        case s.United(of):
             return [[row for each in of for row in streams[each]]]
-        case Rebalanced(of):
+        case s.Rebalanced(of):
             return [streams[of]]
-        case Processed(of, key, kind):
-            main: list[Row] = []
-            side: list[Row] = []
+        case s.Processed(of, key, kind):
+            main: list[s.Row] = []
+            side: list[s.Row] = []
             models: dict[Any, Any] = defaultdict(MODELS[kind])
             for row in streams[of]:
                 models[tuple(row[name] for name in key)](row, main, side)
@@ -136,9 +124,9 @@ def _stepped(step: Step, streams: list[list[Row]]) -> list[list[Row]]:
 
 class _Numbered:
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[s.Row] = []
 
-    def __call__(self, row: Row, main: list[Row], side: list[Row]) -> None:
+    def __call__(self, row: s.Row, main: list[s.Row], side: list[s.Row]) -> None:
         number = len(self.rows)
         before = self.rows[-1] if self.rows else {"amount": None, "at": None}
         note = "".join(str(each) for each in range(number + 1))
@@ -151,7 +139,7 @@ class _Listed:
     def __init__(self) -> None:
         self.notes = ""
 
-    def __call__(self, row: Row, main: list[Row], side: list[Row]) -> None:
+    def __call__(self, row: s.Row, main: list[s.Row], side: list[s.Row]) -> None:
         if row["n"] is None:
             self.notes = ""
             side.append(row)
@@ -169,7 +157,7 @@ class _Counted:
     def __init__(self) -> None:
         self.teams: dict[str, int] = {}
 
-    def __call__(self, row: Row, main: list[Row], side: list[Row]) -> None:
+    def __call__(self, row: s.Row, main: list[s.Row], side: list[s.Row]) -> None:
         times = self.teams.pop(str(row["team"]), 0)
         if times == 2:
             side.append(row)
@@ -185,7 +173,7 @@ class _Alarms:
     def __init__(self) -> None:
         self.alarms: set[int] = set()
 
-    def __call__(self, row: Row, main: list[Row], side: list[Row]) -> None:
+    def __call__(self, row: s.Row, main: list[s.Row], side: list[s.Row]) -> None:
         number = (row["n"] or 0) % 7
         self.alarms ^= {number}
         if number in self.alarms:
@@ -198,7 +186,7 @@ class _Distinct:
     def __init__(self) -> None:
         self.seen: list[int | None] = []
 
-    def __call__(self, row: Row, main: list[Row], side: list[Row]) -> None:
+    def __call__(self, row: s.Row, main: list[s.Row], side: list[s.Row]) -> None:
         times = self.seen.count(row["n"])
         self.seen.append(row["n"])
         given = dict.fromkeys(row) | {"account": times, "team": row["team"], "n": row["n"]}
@@ -214,33 +202,34 @@ MODELS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def _ended(end: End, rows: list[Row]) -> Table:
+def _ended(end: s.End, rows: list[s.Row]) -> Table:
     match end:
-        case Appended():
+        case s.Appended():
             return [tuple(row.values()) for row in rows]
-        case Newest():
+        case s.Newest():
             groups = _groups(rows, ("account",), ("n", "id"))
             highest = {key: max((row["n"], row["id"]) for row in of) for key, of in groups.items()}
             return [(account, n, id_) for (account,), (n, id_) in highest.items()]
-        case Aggregated(_, key, aggregates):
+        case s.Aggregated(_, key, aggregates):
             groups = _groups(rows, key)
             return [
                 (*of, *(AGGREGATES[name]([row[column] for row in group]) for name, column in aggregates))
                 for of, group in groups.items()
             ]
-        case Highest():
-            groups = _groups(rows, ("team",), ("account", "n"))
-            return [(team, max(row["n"] for row in of)) for (team,), of in groups.items()]
-        case Reduced(_, key, "largest"):
+        case s.Busiest(_, key, _):
+            groups = _groups(rows, ("team",))
+            of_keys = {team: Counter(tuple(row[name] for name in key) for row in of) for (team,), of in groups.items()}
+            return [(team, max(counts.values())) for team, counts in of_keys.items()]
+        case s.Reduced(_, key, "largest"):
             return [tuple(max(map(_rank, of))[1].values()) for of in _groups(rows, key).values()]
-        case Reduced(_, key, _):
+        case s.Reduced(_, key, _):
             return [_joined(of) for of in _groups(rows, key).values()]
-        case Timed(_, key):
+        case s.Timed(_, key):
             return [(*of, len(group), sum(row["n"] or 0 for row in group)) for of, group in _groups(rows, key).items()]
     raise AssertionError(end)
 
 
-def _groups(rows: list[Row], key: tuple[str, ...], more: tuple[str, ...] = ()) -> dict[Any, list[Row]]:
+def _groups(rows: list[s.Row], key: tuple[str, ...], more: tuple[str, ...] = ()) -> dict[Any, list[s.Row]]:
     """The rows of each key, those aside that have a null in it, or in `more`."""
     found = defaultdict(list)
     for row in rows:
@@ -261,11 +250,11 @@ class _Ranked(tuple[Any, ...]):
         return bool(self[0] > other[0])
 
 
-def _rank(row: Row) -> _Ranked:
+def _rank(row: s.Row) -> _Ranked:
     return _Ranked(([(each is not None, str(each)) for each in row.values()], row))
 
 
-def _joined(rows: list[Row]) -> tuple[Any, ...]:
+def _joined(rows: list[s.Row]) -> tuple[Any, ...]:
     note = rows[0]["note"]
     for row in rows[1:]:
         note = f"{note}|{row['note']}"[-20:]
@@ -280,6 +269,10 @@ def _of_some(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
     return of
 
 
+def _above_all_if_nan(value: Any) -> Any:
+    return value != value, value
+
+
 def _mean(values: list[Any]) -> Any:
     total = sum(values)
     if isinstance(total, Decimal):
@@ -290,8 +283,8 @@ def _mean(values: list[Any]) -> Any:
 AGGREGATES: Mapping[str, Callable[[list[Any]], Any]] = {
     "sum": _of_some(sum),
     "count": lambda values: sum(each is not None for each in values),
-    "min": _of_some(min),
-    "max": _of_some(max),
+    "min": _of_some(partial(min, key=_above_all_if_nan)),
+    "max": _of_some(partial(max, key=_above_all_if_nan)),
     "mean": _of_some(_mean),
     "first": lambda values: values[0],
     "last": lambda values: values[-1],

@@ -31,7 +31,7 @@ class EngineRun:
 
     building: Building
     servers: str
-    topic: str
+    topics: tuple[str, ...]
     checkpoint: str
     state: Any
     workers: int
@@ -40,8 +40,8 @@ class EngineRun:
     signal: int = signal.SIGTERM
 
     def __call__(self) -> None:
-        source = source_of(self.servers, self.topic, self.at_most)
-        flow = self.building.flow(source.bounded() if self.epochs is None else source)
+        sources = [source_of(self.servers, topic, self.at_most) for topic in self.topics]
+        flow = self.building.flow(*(source.bounded() if self.epochs is None else source for source in sources))
         done: list[Any] = []
 
         def on_outcome(outcome: Any) -> None:

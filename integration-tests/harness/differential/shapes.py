@@ -1,7 +1,7 @@
 """Random flows as values: `building` makes flows of them, `model` tables in plain Python, `drawing` draws them.
 
-Streams are numbered: 0 is the source's, and each step adds one, or two where it has a side output. All have the same
-columns, so that any step can come after any other.
+Streams are numbered: the first are the sources', and each step adds one, or two where it has a side output. All have
+the same columns, so that any step can come after any other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ __all__ = [
     "SCHEMA",
     "Aggregated",
     "Appended",
+    "Busiest",
     "Call",
     "Computed",
     "Const",
@@ -23,7 +24,6 @@ __all__ = [
     "Field",
     "Filtered",
     "FlatMapped",
-    "Highest",
     "Mapped",
     "Newest",
     "Processed",
@@ -36,7 +36,7 @@ __all__ = [
     "United",
 ]
 
-SCHEMA = "id long, account long, team string, n long, amount decimal(12,2), note string, at timestamp"
+SCHEMA = "id long, account long, team string, n long, amount decimal(12,2), note string, at timestamp, ratio double"
 COLUMNS = tuple(column.split()[0] for column in SCHEMA.split(", "))
 
 Row = dict[str, Any]
@@ -49,7 +49,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Const:
-    value: int | str | Decimal | None
+    value: int | float | str | Decimal | None
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,12 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
-class Highest:
-    """The highest n of each account and team, and of these the highest of each team: by `reduce`, or by `max_`."""
+class Busiest:
+    """How many rows the key has in each team that has most of them there: of all keys, those with nulls too. The
+    highest of each team is by `reduce`, or by `max_`."""
 
     of: int
+    key: tuple[str, ...]
     reduces: bool
 
 
@@ -162,14 +164,16 @@ class Timed:
     key: tuple[str, ...]
 
 
-End = Appended | Newest | Aggregated | Highest | Reduced | Timed
+End = Appended | Newest | Aggregated | Busiest | Reduced | Timed
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Each end writes a table of its own, and `staged` is the number of the one whose sink is staged, if any."""
+    """Each end writes a table of its own, and `staged` is the number of the one whose sink is staged, if any. There is
+    a topic for each of the `sources`."""
 
     steps: tuple[Step, ...]
     ends: tuple[End, ...]
     staged: int
     max_parallelism: int
+    sources: int = 1

@@ -91,13 +91,14 @@ class Life:
         return outcome
 
 
-def taken_over(started: Started, facts: StoreFacts, because: OnefoldError) -> Fenced | None:
-    """Fenced, if the store knows a newer generation; None if not."""
+def taken_over(started: Started, facts: StoreFacts, because: OnefoldError | None = None) -> Fenced | None:
+    """Fenced, if the store knows a newer generation; None if not. `because` is what this process ended with."""
     mine = started.generation
     if facts.generation <= mine.number:
         return None
+    told = "" if because is None else f" It ended with: {because.message}"
     return Fenced(
         "taken-over",
         f"generation {mine.number} of pipeline {mine.pipeline!r} was taken over (now: {facts.generation})."
-        f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because.message}",
+        f" Another process runs this pipeline: stop this one and do not restart it.{told}",
     )

@@ -255,7 +255,7 @@ class Session:
         committers = self._driver.committers
         return {name: self.patience.retry(committers[name].ledger, "reading the ledger") for name in self.names}
 
-    def taken_over(self, because: OnefoldError) -> Fenced | None:
+    def taken_over(self, because: OnefoldError | None = None) -> Fenced | None:
         """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
         try:
             facts = self.store.facts(self.name)

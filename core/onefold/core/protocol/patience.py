@@ -46,6 +46,11 @@ class Patience:
         finally:
             self.waiting_for = None
 
+    def came_forward(self, for_s: float) -> None:
+        """The try that has failed now did its work for so long before: that time was no wait."""
+        for wait in self._waits.values():
+            wait.extend(for_s)
+
     def _wait(self, attempt: int, doing: str, because: OnefoldError, asked_s: float) -> None:
         """`asked_s` is when the try began that failed, on the monotonic clock."""
         if attempt == 1:

@@ -6,6 +6,7 @@ import logging
 import selectors
 import signal
 import socket
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class Fleet:
         self._members: list[_Member] = []
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
+        self._launched_s = 0.0
+        self.worked_s = 0.0  # for how long the last worker that failed had come forward
 
     @property
     def is_up(self) -> bool:
@@ -54,6 +57,7 @@ class Fleet:
     ) -> None:
         """Fork all workers. Their state is restored before they take orders. `guarded` as `Launch` has it."""
         require(not self._members, "workers are launched when none runs")
+        self._launched_s, self.worked_s = time.monotonic(), 0.0
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
         for link in self._links():
             out, into = socket.socketpair()
@@ -131,7 +135,9 @@ class Fleet:
                 match answer:
                     case Done(run):
                         self._done.setdefault(run, {})[index] = answer
-                    case Failed():
+                    case Failed(idle_s=idle_s):
+                        if idle_s is not None:
+                            self.worked_s = max(0.0, time.monotonic() - self._launched_s - idle_s)
                         raise _error_of(answer)
         except EOFError:
             raise self._lost(index) from None

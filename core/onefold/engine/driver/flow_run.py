@@ -23,7 +23,7 @@ from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
-from onefold.engine.driver.restarts import Tracker
+from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
@@ -63,11 +63,12 @@ class FlowRun:
             while True:
                 try:
                     self._live(has_started)
-                except InDoubt as error:  # only a start finds out what took effect
+                except (InDoubt, NeedsStart) as error:  # only a start finds out what took effect, or opens sinks
                     self._fleet.end()
                     delay_s = self._tracker.failed()
                     if delay_s is None:
-                        raise (self._session.taken_over(error) or error) from error
+                        ended = error if isinstance(error, InDoubt) else error.retyped(Retriable)
+                        raise (self._session.taken_over(error) or ended) from error
                     log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
                     hold(delay_s)
                     has_started = True
@@ -85,6 +86,8 @@ class FlowRun:
                 else:
                     self._fleet.stop()
                     self._progress.end()
+                    if (fenced := self._session.taken_over()) is not None:  # since its last epoch, and nothing failed
+                        raise fenced
                     return self._progress
 
     def _live(self, has_started: bool) -> None:
@@ -103,7 +106,14 @@ class FlowRun:
             self._check_writers()
             standing_now = standing(session.facts(), started, self._plan.has_state)
             writers = Writers(
-                self._plan, self._fleet, planners, self._tracker, standing_now, self._launch, self._ahead(planners)
+                self._plan,
+                self._fleet,
+                planners,
+                self._tracker,
+                standing_now,
+                self._launch,
+                self._ahead(planners),
+                session.patience.came_forward,
             )
             writers.launch()
             self._epochs(planners, writers, standing_now, fingerprint)
@@ -147,7 +157,7 @@ class FlowRun:
             sinks=session.names,
             write_through=session.write_through,
         )
-        outcome = session.drive(session.life.run_epoch(request, runs_max=sys.maxsize), writers)
+        outcome = session.drive(writers.heeding(session.life.run_epoch(request, runs_max=sys.maxsize)), writers)
         note(epoch=outcome.record.epoch)
         now = Standing.after(outcome.record)
         writers.decided(now)

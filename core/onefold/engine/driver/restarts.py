@@ -7,14 +7,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from onefold.core.errors import Retriable
+from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
 
-__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Restarts", "Tracker", "WorkerFailed"]
+__all__ = [
+    "ExponentialDelay",
+    "FailureRate",
+    "FixedDelay",
+    "NeedsStart",
+    "Restarts",
+    "Tracker",
+    "WorkerFailed",
+    "judged",
+]
+
+_PARSER = frozenset({"parser-died", "parser-timeout"})  # a process of the worker's own has failed, and no server
 
 
 class WorkerFailed(Retriable):
     """A worker is lost, or a function of the flow has raised: restarts are for these. A server that is down is waited
     for instead, as long as there is patience."""
+
+
+class NeedsStart(OnefoldError):
+    """To run the epoch again is of no use before the driver has started again, which opens the sinks anew."""
+
+    exit_code = Retriable.exit_code
+
+
+_CHANGED = frozenset({"table-altered", "topic-disappeared"})
+
+
+def judged(error: OnefoldError) -> OnefoldError:
+    """What a worker's error is to the driver: WorkerFailed is counted by the restarts, OutOfResources is waited for,
+    NeedsStart has the driver start again, and any other ends the flow."""
+    if error.code in _PARSER or isinstance(error, WorkLost):
+        return error.retyped(WorkerFailed)
+    if error.code in _CHANGED:
+        return error.retyped(NeedsStart)
+    if isinstance(error, Retriable | InDoubt) and not isinstance(error, WorkerFailed):
+        return error.retyped(OutOfResources)  # in doubt is only what a worker prepared, and no manifest will name
+    return error
 
 
 class Restarts(Protocol):

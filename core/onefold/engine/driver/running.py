@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import closing
@@ -20,7 +21,7 @@ from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
-from onefold.flow.graph import Graph
+from onefold.flow.graph import Graph, Shipping
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 WORKERS_MAX = 64
+FILES_OWN = 256  # of clients, and whatever else this process has open
 STATES = ("memory", "rocksdb")
 
 
@@ -62,6 +64,7 @@ def run(
     """
     cut = plan(graph)
     _check(graph, workers, state)
+    _allow_files(cut, workers)
     with closing(Nursery(partial(_work, cut), _warm)) as nursery:  # before this process has any client
         with importing():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
@@ -83,6 +86,23 @@ def _work(plan: Plan, control: socket.socket, links: list[socket.socket]) -> Non
     from onefold.engine.workers.starting import worker_of  # imported by then, see `_warm`
 
     worker_of(plan)(control, links)
+
+
+def _allow_files(cut: Plan, workers: int) -> None:
+    """Raise this process's limit of open files where it is too low for the workers' sockets, all of which it has at
+    once when it starts them. Raises ConfigError where it may not be so high."""
+    exchanges = sum(exchange.edge.shipping is not Shipping.FORWARD for exchange in cut.exchanges)
+    needed = 2 * workers * (workers - 1) * exchanges + 2 * workers + FILES_OWN
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "too-many-workers",
+            f"workers={workers} take {needed} open files when they start, for {exchanges} exchanges between all of"
+            f" them, and this process may have {hard}: take fewer, or raise the limit (ulimit -n, LimitNOFILE=)",
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:

@@ -5,27 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol as Port
+from typing import TypeVar
 
 from onefold.core.contract import Committable, EpochRecord, TaskId
-from onefold.core.errors import InDoubt, OutOfResources, Retriable, Terminal
+from onefold.core.errors import OnefoldError, OutOfResources, Terminal, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.job.session import task_of
 from onefold.core.positions import Positions, Range
+from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effects import Pause
 from onefold.core.source import Split
 from onefold.core.waiting import hold
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
-from onefold.engine.driver.restarts import Tracker, WorkerFailed
+from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
 from onefold.engine.driver.standing import Standing
 from onefold.engine.workers.messages import Done
 
 __all__ = ["Splitting", "Workers", "Writers"]
 
 log = logging.getLogger("onefold")
+T = TypeVar("T")
 
 
-class Workers(Protocol):
+class Workers(Port):
     """What `Fleet` is. A test has others."""
 
     def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int: ...
@@ -36,8 +40,11 @@ class Workers(Protocol):
 
     def end(self) -> None: ...
 
+    @property
+    def worked_s(self) -> float: ...
 
-class Splitting(Protocol):
+
+class Splitting(Port):
     """What `Planners` does for a range."""
 
     def splits(self, span: Range) -> Mapping[int, Sequence[Split]]: ...
@@ -57,6 +64,7 @@ class Writers:
     They take an epoch's range once. Whatever happens before the next epoch begins, from a worker that is lost to a
     decision that fails, they are ended, and started again from the last decided epoch. `plan_ahead` says which range
     they may read once they are through with the epoch's, which it is given, before the next is open; None for none.
+    `came_forward` is told for how long workers did their work that a server then ended.
     """
 
     def __init__(
@@ -68,9 +76,12 @@ class Writers:
         standing: Standing,
         launch: Callable[[Standing, bool], None],
         plan_ahead: Callable[[Range], Range | None],
+        came_forward: Callable[[float], None],
     ) -> None:
         self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
         self._standing, self._launch, self._plan_ahead = standing, launch, plan_ahead
+        self._came_forward = came_forward
+        self._lost: OnefoldError | None = None  # why what the workers have prepared last does not count
         self._at: Positions | None = None  # where the workers stand; None where none run
         self._epoch = 0  # the one that they have run last
         self._ahead: _Ahead | None = None
@@ -81,17 +92,20 @@ class Writers:
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
         """Raises WorkerFailed where the epoch may run again, after a while; Terminal where it may not; OutOfResources
-        where a source or a sink does not get at its server, which the protocol waits for."""
+        where a source or a sink does not get at its server, which the protocol waits for; NeedsStart where the sinks
+        must be opened anew."""
+        self._account_for_lost_work(record)
         try:
             done = self._run(record)
-        except WorkerFailed as error:
+        except OnefoldError as error:
             self._end()
-            self._delay_s = self._after(error, record)
-            self._guarded = error.code == "worker-lost"
-            raise
-        except (Retriable, InDoubt) as error:  # in doubt is only what a worker prepared, and no manifest will name
-            self._end()
-            raise error.retyped(OutOfResources) from error
+            failed = judged(error)
+            if isinstance(failed, WorkerFailed):
+                self._delay_s = self._after(failed, record)
+                self._guarded |= failed.code == "worker-lost"
+            elif isinstance(failed, OutOfResources):
+                self._came_forward(self._fleet.worked_s)
+            raise failed from error
         except BaseException:
             self._end()
             raise
@@ -100,6 +114,27 @@ class Writers:
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)
+
+    def heeding(self, protocol: Protocol[T]) -> Protocol[T]:
+        """The same protocol, of which they learn why it has them run an epoch again that they had prepared: without an
+        end they would prepare what expires before it is decided."""
+        self._lost = None
+        effect = next(protocol)
+        try:
+            while True:
+                try:
+                    answer = yield effect
+                except OnefoldError as error:
+                    if isinstance(error, WorkLost):
+                        self._lost = error
+                    elif isinstance(effect, Pause):  # it has waited for as long as there is patience
+                        self._lost = error.retyped(NeedsStart)
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
     def launch(self) -> None:
         """Start the workers. Ahead of the first epoch they restore their state while the sources are asked for it."""
@@ -140,6 +175,13 @@ class Writers:
         self._at, self._epoch = record.range.end, record.epoch
         return done
 
+    def _account_for_lost_work(self, record: EpochRecord) -> None:
+        lost, self._lost = self._lost, None
+        if isinstance(lost, NeedsStart):
+            raise lost
+        if lost is not None:
+            self._delay_s = self._after(lost, record)
+
     def _by_chain(self, span: Range) -> dict[int, tuple[Split, ...]]:
         splits = self._planners.splits(span)
         return {self._plan.chain_of(node).number: tuple(of) for node, of in splits.items()}
@@ -148,7 +190,7 @@ class Writers:
         self._fleet.end()
         self._at = self._ahead = None
 
-    def _after(self, error: WorkerFailed, record: EpochRecord) -> float:
+    def _after(self, error: OnefoldError, record: EpochRecord) -> float:
         """How long to wait before the next start. Raises Terminal where there is none."""
         delay_s = self._tracker.failed()
         if delay_s is None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.contract import TaskId
+from onefold.core.errors import ConfigError
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
@@ -26,7 +27,7 @@ class ReducingLogic(Stateless):
         self, node: Node, function: Callable[[Row, Row], Row], key: tuple[str, ...], backend: StateTables
     ) -> None:
         assert node.uid is not None and node.schema is not None
-        self._key, self._function = key, function
+        self._name, self._key, self._function = node.name, key, function
         self._names = tuple(node.schema.names)
         self._rows = RowCollector(node.name, {None: node.schema})
         self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
@@ -42,11 +43,21 @@ class ReducingLogic(Stateless):
             rows = iter(rows_of[key])
             row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
             for further in rows:
-                row = self._function(row, further)
+                row = self._checked(key, self._function(row, further))
             reduced.append(tuple(map(row.get, self._names)))
         self._table.put_many(keys, reduced)
         self._changed.update(zip(keys, reduced, strict=True))
         return ()
+
+    def _checked(self, key: Key, row: Any) -> Row:
+        """Raises ConfigError for a row of another key, which would replace that one's in a sink."""
+        if not isinstance(row, dict) or tuple(map(row.get, self._key)) != key:
+            raise ConfigError(
+                "function-row",
+                f"{self._name}: of two rows of the key {key!r} the function gives {row!r:.200}. Let it give a dict that"
+                f" has these values in {', '.join(self._key)}",
+            )
+        return row
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task

@@ -24,13 +24,15 @@ from onefold.core.writing.durable_files import make_folder, sync_folder, write_f
 
 __all__ = ["Storage"]
 
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG)
+
 
 class Storage:
     """The files of one pipeline's state. `root` is a folder or a URL (`s3://bucket/flows`); names have `/` between
     their parts. What `write` and `replace` have answered outlives a crash of this machine. Pickles.
 
-    Raises OutOfResources where the disk is full, Retriable where the storage does not answer, and Python's
-    FileNotFoundError where a file is not there.
+    Raises OutOfResources where the disk is full, ConfigError where this process may not write, Retriable where the
+    storage does not answer, and Python's FileNotFoundError where a file is not there.
     """
 
     def __init__(self, root: str, pipeline: str) -> None:
@@ -168,6 +170,12 @@ class Storage:
                 "state-disk-full",
                 f"{at} cannot be written: {error.strerror}. No decided snapshot is touched by it. Make room, or keep"
                 " fewer (retain)",
+            )
+        if error.errno in _REFUSALS:
+            return ConfigError(
+                "state-storage-refused",
+                f"{at} cannot be written or read: {error.strerror}. Name a checkpoint folder in which this process may"
+                " make folders and files",
             )
         return Retriable("state-storage-unavailable", f"{at} cannot be read or written: {error}")
 

@@ -172,12 +172,11 @@ class FlowWorld:
             at = standing(self.store.facts(FLOW), started, has_state=True)
             tracker = Tracker(FixedDelay(attempts=LIVES_MAX, delay_s_each=0.0))
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
-            writers = Writers(
-                self.plan, self.fleet, _Splits(), tracker, at, launch, lambda behind: _next_range(behind.end)
-            )
+            ahead = lambda behind: _next_range(behind.end)  # noqa: E731
+            writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, ahead, lambda _for_s: None)
             while (span := _range(at, writers)) is not None:
                 request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)
-                outcome = self._drive(driver, life.run_epoch(request, LIVES_MAX), writers)
+                outcome = self._drive(driver, writers.heeding(life.run_epoch(request, LIVES_MAX)), writers)
                 at = Standing.after(outcome.record)
                 writers.decided(at)
             self._drive(driver, life.sweep())

@@ -55,6 +55,7 @@ class ModelFleet:
     subject: Subject
     choose: Choose
     late: list[Action] = field(default_factory=list)
+    worked_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._workers: list[_Worker] = []

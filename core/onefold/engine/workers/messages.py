@@ -80,8 +80,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The worker ends by this error: its class's name, code and message; for any other than onefold's, code is None."""
+    """The worker ends by this error: its class's name, code and message; for any other than onefold's, code is None.
+    It came forward last `idle_s` seconds ago; None where it never did."""
 
     kind: str
     code: str | None
     message: str
+    idle_s: float | None = None

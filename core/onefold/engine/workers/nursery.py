@@ -19,8 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-
-from onefold.core.checks import require
+from types import FrameType
 
 __all__ = ["Nursery", "NurseryLost"]
 
@@ -29,7 +28,7 @@ Work = Callable[[socket.socket, list[socket.socket]], None]
 _REQUEST = struct.Struct("<cI")
 _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
-_SOCKETS_MAX = 250  # that one message carries
+_SOCKETS_MAX = 250  # that one message carries; Linux takes 253
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,7 +52,6 @@ class Nursery:
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
         """A new worker, which has the sockets now; returns its process id. Raises NurseryLost."""
         sockets = [control, *links]
-        require(len(sockets) <= _SOCKETS_MAX, f"a worker has at most {_SOCKETS_MAX} sockets")
         try:
             return self._answer_to(_REQUEST.pack(_FORK, len(sockets)), sockets)
         finally:
@@ -74,8 +72,10 @@ class Nursery:
             os.waitpid(self._pid, 0)
 
     def _answer_to(self, request: bytes, sockets: Sequence[socket.socket] = ()) -> int:
+        files = [each.fileno() for each in sockets]
         try:
-            socket.send_fds(self._socket, [request], [each.fileno() for each in sockets])
+            for at in range(0, len(files) or 1, _SOCKETS_MAX):
+                socket.send_fds(self._socket, [request], files[at : at + _SOCKETS_MAX])
             answer = self._socket.recv(_ANSWER.size, socket.MSG_WAITALL)
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
@@ -94,6 +94,8 @@ def _serve(driver: socket.socket, work: Work, warm: Callable[[], None]) -> None:
             break
         kind, value = _REQUEST.unpack(request)
         if kind == _FORK:
+            while len(files) < value:
+                files += socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)[1]
             sockets = [socket.socket(fileno=number) for number in files]
             pid = _fork()
             if pid == 0:
@@ -132,8 +134,7 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
     """Never returns. The signals that end a driver in good order are the driver's own business."""
     status = 1
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _heed_no_signals()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:  # else it ended before that was set
             run()
@@ -144,3 +145,18 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _heed_no_signals() -> None:
+    """In this process. One that a function of the user's forks can be ended by them, as it is used to: it would inherit
+    that they are ignored, and a pool of processes waits for the end of those that it terminates."""
+    mine = os.getpid()
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        del frame
+        if os.getpid() != mine:
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)

@@ -42,7 +42,7 @@ def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None
         require(isinstance(launch, Launch), launch)
         try:
             worker = _worker(plan, launch, control, sockets)
-        except Exception as error:
+        except BaseException as error:
             tell_failure(Outgoing(control), error)
         else:
             worker.run()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from onefold.core.errors import OnefoldError
@@ -19,6 +20,10 @@ from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encode
 __all__ = ["QUEUED_BYTES_MAX", "Worker", "tell_failure"]
 
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
+
+
+class _DriverGone(Exception):
+    """The driver has ended, and so does the worker."""
 
 
 class Worker:
@@ -40,7 +45,9 @@ class Worker:
         self._exchanges = plan.exchanges
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
+        self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._is_over = False
+        self._worked_at_s: float | None = None  # when it last came forward, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
         self._gone: set[socket.socket] = set()  # of workers that have ended: the driver then ends this one, too
@@ -49,11 +56,12 @@ class Worker:
         """Until the driver stops it, or has ended itself."""
         try:
             self._loop()
-        except EOFError:  # the driver has ended
+        except _DriverGone:
             self._abort()
-        except Exception as error:
+        except BaseException as error:  # a function of the user's may also exit
             self._abort()
-            tell_failure(self._answers, error)
+            at_s = self._worked_at_s
+            tell_failure(self._answers, error, None if at_s is None else time.monotonic() - at_s)
         else:
             for subtask in self._subtasks:
                 subtask.close()
@@ -62,6 +70,8 @@ class Worker:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
         while not self._is_over:
             worked = self._work()
+            if worked:
+                self._worked_at_s = time.monotonic()
             self._watch()
             for key, _ in self._selector.select(0 if worked else None):
                 key.data()
@@ -69,7 +79,7 @@ class Worker:
     def _work(self) -> bool:
         """One step of a subtask, or one part of a source. What is further down the flow comes first."""
         for subtask in reversed(self._subtasks):
-            if subtask.is_ready and not self._is_blocked(subtask):
+            if (subtask in self._halted or subtask.is_ready) and not self._is_blocked(subtask):
                 self._step(subtask)
                 return True
         for number, reader in self._readers.items():
@@ -82,10 +92,17 @@ class Worker:
         return False
 
     def _step(self, subtask: Subtask) -> None:
-        if subtask.phase is Phase.PREPARING:
-            failpoint("writers:written")
-        for effect in subtask.step():
+        """A step halts where a channel is full, since a function may make any number of rows of one."""
+        effects = self._halted.pop(subtask, None)
+        if effects is None:
+            if subtask.phase is Phase.PREPARING:
+                failpoint("writers:written")
+            effects = subtask.step()
+        for effect in effects:
             self._perform(subtask, effect)
+            if isinstance(effect, Send) and self._is_full(self._exchanges[effect.exchange], effect.to):
+                self._halted[subtask] = effects
+                return
 
     def _perform(self, subtask: Subtask, effect: Effect) -> None:
         match effect:
@@ -107,12 +124,12 @@ class Worker:
 
     def _is_blocked(self, subtask: Subtask) -> bool:
         """Whether a channel that it sends to holds as much as it may."""
-        return any(self._sent_bytes(exchange, to) > QUEUED_BYTES_MAX for exchange, to in subtask.receivers)
+        return any(self._is_full(exchange, to) for exchange, to in subtask.receivers)
 
-    def _sent_bytes(self, exchange: Exchange, to: int) -> int:
+    def _is_full(self, exchange: Exchange, to: int) -> bool:
         if to == self._index:
-            return self._targets[exchange.number].queued_bytes(exchange.number, to)
-        return self._outgoing[exchange.number, to].pending_bytes
+            return self._targets[exchange.number].queued_bytes(exchange.number, to) > QUEUED_BYTES_MAX
+        return self._outgoing[exchange.number, to].pending_bytes > QUEUED_BYTES_MAX
 
     # Sockets
 
@@ -142,7 +159,7 @@ class Worker:
             outgoing.send()
         except OSError:
             if outgoing is self._answers:
-                raise EOFError from None
+                raise _DriverGone from None
             self._gone.add(outgoing.socket)
 
     def _receive(self, exchange: int, sender: int) -> None:
@@ -156,7 +173,11 @@ class Worker:
             self._gone.add(incoming[exchange, sender].socket)
 
     def _take_orders(self) -> None:
-        for order in self._orders.messages():
+        try:
+            orders = [*self._orders.messages()]
+        except EOFError:
+            raise _DriverGone from None
+        for order in orders:
             match order:
                 case Begin(run, splits, task):
                     if task is not None:
@@ -187,11 +208,11 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
     )
 
 
-def tell_failure(answers: Outgoing, error: Exception) -> None:
-    """Tell the driver by which error this worker ends."""
-    failed = Failed(type(error).__name__, None, str(error))
+def tell_failure(answers: Outgoing, error: BaseException, idle_s: float | None = None) -> None:
+    """Tell the driver by which error this worker ends. `idle_s` as `Failed` has it."""
+    failed = Failed(type(error).__name__, None, str(error), idle_s)
     if isinstance(error, OnefoldError):
         kind = next(each for each in type(error).__mro__ if each.__module__ == OnefoldError.__module__)
-        failed = Failed(kind.__name__, error.code, error.message)
+        failed = Failed(kind.__name__, error.code, error.message, idle_s)
     answers.message(failed)
     answers.send_all()

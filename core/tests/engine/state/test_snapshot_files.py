@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +120,18 @@ def test_a_full_disk_says_so_and_loses_nothing(disk: SmallDisk) -> None:
     disk.make_room()
     assert len(restored(storage, frozen.store())) == 5000
     assert len(restored(storage, backend.freeze(3).store())) == 5001
+
+
+def test_a_folder_that_may_not_be_written_is_the_users_to_mend(disk: SmallDisk, tmp_path: Path) -> None:
+    is_file = tmp_path / "file"
+    is_file.touch()
+    subprocess.run(["mount", "-o", "remount,ro", disk.folder], check=True)
+    for root in (is_file, disk.folder):
+        storage = Storage(str(root), "flow")
+        with pytest.raises(ConfigError, match=r"\[state-storage-refused\]"):
+            filled(storage).freeze(1).store()
+        with pytest.raises(ConfigError, match=r"\[state-storage-refused\]"), storage.locked():
+            pass
 
 
 def test_bytes_follow_the_changes_files_stay_few_and_a_restore_reads_three_times_the_state_at_most(

@@ -1,0 +1,62 @@
+"""The process that forks workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from onefold.engine.workers.nursery import Nursery
+
+WAIT_S = 30.0
+
+
+@contextmanager
+def answer_of(work: Any, links: int = 0) -> Iterator[socket.socket]:
+    """The driver's side of the control socket of a worker that does `work`."""
+    with closing(Nursery(work, lambda: None)) as nursery:
+        mine, theirs = socket.socketpair()
+        pairs = [socket.socketpair() for _ in range(links)]
+        mine.settimeout(WAIT_S)
+        with mine:
+            nursery.fork(theirs, [pair[0] for pair in pairs])
+            for _, other in pairs:
+                other.close()
+            yield mine
+
+
+def terminate_a_process(control: socket.socket, _: list[socket.socket]) -> None:
+    process = multiprocessing.get_context("fork").Process(target=signal.pause)
+    process.start()
+    process.terminate()
+    process.join(WAIT_S / 2)
+    control.sendall(str(process.exitcode).encode())
+
+
+def test_a_process_that_a_users_function_forks_can_be_terminated() -> None:
+    with answer_of(terminate_a_process) as answer:
+        assert answer.recv(100) == b"-15"
+
+
+def outlive_signals(control: socket.socket, _: list[socket.socket]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    control.sendall(b"alive")
+
+
+def test_a_worker_outlives_the_signals_that_end_a_driver_in_good_order() -> None:
+    with answer_of(outlive_signals) as answer:
+        assert answer.recv(100) == b"alive"
+
+
+def count_links(control: socket.socket, links: list[socket.socket]) -> None:
+    control.sendall(str(len({os.fstat(link.fileno()).st_ino for link in links})).encode())
+
+
+def test_a_worker_gets_more_sockets_than_one_message_carries() -> None:
+    with answer_of(count_links, links=300) as answer:
+        assert answer.recv(100) == b"300"

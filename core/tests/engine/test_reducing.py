@@ -1,0 +1,36 @@
+"""What a function of `reduce` may give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.engine.logics.reducing import ReducingLogic
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.storage import Storage
+from onefold.flow.graph import Edge, Node, Shipping
+from onefold.flow.operators import Reducing
+
+ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
+GIVEN: dict[str, Any] = {
+    "a row of another key": {"key": "b", "n": 2},
+    "a row without its key": {"n": 2},
+    "a tuple": ("a", 2),
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_a_row_that_is_none_of_the_key_is_a_named_error(tmp_path: Path, what: str) -> None:
+    def function(kept: dict[str, Any], row: dict[str, Any]) -> Any:
+        del kept, row
+        return GIVEN[what]
+
+    node = Node(1, Reducing(function, ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), ROWS, (), "reduced")
+    logic = ReducingLogic(node, function, ("key",), MemoryBackend(Storage(str(tmp_path), "shop"), 1))
+    with pytest.raises(ConfigError, match=r"of the key \('a',\) the function gives .*\[function-row\]"):
+        logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)

@@ -1,0 +1,45 @@
+"""What a flow's run asks of this machine before it starts."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any, cast
+
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.engine.dataflow.plan import plan
+from onefold.engine.driver.running import FILES_OWN, _allow_files
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import Reading, Writing
+
+SOURCE = Node(0, Reading(cast(Any, "a source")), (), None, (), "rows")
+PLAN = plan(Graph("shop", (SOURCE, Node(1, Writing(cast(Any, None)), (Edge(0, Shipping.REBALANCE),), None))))
+NEEDED = 2 * 16 * 15 + 2 * 16 + FILES_OWN
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Those of this process, the newest last."""
+    limits = [(NEEDED - 1, resource.RLIM_INFINITY)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    return limits
+
+
+@pytest.mark.parametrize("hard", [resource.RLIM_INFINITY, NEEDED])
+def test_the_sockets_of_many_workers_fit_under_a_limit_that_is_raised_for_them(
+    limits: list[tuple[int, int]], hard: int
+) -> None:
+    limits[:] = [(NEEDED - 1, hard)]
+    _allow_files(PLAN, 16)
+    assert limits[1:] == [(NEEDED, hard)]
+    _allow_files(PLAN, 16)
+    _allow_files(PLAN, 2)
+    assert len(limits) == 2, "it is raised no further than is needed"
+
+
+def test_workers_for_whose_sockets_the_limit_is_too_low_are_refused(limits: list[tuple[int, int]]) -> None:
+    limits[:] = [(NEEDED - 1, NEEDED - 1)]
+    with pytest.raises(ConfigError, match=rf"take {NEEDED} open files .*\[too-many-workers\]"):
+        _allow_files(PLAN, 16)
