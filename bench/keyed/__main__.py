@@ -23,8 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cpu import cpu_s
+from bench.jars import flink_jar
 from bench.report import Load
 from bench.world import PARTITIONS, World, open_world
+from onefold.local import find_java
 
 SEED = 1
 START_ROWS = 10_000
@@ -34,6 +36,7 @@ PEERS = {
     "bytewax": ("bytewax[kafka]==0.21.1", "confluent-kafka==2.16.1", "orjson==3.11.9"),
     "pathway": ("pathway==0.33.0",),
     "quix": ("quixstreams==3.28.1", "orjson==3.11.9"),
+    "flink": ("apache-flink==2.3.0", "orjson==3.11.9"),
 }
 """What pip installs for a peer, in an environment of its own; that of Spark is ours."""
 
@@ -112,7 +115,8 @@ def _run(world: World, name: str, pythons: dict[str, Path], topic: str, rows: in
     servers = world.kafka.bootstrap_servers
     if name in pythons:
         script = Path(__file__).with_name("peers") / f"{name}_sum.py"
-        return _timed([str(pythons[name]), str(script), servers, topic, str(rows)])
+        more = [str(find_java().home), str(flink_jar())] if name == "flink" else []
+        return _timed([str(pythons[name]), str(script), servers, topic, str(rows), *more])
     if name == "spark":
         return _timed([sys.executable, "-m", "bench.keyed.peers.spark_sum", servers, topic, str(rows)])
     order = "onefold_epoch" if name == "aggregate" else "records"
