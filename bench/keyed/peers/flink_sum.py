@@ -1,4 +1,4 @@
-"""`flink_sum.py SERVERS TOPIC ROWS JAVA_HOME JAR`: a sum by key with PyFlink's DataStream; JAR is Flink's Kafka connector.
+"""`flink_sum.py SERVERS TOPIC ROWS JAVA_HOME JAR`: a sum by key with PyFlink; JAR is Flink's Kafka connector.
 Into nothing, without checkpoints.
 """
 
