@@ -1,11 +1,12 @@
-"""`flink_sum.py SERVERS TOPIC ROWS JAVA_HOME JAR`: a sum by key with PyFlink; JAR is Flink's Kafka connector.
-Into nothing, without checkpoints.
+"""`flink_sum.py SERVERS TOPIC ROWS MODE JAVA_HOME JAR`: a sum by key with PyFlink; JAR is Flink's Kafka connector.
+Into nothing, without checkpoints. MODE is where Python runs: `thread`, in the JVM, or `process`, beside it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,12 @@ def parsed(value: str) -> tuple[int, int]:
     return record["account"], record["amount"]
 
 
-servers, topic, _rows, os.environ["JAVA_HOME"], jar = sys.argv[1:]
+servers, topic, _rows, mode, os.environ["JAVA_HOME"], jar = sys.argv[1:]
 settings = Configuration()
 settings.set_string("pipeline.jars", Path(jar).as_uri())
 settings.set_string("python.executable", sys.executable)  # else its workers are the system's
+settings.set_string("python.pythonpath", sysconfig.get_path("purelib"))  # nor would its threads find this environment
+settings.set_string("python.execution-mode", mode)
 environment = StreamExecutionEnvironment.get_execution_environment(settings)
 environment.set_parallelism(2)
 source = (
