@@ -54,13 +54,7 @@ class Job:
 
     def run(self) -> None:
         flow = Flow(self.table)
-        source = KafkaSource(
-            self.topic,
-            bootstrap_servers=self.servers,
-            format="raw" if self.delivery == "fetched" else "json",
-            schema="value binary" if self.delivery == "fetched" else SCHEMA,
-            max_offsets_per_trigger=self.rows_per_epoch,
-        )
+        source = self._source()
         rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
         rows.sink(self._sink())
         if self.runtime == "engine":
@@ -71,10 +65,24 @@ class Job:
             spark = spark_session("onefold bench", Path(self.checkpoint), master=f"local[{self.workers}]")
             flow.start(spark, checkpoint=self.checkpoint).await_termination()
 
+    def _source(self) -> KafkaSource:
+        kind = KafkaSource
+        if self.delivery == "fetched":
+            from bench import engine_parts  # as below
+
+            kind = engine_parts.FetchingSource
+        return kind(
+            self.topic,
+            bootstrap_servers=self.servers,
+            format="json",
+            schema=SCHEMA,
+            max_offsets_per_trigger=self.rows_per_epoch,
+        )
+
     def _sink(self) -> Sink:
         if self.delivery in ("two_phase", "staged"):
             return PostgresSink(self.url, self.table, delivery=self.delivery)
-        from bench.engine_sinks import DroppingSink, EncodingSink, OnlyCopyingSink  # what a user's own job does without
+        from bench.engine_parts import DroppingSink, EncodingSink, OnlyCopyingSink  # what a user's own job does without
 
         match self.delivery:
             case "unprotected":

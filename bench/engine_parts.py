@@ -1,20 +1,36 @@
-"""Sinks that leave out a part of the work: what that part takes is the difference to a flow that has it."""
+"""A source and sinks that leave out a part of the work: what it takes is the difference to a flow that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import pyarrow as pa
 
 from onefold.core import Binding, Committable, Committer, Decided, Guarantee, LedgerEntry, SinkKind, SinkWriter, TaskId
 from onefold.core.checks import present
+from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.protocol.binding import bound
+from onefold.core.source import Part, Split
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.plan import Plan
+from onefold.sources import KafkaSource
+from onefold.sources.kafka import fetch
+from onefold.sources.kafka.reading import Parsing
 from onefold.trials.workload.unprotected import UnprotectedSink
 
-__all__ = ["DroppingSink", "EncodingSink", "OnlyCopyingSink"]
+__all__ = ["DroppingSink", "EncodingSink", "FetchingSource", "OnlyCopyingSink"]
+
+
+class FetchingSource(KafkaSource):
+    """Fetches records as they are fetched to be parsed, and parses none: all its parts are empty."""
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        schema = self.arrow_schema()
+        part = Part(pa.RecordBatch.from_pylist([], schema), pa.RecordBatch.from_pylist([], BAD_COLUMNS))
+        columns = Parsing(self, schema, guarded=guarded).wanted
+        for _ in fetch(self.bootstrap_servers, self.client_config, split.range, columns=columns):
+            yield part
 
 
 class OnlyCopyingSink(UnprotectedSink):
