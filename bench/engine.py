@@ -1,5 +1,5 @@
-"""`python -m bench.engine`: flows on the engine beside the hand-written loop: throughput, latency, recovery. See
-docs/engine.md.
+"""`python -m bench.engine`: flows on the engine beside the hand-written loop and without protection: throughput, CPU,
+latency, recovery. See docs/benchmarks.md.
 """
 
 from __future__ import annotations

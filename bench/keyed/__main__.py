@@ -153,9 +153,11 @@ def _timed(command: Sequence[str]) -> Run:
 def _print(console: Console, rows: int, keys: int, found: dict[str, list[tuple[Run, Run]]]) -> None:
     title = f"{rows:,} records, {keys:,} keys; without start and end"
     table = Table("contestant", "rows/s, median", "CPU us a row", "ours: aggregate", "ours: process", title=title)
-    cpu_us = {name: _us(rows, [(start.cpu_s, whole.cpu_s) for start, whole in runs]) for name, runs in found.items()}
+    cpu_us = {
+        name: us_a_row(rows, [(start.cpu_s, whole.cpu_s) for start, whole in runs]) for name, runs in found.items()
+    }
     for name, runs in found.items():
-        wall_us, mine = _us(rows, [(start.wall_s, whole.wall_s) for start, whole in runs]), cpu_us[name]
+        wall_us, mine = us_a_row(rows, [(start.wall_s, whole.wall_s) for start, whole in runs]), cpu_us[name]
         times = [
             "" if mine is None or (our := cpu_us.get(ours)) is None else f"{mine / our:.1f}x"
             for ours in ("aggregate", "process")
@@ -165,7 +167,7 @@ def _print(console: Console, rows: int, keys: int, found: dict[str, list[tuple[R
     console.print(table)
 
 
-def _us(rows: int, runs: Sequence[tuple[float, float]]) -> float | None:
+def us_a_row(rows: int, runs: Sequence[tuple[float, float]]) -> float | None:
     """Microseconds a row, of pairs of seconds: of a start and its end alone, and with all records. None where the
     records make too little of it to tell."""
     start_s = statistics.median(start for start, _ in runs)
