@@ -11,7 +11,7 @@
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make bench-hbase      the same of HBase alone: rows into a table, in each mode
 # make bench-epoch      what an epoch costs by itself, in bare commits, and a batch of Spark over its noop sink
-# make bench-engine     flows without Spark beside a hand-written loop: throughput, latency, recovery
+# make bench-engine     flows without Spark beside a hand-written loop: throughput, CPU, latency, recovery
 # make bench-keyed      a sum by key as a flow without Spark, beside other Python stream processors
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
 # make lock    requirements.lock anew: the versions that it names, with the hashes of all their files (of a version that

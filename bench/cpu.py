@@ -9,7 +9,7 @@ from functools import cache
 
 import psutil
 
-__all__ = ["cpu_s"]
+__all__ = ["cpu_s", "server_cpu_s"]
 
 _INTERVAL_S = 0.2
 
@@ -22,6 +22,19 @@ def cpu_s(pid: int | None) -> float:
     used when it was last seen counts on. Of an ended process up to 0.2 s are missed.
     """
     return 0.0 if pid is None else _meter(pid).read_s()
+
+
+def server_cpu_s(pid: int | None) -> float:
+    """CPU seconds of a server and of all below it, to the last: for one whose processes wait for those that they start,
+    as Postgres does. 0 where there is no pid."""
+    if pid is None:
+        return 0.0
+    root, used_s = psutil.Process(pid), 0.0
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used_s += times.user + times.system + times.children_user + times.children_system
+    return used_s
 
 
 @cache

@@ -1,5 +1,5 @@
-"""`python -m bench.engine`: flows on the engine beside the hand-written loop: throughput, latency, recovery. See
-docs/engine.md.
+"""`python -m bench.engine`: flows on the engine beside the hand-written loop and without protection: throughput, CPU,
+latency, recovery. See docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ import argparse
 import math
 import statistics
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from bench.cpu import server_cpu_s
 from bench.engine_job import Job
 from bench.loop import Loop
 from bench.report import Load
@@ -29,7 +32,20 @@ from bench.world import DDL, PARTITIONS, World, open_world
 
 UP_S_MAX = 120.0
 RUNTIMES = ("engine", "spark")
+ENGINE = "engine, two_phase, 2 workers"
+UNPROTECTED = "the same without protection"
 LOOP = "(d) loop, 2 processes"
+START_ROWS = 10_000  # a topic of so few shows what a start and an end take
+MEMORY = Path("/dev/shm")
+STEPS = {
+    "start and end": "parsed",
+    "Kafka: fetch": "fetched",
+    "JSON into Arrow": "parsed",
+    "COPY: encoding": "encoded",
+    "COPY: sending, storing": "unprotected",
+    "exactly once": "two_phase",
+}
+"""Flows that each do one thing more than the one before, by the delivery of their jobs."""
 LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 
 
@@ -44,6 +60,8 @@ def main() -> int:
     with open_world(arguments.directory, say) as world:
         if "throughput" in arguments.only:
             _print_throughput(console, _throughput(world, arguments))
+        if "cpu" in arguments.only:
+            _print_cpu(console, _cpu_us(world, arguments), arguments)
         if "latency" in arguments.only:
             for runtime in RUNTIMES:
                 _print_latency(console, runtime, _latencies_ms(world, runtime, arguments), arguments.rate)
@@ -54,28 +72,67 @@ def main() -> int:
     return 0
 
 
+@contextmanager
+def _store_in_memory() -> Iterator[str]:
+    """A checkpoint store that waits for no disk, for flows without protection: the engine has none without a store."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        yield f"sqlite:///{folder}/store.db"
+
+
 def _throughput(world: World, arguments: argparse.Namespace) -> dict[tuple[str, str], list[float]]:
     """Rows a second of each contestant's runs, each way, from the start of its processes to their end."""
     topic, found = world.topic(arguments.rows), dict[tuple[str, str], list[float]]()
-    for turn in range(arguments.repeat):
-        for rows in (None, arguments.rows_per_epoch):
-            how = "one epoch" if rows is None else f"epochs of {rows:,}"
-            for name, run in (("engine, two_phase, 2 workers", _run_engine), (LOOP, _run_loop)):
-                with world.table(arguments.rows) as table:
-                    rate = arguments.rows / run(world, topic, table, rows)
-                found.setdefault((name, how), []).append(rate)
-                world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {rate:,.0f} rows/s")
+    with _store_in_memory() as store:
+        contestants: dict[str, Callable[[World, str, str, int | None], float]] = {
+            ENGINE: partial(_run_engine, delivery="two_phase"),
+            UNPROTECTED: partial(_run_engine, delivery="unprotected", store=store),
+            LOOP: _run_loop,
+        }
+        for turn in range(arguments.repeat):
+            for rows in (None, arguments.rows_per_epoch):
+                how = "one epoch" if rows is None else f"epochs of {rows:,}"
+                for name, run in contestants.items():
+                    with world.table(arguments.rows) as table:
+                        rate = arguments.rows / run(world, topic, table, rows)
+                    found.setdefault((name, how), []).append(rate)
+                    world.say(f"{turn + 1}/{arguments.repeat} {how}: {name} {rate:,.0f} rows/s")
     return found
 
 
-def _run_engine(world: World, topic: str, table: str, rows: int | None) -> float:
+def _run_engine(
+    world: World, topic: str, table: str, rows: int | None, delivery: str, store: str | None = None
+) -> float:
     with world.checkpoint() as root:
-        job = Job(world.kafka.bootstrap_servers, world.postgres.url, topic, table, root, "two_phase", 2, rows)
-        began_s = time.monotonic()
-        process = job.start()
-        if process.wait() != 0:
-            raise RuntimeError(f"the flow ended with {process.returncode}")
-        return time.monotonic() - began_s
+        return _job(world, topic, table, rows, delivery, store, root).to_its_end().wall_s
+
+
+def _job(world: World, topic: str, table: str, rows: int | None, delivery: str, store: str | None, root: str) -> Job:
+    servers = world.kafka.bootstrap_servers
+    return Job(servers, world.postgres.url, topic, table, root, delivery, 2, rows, store=store)
+
+
+def _cpu_us(world: World, arguments: argparse.Namespace) -> dict[str, list[tuple[float, ...]]]:
+    """CPU microseconds a row of each step's runs: of the driver, of its workers, of Postgres and of Kafka."""
+    found: dict[str, list[tuple[float, ...]]] = {step: [] for step in STEPS}
+    topics = {rows: world.topic(rows) for rows in (START_ROWS, arguments.rows)}
+    with _store_in_memory() as in_memory:
+        for turn in range(arguments.repeat):
+            for step, delivery in STEPS.items():
+                topic = topics[START_ROWS if step == "start and end" else arguments.rows]
+                written = delivery in ("unprotected", "two_phase")
+                store = None if delivery == "two_phase" else in_memory
+                with world.table(arguments.rows if written else 0) as table, world.checkpoint() as root:
+                    before_s = _servers_s(world)
+                    job = _job(world, topic, table, arguments.rows_per_epoch, delivery, store, root)
+                    ran = job.to_its_end()
+                    servers_s = [after - before for after, before in zip(_servers_s(world), before_s, strict=True)]
+                found[step].append(tuple(s / arguments.rows * 1e6 for s in (ran.driver_s, ran.workers_s, *servers_s)))
+                world.say(f"{turn + 1}/{arguments.repeat} CPU: {step}")
+    return found
+
+
+def _servers_s(world: World) -> tuple[float, float]:
+    return server_cpu_s(world.postgres.status().pid), server_cpu_s(world.kafka.status().pid)
 
 
 def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
@@ -191,11 +248,27 @@ def _wait_for(reader: psycopg.Connection[Any], table: str, number: int) -> None:
 
 
 def _print_throughput(console: Console, rates: dict[tuple[str, str], list[float]]) -> None:
-    table = Table("Kafka to Postgres", "", "rows/s, median", "of the loop's")
+    table = Table("Kafka to Postgres", "", "rows/s, median", "of the loop's", "of those without protection")
     for (name, how), of in rates.items():
-        ratio = statistics.median(of) / statistics.median(rates[LOOP, how])
-        table.add_row(name, how, f"{statistics.median(of):,.0f}", f"{ratio:.2f}")
+        mine = statistics.median(of)
+        ratios = (mine / statistics.median(rates[other, how]) for other in (LOOP, UNPROTECTED))
+        table.add_row(name, how, f"{mine:,.0f}", *(f"{ratio:.3f}" for ratio in ratios))
     console.print(table)
+
+
+def _print_cpu(console: Console, found: dict[str, list[tuple[float, ...]]], arguments: argparse.Namespace) -> None:
+    title = f"CPU us a row: what each step adds; {arguments.rows:,} rows in epochs of {arguments.rows_per_epoch:,}"
+    table, before = Table("step", "driver", "workers", "Postgres", "Kafka", "all", title=title), [0.0] * 4
+    for step, runs in found.items():
+        now = [statistics.median(part) for part in zip(*runs, strict=True)]
+        _add_cpu(table, step, [after - earlier for after, earlier in zip(now, before, strict=True)])
+        before = now
+    _add_cpu(table, "all of it", before)
+    console.print(table)
+
+
+def _add_cpu(table: Table, step: str, parts: list[float]) -> None:
+    table.add_row(step, *(f"{us:.3f}" for us in (*parts, sum(parts))))
 
 
 def _print_latency(console: Console, runtime: str, found_ms: list[float], rate: int) -> None:
@@ -211,7 +284,7 @@ def _print_recovery(console: Console, runtime: str, found_s: list[float]) -> Non
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
-    add, parts = parser.add_argument, ["throughput", "latency", "recovery"]
+    add, parts = parser.add_argument, ["throughput", "cpu", "latency", "recovery"]
     add("--rows", type=int, default=4_000_000, help="events in the topic (default: %(default)s)")
     add("--rows-per-epoch", type=int, default=500_000, help="of the runs in epochs (default: %(default)s)")
     add("--repeat", type=int, default=3, help="how often each contestant runs (default: %(default)s)")

@@ -1,5 +1,6 @@
 """`python -m bench.engine_job JSON`: one flow of `bench.engine`, on either runtime. It imports what a user's own job
-would."""
+would. At its end it prints, as JSON, the CPU seconds of this process and of its workers.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +8,37 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from onefold.core import Sink
 from onefold.flow import Flow
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
-__all__ = ["Job"]
+__all__ = ["Job", "Ran"]
 
 SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 
 
 @dataclass(frozen=True)
+class Ran:
+    """Seconds from a job's start to its end, and its CPU seconds: the driver's, and those of its workers and of the
+    process that forks them."""
+
+    wall_s: float
+    driver_s: float
+    workers_s: float
+
+
+@dataclass(frozen=True)
 class Job:
-    """A flow from a topic into a table, in a process of its own."""
+    """A flow from a topic into a table, in a process of its own.
+
+    `delivery` is `PostgresSink`'s, or what is left out of it: `unprotected` (the protocol), `encoded` (and sending),
+    `parsed` (and encoding), `fetched` (and parsing). `store` is the checkpoint store, None for the default.
+    """
 
     servers: str
     url: str
@@ -33,31 +50,65 @@ class Job:
     rows_per_epoch: int | None = None
     goes_on: bool = False
     runtime: str = "engine"
+    store: str | None = None
 
     def run(self) -> None:
         flow = Flow(self.table)
-        source = KafkaSource(
-            self.topic,
-            bootstrap_servers=self.servers,
-            format="json",
-            schema=SCHEMA,
-            max_offsets_per_trigger=self.rows_per_epoch,
-        )
+        source = self._source()
         rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
-        rows.sink(PostgresSink(self.url, self.table, delivery=self.delivery))
+        rows.sink(self._sink())
         if self.runtime == "engine":
-            flow.run(checkpoint=self.checkpoint, workers=self.workers)
+            flow.run(checkpoint=self.checkpoint, workers=self.workers, store=self.store)
         else:
             from onefold.cli.spark_session import spark_session  # what the engine's own jobs do without
 
             spark = spark_session("onefold bench", Path(self.checkpoint), master=f"local[{self.workers}]")
             flow.start(spark, checkpoint=self.checkpoint).await_termination()
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def _source(self) -> KafkaSource:
+        kind = KafkaSource
+        if self.delivery == "fetched":
+            from bench import engine_parts  # as below
+
+            kind = engine_parts.FetchingSource
+        return kind(
+            self.topic,
+            bootstrap_servers=self.servers,
+            format="json",
+            schema=SCHEMA,
+            max_offsets_per_trigger=self.rows_per_epoch,
+        )
+
+    def _sink(self) -> Sink:
+        if self.delivery in ("two_phase", "staged"):
+            return PostgresSink(self.url, self.table, delivery=self.delivery)
+        from bench.engine_parts import DroppingSink, EncodingSink, OnlyCopyingSink  # what a user's own job does without
+
+        match self.delivery:
+            case "unprotected":
+                return OnlyCopyingSink(self.url, self.table)
+            case "encoded":
+                return EncodingSink(self.url, self.table)
+            case _:
+                return DroppingSink()
+
+    def start(self, stdout: int | None = None) -> subprocess.Popen[bytes]:
         """With bytecode, which pip's install of a user's onefold has: to compile it takes a fifth of a start's time."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))], env=environment)
+        command = [sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))]
+        return subprocess.Popen(command, stdout=stdout, env=environment)
+
+    def to_its_end(self) -> Ran:
+        """Raises RuntimeError where it fails."""
+        began_s = time.monotonic()
+        process = self.start(subprocess.PIPE)
+        told, _ = process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"the flow ended with {process.returncode}")
+        return Ran(time.monotonic() - began_s, *json.loads(told))
 
 
 if __name__ == "__main__":
     Job(**json.loads(sys.argv[1])).run()
+    used = os.times()
+    print(json.dumps([used.user + used.system, used.children_user + used.children_system]))

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, its Avro and a JDBC driver: resolved like Kafka's jars, and kept."""
+"""The Kafka connectors of Spark and Flink, Spark's Avro and a JDBC driver: resolved like Kafka's jars, and kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from onefold.local import LocalServerError, find_java
 from onefold.local.artifacts import Distribution, downloaded, pinned
 
-__all__ = ["NotAvailable", "spark_avro_jar", "spark_jars"]
+__all__ = ["NotAvailable", "flink_jar", "spark_avro_jar", "spark_jars"]
 
 _MB = 1024 * 1024
 # Named one by one, without what they name in turn: Spark brings the rest, and the 4.0.0 of the token provider (which
@@ -36,6 +36,17 @@ _AVRO = Distribution(
     transitive=False,
     download_bytes=5 * _MB,
 )
+_FLINK = Distribution(
+    "bench-flink",
+    "Flink's Kafka connector",
+    "5.0.0-2.2",
+    modules=(("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2"),),
+    sums={
+        "flink-sql-connector-kafka-5.0.0-2.2.jar": "5605c691d11a501382c383fecba37a7a552467da5ab7ba904ef5d6f3d62c5616",
+    },
+    transitive=False,
+    download_bytes=30 * _MB,
+)
 
 
 class NotAvailable(Exception):
@@ -50,6 +61,11 @@ def spark_jars() -> list[Path]:
 def spark_avro_jar() -> list[Path]:
     """Spark's from_avro. Raises `NotAvailable`."""
     return _jars(_AVRO)
+
+
+def flink_jar() -> Path:
+    """Flink's Kafka connector, with the client in it. Raises `NotAvailable`."""
+    return _jars(_FLINK)[0]
 
 
 def _jars(what: Distribution) -> list[Path]:

@@ -23,8 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cpu import cpu_s
+from bench.jars import flink_jar
 from bench.report import Load
 from bench.world import PARTITIONS, World, open_world
+from onefold.local import find_java
 
 SEED = 1
 START_ROWS = 10_000
@@ -34,10 +36,13 @@ PEERS = {
     "bytewax": ("bytewax[kafka]==0.21.1", "confluent-kafka==2.16.1", "orjson==3.11.9"),
     "pathway": ("pathway==0.33.0",),
     "quix": ("quixstreams==3.28.1", "orjson==3.11.9"),
+    "flink": ("apache-flink==2.3.0", "orjson==3.11.9"),
 }
 """What pip installs for a peer, in an environment of its own; that of Spark is ours."""
 
-CONTESTANTS = ("aggregate", "process", *PEERS, "spark")
+FLINK_PROCESS = "flink_process"
+CONTESTANTS = ("aggregate", "process", *PEERS, "spark", FLINK_PROCESS)
+STARTS_MIN = 0.25  # a time of all records counts where it is so much of what start and end take, which vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,6 @@ class Run:
     wall_s: float
     cpu_s: float
 
-    def without(self, start: Run) -> Run:
-        return Run(self.wall_s - start.wall_s, self.cpu_s - start.cpu_s)
-
 
 def main() -> int:
     arguments = _arguments()
@@ -58,15 +60,16 @@ def main() -> int:
     def say(text: str) -> None:
         console.print(f"[dim]{text}[/]", highlight=False)
 
-    pythons = {name: _python(name, arguments.directory) for name in arguments.only if name in PEERS}
+    names = {name: "flink" if name == FLINK_PROCESS else name for name in arguments.only}
+    pythons = {name: _python(peer, arguments.directory) for name, peer in names.items() if peer in PEERS}
     with open_world(arguments.directory, say) as world:
         for keys in arguments.keys:
             topics = {rows: _topic(world, rows, keys) for rows in (START_ROWS, arguments.rows)}
-            found: dict[str, list[Run]] = {}
+            found: dict[str, list[tuple[Run, Run]]] = {}
             for turn in range(arguments.repeat):
                 for name in arguments.only:
                     start, whole = (_run(world, name, pythons, topics[rows], rows, keys) for rows in topics)
-                    found.setdefault(name, []).append(whole.without(start))
+                    found.setdefault(name, []).append((start, whole))
                     took = f"{whole.wall_s:.1f} s, of which start {start.wall_s:.1f} s"
                     say(f"{turn + 1}/{arguments.repeat} {keys:,} keys: {name} {took}")
             _print(console, arguments.rows, keys, found)
@@ -111,8 +114,11 @@ def _records(rows: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
 def _run(world: World, name: str, pythons: dict[str, Path], topic: str, rows: int, keys: int) -> Run:
     servers = world.kafka.bootstrap_servers
     if name in pythons:
-        script = Path(__file__).with_name("peers") / f"{name}_sum.py"
-        return _timed([str(pythons[name]), str(script), servers, topic, str(rows)])
+        scripts, is_flink = Path(__file__).with_name("peers"), name in ("flink", FLINK_PROCESS)
+        script = scripts / ("flink_sum.py" if is_flink else f"{name}_sum.py")
+        mode = "process" if name == FLINK_PROCESS else "thread"
+        more = [mode, str(find_java().home), str(flink_jar())] if is_flink else []
+        return _timed([str(pythons[name]), str(script), servers, topic, str(rows), *more])
     if name == "spark":
         return _timed([sys.executable, "-m", "bench.keyed.peers.spark_sum", servers, topic, str(rows)])
     order = "onefold_epoch" if name == "aggregate" else "records"
@@ -144,15 +150,29 @@ def _timed(command: Sequence[str]) -> Run:
     return Run(wall_s, used_s)
 
 
-def _print(console: Console, rows: int, keys: int, found: dict[str, list[Run]]) -> None:
+def _print(console: Console, rows: int, keys: int, found: dict[str, list[tuple[Run, Run]]]) -> None:
     title = f"{rows:,} records, {keys:,} keys; without start and end"
     table = Table("contestant", "rows/s, median", "CPU us a row", "ours: aggregate", "ours: process", title=title)
-    cpu_us = {name: statistics.median(run.cpu_s for run in runs) / rows * 1e6 for name, runs in found.items()}
+    cpu_us = {
+        name: us_a_row(rows, [(start.cpu_s, whole.cpu_s) for start, whole in runs]) for name, runs in found.items()
+    }
     for name, runs in found.items():
-        rate = rows / statistics.median(run.wall_s for run in runs)
-        times = [f"{cpu_us[name] / cpu_us[ours]:.1f}x" if ours in cpu_us else "" for ours in ("aggregate", "process")]
-        table.add_row(name, f"{rate:,.0f}", f"{cpu_us[name]:.2f}", *times)
+        wall_us, mine = us_a_row(rows, [(start.wall_s, whole.wall_s) for start, whole in runs]), cpu_us[name]
+        times = [
+            "" if mine is None or (our := cpu_us.get(ours)) is None else f"{mine / our:.1f}x"
+            for ours in ("aggregate", "process")
+        ]
+        rate = "too few records" if wall_us is None else f"{1e6 / wall_us:,.0f}"
+        table.add_row(name, rate, "too few records" if mine is None else f"{mine:.2f}", *times)
     console.print(table)
+
+
+def us_a_row(rows: int, runs: Sequence[tuple[float, float]]) -> float | None:
+    """Microseconds a row, of pairs of seconds: of a start and its end alone, and with all records. None where the
+    records make too little of it to tell."""
+    start_s = statistics.median(start for start, _ in runs)
+    records_s = statistics.median(whole - start for start, whole in runs)
+    return records_s / (rows - START_ROWS) * 1e6 if records_s >= STARTS_MIN * start_s else None
 
 
 def _arguments() -> argparse.Namespace:
@@ -165,9 +185,9 @@ def _arguments() -> argparse.Namespace:
         "--only",
         nargs="+",
         choices=CONTESTANTS,
-        default=CONTESTANTS,
+        default=[name for name in CONTESTANTS if name != FLINK_PROCESS],
         metavar="NAME",
-        help=f"of {', '.join(CONTESTANTS)}",
+        help=f"of {', '.join(CONTESTANTS)} (default: all but the last, which takes hours)",
     )
     add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()
