@@ -38,6 +38,9 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
+# Each of the many processes that tests and benchmarks start would compile onefold for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: images demo prove torture test test-all test-containers sanitize check bench bench-postgres bench-kafka bench-hbase bench-epoch bench-engine bench-keyed audit lock docs docs-site dist clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)

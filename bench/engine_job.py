@@ -5,7 +5,6 @@ would. At its end it prints, as JSON, the CPU seconds of this process and of its
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -93,10 +92,7 @@ class Job:
                 return DroppingSink()
 
     def start(self, stdout: int | None = None) -> subprocess.Popen[bytes]:
-        """With bytecode, which pip's install of a user's onefold has: to compile it takes a fifth of a start's time."""
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        command = [sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))]
-        return subprocess.Popen(command, stdout=stdout, env=environment)
+        return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))], stdout=stdout)
 
     def to_its_end(self) -> Ran:
         """Raises RuntimeError where it fails."""
