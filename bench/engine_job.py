@@ -5,6 +5,7 @@ would. At its end it prints, as JSON, the CPU seconds of this process and of its
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
