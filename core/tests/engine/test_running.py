@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from onefold.core.errors import ConfigError
@@ -13,7 +14,7 @@ from onefold.engine.driver.running import FILES_OWN, _allow_files
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Reading, Writing
 
-SOURCE = Node(0, Reading(cast(Any, "a source")), (), None, (), "rows")
+SOURCE = Node(0, Reading(cast(Any, "a source")), (), pa.schema({"id": pa.int64()}), (), "rows")
 PLAN = plan(Graph("shop", (SOURCE, Node(1, Writing(cast(Any, None)), (Edge(0, Shipping.REBALANCE),), None))))
 NEEDED = 2 * 16 * 15 + 2 * 16 + FILES_OWN
 
