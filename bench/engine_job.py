@@ -54,7 +54,7 @@ class Job:
             flow.start(spark, checkpoint=self.checkpoint).await_termination()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """With bytecode, which pip's install of a user's onefold has: to compile it takes a fifth of a start's time."""
+        """With bytecode, which pip's install of a user's onefold has: to compile takes a fifth of the imports' time."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return subprocess.Popen([sys.executable, "-m", "bench.engine_job", json.dumps(asdict(self))], env=environment)
 
