@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import near
 from onefold.flow.graph import Node
 from onefold.flow.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
@@ -69,7 +70,7 @@ def column_of(expression: pc.Expression) -> str | None:
 def expression_types(schema: pa.Schema, expressions: Sequence[pc.Expression], label: str) -> list[pa.DataType]:
     """The types of expressions on rows of a schema. Raises ConfigError where one cannot be computed."""
     found = []
-    nothing = pa.RecordBatch.from_pylist([], schema)
+    nothing = empty_batch(schema)
     row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
     for expression in expressions:
         try:
@@ -91,7 +92,7 @@ def given_by(name: str, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
     for each in (given,) if is_one else given:
         output, value = (each.name, each.value) if isinstance(each, Side) else (None, each)
         if isinstance(value, pa.Table):
-            yield from ((output, part) for part in value.to_batches() or [pa.RecordBatch.from_pylist([], value.schema)])
+            yield from ((output, part) for part in value.to_batches() or [empty_batch(value.schema)])
         elif isinstance(value, pa.RecordBatch):
             yield output, value
         else:

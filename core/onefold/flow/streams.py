@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
+from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import check_columns, near
 from onefold.flow.aggregates import Aggregate, aggregated_schema
 from onefold.flow.building import Nodes, check_state_key, needs_uid
@@ -158,7 +159,7 @@ class Stream:
 
     def _tried(self, function: Batches) -> list[tuple[str | None, pa.RecordBatch]]:
         try:
-            return list(given_by("map_batches", function, pa.RecordBatch.from_pylist([], self.schema)))
+            return list(given_by("map_batches", function, empty_batch(self.schema)))
         except ConfigError:
             raise
         except Exception as error:

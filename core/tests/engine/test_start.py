@@ -12,11 +12,11 @@ from onefold.sources import KafkaSource
 flow = Flow("orders")
 source = KafkaSource("orders", bootstrap_servers="broker:9092", format="json", schema="id long, at timestamp")
 flow.source(source, uid="orders").sink(PostgresSink("postgresql://db/shop", "orders", delivery="staged"))
-flow.graph()
+graph = flow.graph()
 import onefold.engine.driver.running
 """
 DRIVER = "import onefold.engine.driver.opening\n"
-NURSERY = "onefold.engine.driver.running._warm()\n"
+NURSERY = "onefold.engine.driver.running._warm(onefold.engine.driver.running.plan(graph))\n"
 SHOW = "print(*sys.modules)"
 
 # Neither who writes a flow nor its driver needs these: the command line's, Spark's, and those of other flows.
@@ -40,7 +40,7 @@ def test_its_driver_imports_nothing_of_workers_and_of_state() -> None:
 
 
 def test_the_nursery_imports_what_workers_need_and_nothing_of_the_driver() -> None:
-    assert _imported(FLOW + NURSERY, *OF_THE_DRIVER) == []
+    assert _imported(FLOW + NURSERY, *OF_THE_DRIVER, "pandas") == []
     assert {"onefold.engine.workers.worker", "onefold.engine.state.memory"} <= {*_imported(FLOW + NURSERY, "onefold")}
 
 

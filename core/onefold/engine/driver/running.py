@@ -65,7 +65,7 @@ def run(
     cut = plan(graph)
     _check(graph, workers, state)
     _allow_files(cut, workers)
-    with closing(Nursery(partial(_work, cut), _warm)) as nursery:  # before this process has any client
+    with closing(Nursery(partial(_work, cut), partial(_warm, cut))) as nursery:  # before this process has any client
         with importing():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
@@ -75,11 +75,11 @@ def run(
             return flow.run()
 
 
-def _warm() -> None:
+def _warm(plan: Plan) -> None:
     with importing():  # in the nursery alone: the driver has no use for operators and backends
         from onefold.engine.workers.starting import warm
 
-        warm()
+        warm(plan)
 
 
 def _work(plan: Plan, control: socket.socket, links: list[socket.socket]) -> None:

@@ -27,6 +27,7 @@ from onefold.core.protocol.epoch import Initial
 from onefold.core.source import Part, Split
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
+from onefold.core.values.batches import empty_batch
 from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import FixedDelay, Tracker
 from onefold.engine.driver.standing import Standing, standing
@@ -93,7 +94,7 @@ class _Source:
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         del guarded
         begin, end = split.range
-        none = pa.RecordBatch.from_pylist([], BAD_COLUMNS)
+        none = empty_batch(BAD_COLUMNS)
         for key in RECORDS[split.partition][begin:end]:
             yield Part(pa.record_batch([[key]], schema=ROWS), none)
 

@@ -26,10 +26,11 @@ from onefold.engine.workers.worker import Worker, tell_failure
 __all__ = ["warm", "worker_of"]
 
 
-def warm() -> None:
-    """Import what every worker needs: pyarrow's first array imports pandas, where that is installed, for a third of a
-    second."""
-    pa.array([], pa.null())
+def warm(plan: Plan) -> None:
+    """Import what every worker needs. State makes arrays of Python's values, and pyarrow's first one imports pandas,
+    where that is installed, for a third of a second."""
+    if plan.has_state:
+        pa.array([], pa.null())
 
 
 def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None]:

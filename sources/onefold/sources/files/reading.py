@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
 from onefold.core.source import Part
+from onefold.core.values.batches import empty_batch
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.lines import LineBatch, lines_of
 from onefold.sources.files.listing import Folder
@@ -40,7 +41,7 @@ def read_parts(
 
 
 def _rows(folder: Folder, wanted: FileRange, schema: pa.Schema) -> Iterator[Part]:
-    none = pa.RecordBatch.from_pylist([], schema=BAD_COLUMNS)
+    none = empty_batch(BAD_COLUMNS)
     with folder.opened(wanted.name) as file:
         with folder.decoding(wanted.name, "Parquet"):
             opened = pq.ParquetFile(file)
@@ -88,7 +89,7 @@ class _Lines:
         except TooManyBad as error:
             raise self._refused(lines, error.last) from None
         self._left -= len(found.bad)
-        rows = [*found.rows, *([] if found.rows else [pa.RecordBatch.from_pylist([], schema=self._schema)])]
+        rows = [*found.rows, *([] if found.rows else [empty_batch(self._schema)])]
         return Part(rows[0] if len(rows) == 1 else pa.concat_batches(rows), self._bad(lines, found.bad))
 
     def _separated(self, lines: LineBatch) -> Separated:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
+from onefold.core.values.batches import empty_batch
 from onefold.sources.formats.bad_values import BadValue
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import Records, Wanted
@@ -32,7 +33,7 @@ _RAW = pa.schema([raw.RAW_COLUMNS.field(name) for name in _RAW_OF.values()])
 def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.RecordBatch:
     """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that were not fetched."""
     if not bad:
-        return pa.RecordBatch.from_pylist([], schema=BAD_COLUMNS)
+        return empty_batch(BAD_COLUMNS)
     at = pa.array([value.index for value in bad], pa.int64())
     arrays = [
         records.column(field).take(at) if getattr(wanted, field.name, True) else pa.nulls(len(bad), field.type)

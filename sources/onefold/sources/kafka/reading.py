@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.source import Part
+from onefold.core.values.batches import empty_batch
 from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.kafka.bad_records import bad_batch, cannot_unpack, may_change, refused
@@ -117,7 +118,7 @@ class Parsing:
             rows = raw.to_batch(records, self._schema)
             return Part(rows if good is None else rows.take(pa.array(good, pa.int64())), bad)
         if not found.rows:
-            return Part(pa.RecordBatch.from_pylist([], schema=self._schema), bad)
+            return Part(empty_batch(self._schema), bad)
         rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
         if not source.columns:
             return Part(rows, bad)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.values.batches import repeated
 from onefold.core.values.decimals import exactly
 from onefold.sinks.columns import check_names
 from onefold.sinks.postgres.copy.wire import builder, to_wire
@@ -82,7 +83,7 @@ class Encoding:
             changes.check_values(batch)
         if self._plan.stage_table is not None:
             arrays += [self._array(column, batch) for column in self._plan.position]
-            arrays.append(pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows))
+            arrays.append(repeated(self._attempt, batch.num_rows))
             if changes is not None and changes.deletes:
                 arrays.append(changes.deleted(batch))
         return pa.RecordBatch.from_arrays(arrays, schema=self._wire_schema)
