@@ -62,6 +62,8 @@ def main() -> int:
 
     names = {name: "flink" if name == FLINK_PROCESS else name for name in arguments.only}
     pythons = {name: _python(peer, arguments.directory) for name, peer in names.items() if peer in PEERS}
+    if "flink" in pythons or FLINK_PROCESS in pythons:
+        flink_jar()  # what cannot be downloaded is found out before the others have run
     with open_world(arguments.directory, say) as world:
         for keys in arguments.keys:
             topics = {rows: _topic(world, rows, keys) for rows in (START_ROWS, arguments.rows)}
