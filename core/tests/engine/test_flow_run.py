@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from onefold.core.errors import Fenced, Retriable
+from onefold.core.errors import Fenced, OutOfResources, Retriable
 from onefold.core.positions import Positions
+from onefold.core.waiting import hold
 from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, Settings
+from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import FixedDelay, NeedsStart
 from onefold.engine.driver.standing import Standing
 from onefold.flow.graph import Graph
 
 RESTS = 3
+WAIT_S = 20.0
 SETTINGS = Settings(1, "memory", 0.0, FixedDelay(), None)
 
 
@@ -85,3 +92,40 @@ def test_a_flow_whose_sinks_must_be_opened_anew_starts_again_as_often_as_restart
     with nullcontext() if attempts == 2 else pytest.raises(Retriable, match=r"\[table-altered\]"):  # exit code 75
         flow.run()
     assert goes_on == [False, True, True][: attempts + 1]
+
+
+@pytest.mark.parametrize("waits_for", ["a server", "a restart"])
+def test_a_flow_that_is_asked_to_end_while_it_waits_ends_with_the_error_that_it_waits_after(
+    monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    down = OutOfResources("kafka-unreachable", "no broker answers")
+    session: Any = SimpleNamespace(name="shop", pin=None, waiting_for=None)
+    fleet: Any = SimpleNamespace(end=lambda: None)
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
+    flow = FlowRun(plan, session, fleet, SETTINGS, None)
+
+    def live(*_: Any) -> None:
+        if waits_for == "a restart":
+            flow._tracker.hold(WAIT_S, down)
+        session.waiting_for = down
+        hold(WAIT_S)
+
+    monkeypatch.setattr(FlowRun, "_live", live)
+    began_s = time.monotonic()
+    alarm = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
+    alarm.start()
+    with _draining(flow.drain), pytest.raises(Retriable, match=r"no broker answers \[kafka-unreachable\]"):
+        flow.run()
+    alarm.join()
+    assert time.monotonic() - began_s < WAIT_S
+
+
+def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order() -> None:
+    session: Any = SimpleNamespace(waiting_for=None)
+    flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, cast(Any, None), SETTINGS, None)
+    with _draining(flow.drain):
+        alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+        alarm.start()
+        hold(0.3)
+        alarm.join()
+    assert flow._drains

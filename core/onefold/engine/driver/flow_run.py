@@ -18,7 +18,7 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
-from onefold.core.waiting import Wait, hold
+from onefold.core.waiting import Wait
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.planners import Planners
@@ -31,7 +31,7 @@ from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 
-__all__ = ["FlowRun"]
+__all__ = ["FlowRun", "Stopped"]
 
 log = logging.getLogger("onefold")
 
@@ -40,8 +40,16 @@ SWEEP_EVERY_S = 60.0  # a worker that was given up may prepare something later, 
 AHEAD_RECORDS_MIN = 20_000
 
 
+class Stopped(BaseException):
+    """The flow was asked to end while it waited after an error. No code between here and there takes it for its own."""
+
+    def __init__(self, after: OnefoldError) -> None:
+        super().__init__(after)
+        self.after = after
+
+
 class FlowRun:
-    """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs."""
+    """`drain` is called from a signal's handler: the flow then ends with the epoch that it runs."""
 
     def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: Settings, state_root: str | None) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
@@ -51,8 +59,13 @@ class FlowRun:
         self._sources: dict[int, Source] = {}
         self._drains = False
 
-    def drain(self) -> None:
+    def drain(self, is_asleep: bool = False) -> None:
+        """Raises Stopped out of a wait for a server, or before a restart, which may take minutes: nothing is decided
+        meanwhile, and a driver may end anywhere. `is_asleep` says that the signal has come in the middle of a wait."""
         self._drains = True
+        waits_after = self._session.waiting_for or self._tracker.waits_after
+        if is_asleep and waits_after is not None:
+            raise Stopped(waits_after)
 
     def run(self) -> Progress:
         """Until the sources end, or it is drained. Raises the error that no restart helps against: Fenced where another
@@ -70,8 +83,12 @@ class FlowRun:
                         ended = error if isinstance(error, InDoubt) else error.retyped(Retriable)
                         raise (self._session.taken_over(error) or ended) from error
                     log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
-                    hold(delay_s)
+                    self._tracker.hold(delay_s, error)
                     has_started = True
+                except Stopped as stopped:
+                    self._fleet.end()
+                    log.warning("flow %r was asked to end while it waited", self._session.name)
+                    raise stopped.after.retyped(Retriable) from stopped.after
                 except NurseryLost:
                     raise Retriable(
                         "nursery-lost",

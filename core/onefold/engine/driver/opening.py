@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from onefold.core import waiting
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.job.session import Session
@@ -66,15 +67,15 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
 
 
 @contextmanager
-def _draining(drain: Callable[[], None]) -> Iterator[None]:
+def _draining(drain: Callable[[bool], None]) -> Iterator[None]:
     """SIGTERM drains, where this is the main thread: no other has signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        drain()
+        del signum
+        drain(frame is not None and frame.f_globals.get("__name__") == waiting.__name__)
 
     before = signal.signal(signal.SIGTERM, handle)
     try:

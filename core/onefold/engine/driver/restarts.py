@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
+from onefold.core.waiting import hold
 
 __all__ = [
     "ExponentialDelay",
@@ -106,6 +107,13 @@ class Tracker:
         self._restarts = restarts
         self._failed_s: list[float] = []
         self._in_a_row = 0
+        self.waits_after: OnefoldError | None = None  # while a start is held back
+
+    def hold(self, delay_s: float, because: OnefoldError) -> None:
+        """Wait before the next start."""
+        self.waits_after = because
+        hold(delay_s)
+        self.waits_after = None
 
     def failed(self) -> float | None:
         """How long to wait before the next start; None where there is none."""

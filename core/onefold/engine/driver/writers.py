@@ -16,7 +16,6 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import Pause
 from onefold.core.source import Split
-from onefold.core.waiting import hold
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
@@ -85,7 +84,7 @@ class Writers:
         self._at: Positions | None = None  # where the workers stand; None where none run
         self._epoch = 0  # the one that they have run last
         self._ahead: _Ahead | None = None
-        self._delay_s = 0.0
+        self._failed: tuple[float, OnefoldError] | None = None  # why, and for how long, the next start is held back
         self._guarded = False  # what kills a parser is found, and is a bad record
         self.bad = 0  # records of the epoch that could not be read
         self.timer_ms: int | None = None  # when the next timer is due
@@ -101,7 +100,7 @@ class Writers:
             self._end()
             failed = judged(error)
             if isinstance(failed, WorkerFailed):
-                self._delay_s = self._after(failed, record)
+                self._hold_back(failed, record)
                 self._guarded |= failed.code == "worker-lost"
             elif isinstance(failed, OutOfResources):
                 self._came_forward(self._fleet.worked_s)
@@ -160,8 +159,9 @@ class Writers:
             self._end()
             ahead = None
         if self._at is None:
-            hold(self._delay_s)
-            self._delay_s = 0.0
+            if self._failed is not None:
+                self._tracker.hold(*self._failed)
+            self._failed = None
             self.launch()
         if ahead is None:
             run = self._fleet.begin(self._by_chain(record.range), task)
@@ -180,7 +180,7 @@ class Writers:
         if isinstance(lost, NeedsStart):
             raise lost
         if lost is not None:
-            self._delay_s = self._after(lost, record)
+            self._hold_back(lost, record)
 
     def _by_chain(self, span: Range) -> dict[int, tuple[Split, ...]]:
         splits = self._planners.splits(span)
@@ -190,8 +190,8 @@ class Writers:
         self._fleet.end()
         self._at = self._ahead = None
 
-    def _after(self, error: OnefoldError, record: EpochRecord) -> float:
-        """How long to wait before the next start. Raises Terminal where there is none."""
+    def _hold_back(self, error: OnefoldError, record: EpochRecord) -> None:
+        """The next start, for a while. Raises Terminal where there is none."""
         delay_s = self._tracker.failed()
         if delay_s is None:
             raise Terminal(
@@ -200,7 +200,7 @@ class Writers:
                 f" allows: {error.message}. Nothing of it was decided. Correct the cause, and start the flow again",
             ) from error
         log.warning("epoch %d: the workers start again in %.1f s: %s", record.epoch, delay_s, error)
-        return delay_s
+        self._failed = delay_s, error
 
     def _refuse_bad(self, record: EpochRecord, done: list[Done]) -> None:
         """Raise BadRecord where all workers together have too many bad records of a source."""

@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import FrameType
 
 __all__ = ["Nursery", "NurseryLost"]
 
@@ -30,6 +29,7 @@ _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
 _SOCKETS_MAX = 250  # that one message carries; Linux takes 253
 _PR_SET_PDEATHSIG = 1
+_DRIVERS_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class NurseryLost(Exception):
@@ -100,7 +100,7 @@ def _serve(driver: socket.socket, work: Work, warm: Callable[[], None]) -> None:
             pid = _fork()
             if pid == 0:
                 driver.close()
-                _in_child(mine, partial(work, sockets[0], sockets[1:]))
+                _in_child(mine, partial(_work, work, sockets))
             for each in sockets:
                 each.close()
             workers.add(pid)
@@ -150,15 +150,23 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
 
 
 def _heed_no_signals() -> None:
-    """In this process. One that a function of the user's forks can be ended by them, as it is used to: it would inherit
-    that they are ignored, and a pool of processes waits for the end of those that it terminates."""
-    mine = os.getpid()
+    """In this process. A program that it starts inherits no handler, as it would inherit that they are ignored."""
+    for number in _DRIVERS_SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)
 
-    def handle(signum: int, frame: FrameType | None) -> None:
-        del frame
-        if os.getpid() != mine:
-            signal.signal(signum, signal.SIG_DFL)
-            signal.raise_signal(signum)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
+def _work(work: Work, sockets: list[socket.socket]) -> None:
+    """A process that a function of the user's forks can be ended by these signals, as it is used to: a pool of
+    processes waits for the end of those that it terminates. They are blocked until it can, so that none is lost."""
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _DRIVERS_SIGNALS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _DRIVERS_SIGNALS),
+        after_in_child=_heed_signals,
+    )
+    work(sockets[0], sockets[1:])
+
+
+def _heed_signals() -> None:
+    for number in _DRIVERS_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _DRIVERS_SIGNALS)

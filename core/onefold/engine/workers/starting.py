@@ -69,7 +69,7 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
         storage = Storage(restoring.root, restoring.flow)
         backend = _backend(restoring.backend, storage, restoring.generation, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
-        mark(backend, chain.uid)
+        mark(backend, chain)
         state = State(backend, _keep)
     backend_of = None if state is None else state.backend
     logics = {

@@ -1,0 +1,71 @@
+"""Whose snapshots are whose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import CheckpointMismatch
+from onefold.engine.dataflow.plan import Chain, plan
+from onefold.engine.state.backend import StateKind, StateSpec
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.snapshots import mark
+from onefold.flow import count, max_, sum_
+from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.operators import Aggregating, Operator, Reading, Reducing
+
+ROWS = pa.schema({"key": pa.string(), "other": pa.string(), "n": pa.int64()})
+
+
+def chain(operator: Operator, schema: pa.Schema = ROWS) -> Chain:
+    source = Node(0, Reading(cast(Any, "a source")), (), ROWS, (), "rows")
+    keyed = Node(1, operator, (Edge(0, Shipping.KEYED, operator.key),), schema, (), "kept")  # type: ignore[union-attr]
+    return plan(Graph("shop", (source, keyed))).chains[1]
+
+
+SUM = chain(Aggregating((("total", sum_("n")),), ("key",)))
+CHANGED = {
+    "another aggregate": chain(Aggregating((("total", max_("n")),), ("key",))),
+    "one more aggregate": chain(Aggregating((("total", sum_("n")), ("rows", count())), ("key",))),
+    "another key": chain(Aggregating((("total", sum_("n")),), ("other",))),
+    "a reduce": chain(Reducing(max, ("key",))),
+}
+
+
+def kept_by(chain: Chain, storage: Storage, *handles: str) -> MemoryBackend:
+    backend = MemoryBackend(storage, 1)
+    if handles:
+        backend.restore(handles, range(128))
+    mark(backend, chain)
+    return backend
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_state_is_not_taken_for_that_of_an_operator_that_keeps_something_else(tmp_path: Path, what: str) -> None:
+    storage = Storage(str(tmp_path), "shop")
+    handle = kept_by(SUM, storage).freeze(1).store()
+    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) by key.*\[state-operator-changed\]"):
+        kept_by(CHANGED[what], storage, handle)
+
+
+def test_a_reduce_of_rows_with_one_more_column_is_another(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path), "shop")
+    handle = kept_by(chain(Reducing(max, ("key",))), storage).freeze(1).store()
+    wider = chain(Reducing(max, ("key",)), ROWS.append(pa.field("more", pa.int64())))
+    with pytest.raises(CheckpointMismatch, match="keeps rows of key, other, n, more by key"):
+        kept_by(wider, storage, handle)
+
+
+def test_the_same_operator_goes_on_under_another_name_of_its_result_and_from_an_earlier_versions_mark(
+    tmp_path: Path,
+) -> None:
+    storage = Storage(str(tmp_path), "shop")
+    renamed = chain(Aggregating((("sum", sum_("n")),), ("key",)))
+    kept_by(renamed, storage, kept_by(SUM, storage).freeze(1).store())
+    earlier = MemoryBackend(storage, 1)
+    earlier.operator(StateSpec("kept", "$operator", StateKind.OPERATOR), lambda: [("kept",)])
+    kept_by(SUM, storage, earlier.freeze(1).store())
