@@ -67,7 +67,7 @@ check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not proof" $(UNIT)
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not proof and not slow and not soak" $(UNIT)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from harness.renewing import assert_renewed
+
+pytestmark = pytest.mark.xdist_group("architecture_page")  # each process reads all modules once
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
@@ -37,9 +40,14 @@ def folder(module: str) -> str:
     return top if top in WHOLE or len(rest) < 2 else f"{top}.{rest[0]}"
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, known: dict[str, Path]) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name for name in (*named, node.module) if name in known}

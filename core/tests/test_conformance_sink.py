@@ -59,7 +59,7 @@ def check(tmp_path: Path) -> Iterator[Sinks]:
     directory.cleanup()
 
 
-@pytest.mark.parametrize("cls", [SqliteSink, SqliteStagedSink])
+@pytest.mark.parametrize("cls", [SqliteSink, pytest.param(SqliteStagedSink, marks=pytest.mark.slow)])
 def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
     check: Sinks, cls: type[SqliteSink]
 ) -> None:
@@ -74,6 +74,7 @@ def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
     assert "processes killed" in str(report) and Promise.PREPARE_DURABLE.value in str(report)
 
 
+@pytest.mark.slow
 def test_a_right_write_through_sink_passes(check: Sinks) -> None:
     report = check(through.Sink, patience_s=10, steps_max=2)
     assert report.strikes.keys() == (CALLS - {"abort"}) | {"announce", "seal"}

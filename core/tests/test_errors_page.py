@@ -8,6 +8,7 @@ import pickle
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def message_of(node: ast.expr) -> str:
             return "..."
 
 
+@cache
 def sites() -> list[Site]:
     paths = [path for portion in PORTIONS for path in (ROOT / portion / "onefold").rglob("*.py")]
     trees = {path: ast.parse(path.read_text()) for path in sorted(paths)}
@@ -150,6 +152,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.xdist_group("errors_page")
 def test_a_code_is_one_to_four_words_and_of_one_type() -> None:
     kinds = defaultdict[str, set[str]](set)
     for site in sites():
@@ -159,6 +162,7 @@ def test_a_code_is_one_to_four_words_and_of_one_type() -> None:
 
 
 @pytest.mark.docs
+@pytest.mark.xdist_group("errors_page")
 def test_the_page_lists_the_codes_that_the_code_has() -> None:
     assert_renewed(ROOT / "docs/errors.md", "test_errors_page.py", table())
 

@@ -132,6 +132,7 @@ def test_a_visitor_who_takes_what_runs_for_a_leftover_is_found_out(subject: Subj
     assert any("Damaged" in text for text in broken)
 
 
+@pytest.mark.slow
 def test_a_visitor_who_reads_the_store_before_the_listing_is_found_out(subject: Subject) -> None:
     def hasty(sinks: tuple[str, ...]) -> Protocol[Survey]:
         facts = yield ReadStore()

@@ -131,6 +131,7 @@ def test_a_sample_of_the_mutants_is_caught() -> None:
     assert [mutant.mutant for mutant in catch_mutants(sample) if mutant.survived] == []
 
 
+@pytest.mark.slow
 def test_every_mutant_changes_words_that_are_there_and_is_told_apart_by_what_it_changes() -> None:
     for mutant in (*MUTANTS, *UNIT_MUTANTS, *MODEL_MUTANTS):
         load(*mutant.patches)

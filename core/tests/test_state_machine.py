@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -71,7 +72,7 @@ class LongSchedules(RuleBasedStateMachine):
         STRUCK.update(run.struck)
 
 
-TestLongSchedules: Any = LongSchedules.TestCase
+TestLongSchedules: Any = pytest.mark.slow(LongSchedules.TestCase)
 TestLongSchedules.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
 
 

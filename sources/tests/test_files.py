@@ -305,7 +305,9 @@ def test_a_split_says_about_how_much_it_is(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "json.gz"])
+@pytest.mark.parametrize(
+    "kind", ["json", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("csv", "parquet", "json.gz"))]
+)
 def test_files_keep_every_promise_of_a_source(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -134,6 +134,7 @@ def test_a_folder_that_may_not_be_written_is_the_users_to_mend(disk: SmallDisk, 
             pass
 
 
+@pytest.mark.slow
 def test_bytes_follow_the_changes_files_stay_few_and_a_restore_reads_three_times_the_state_at_most(
     storage: Storage,
 ) -> None:
