@@ -122,7 +122,7 @@ def _fork() -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     # So that the child's first full collection looks at no object of this process, and copies no page: 0.1 s and 35 MB
-    # a worker. To collect before it takes 0.1 s, for 0.2 MB.
+    # a worker. To collect before it takes as long as that at least, for 0.2 MB.
     gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a user's threads, which the child does without
