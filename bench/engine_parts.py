@@ -12,6 +12,7 @@ from onefold.core.checks import present
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.protocol.binding import bound
 from onefold.core.source import Part, Split
+from onefold.core.values.batches import empty_batch
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.plan import Plan
 from onefold.sources import KafkaSource
@@ -27,7 +28,7 @@ class FetchingSource(KafkaSource):
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         schema = self.arrow_schema()
-        part = Part(pa.RecordBatch.from_pylist([], schema), pa.RecordBatch.from_pylist([], BAD_COLUMNS))
+        part = Part(empty_batch(schema), empty_batch(BAD_COLUMNS))
         columns = Parsing(self, schema, guarded=guarded).wanted
         for _ in fetch(self.bootstrap_servers, self.client_config, split.range, columns=columns):
             yield part

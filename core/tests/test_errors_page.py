@@ -69,6 +69,7 @@ MEANINGS = {
     "update-key-too-small": "a sink has one row of several groups, which would replace each other",
     "update-without-epoch": "a sink does not tell by the epoch which row of a group is the newest",
     "spark-job-failed": "Spark reports a failure that is not the job's own: an executor lost, a fetch that failed",
+    "too-many-workers": "a flow has more workers than a sink takes writers, or than this process may have files open",
     "too-many-rejects": "Postgres refuses more rows of an epoch than rejects_max",
     "url-unreadable": "a URL is not written as its database or server needs it",
     "worker-died": "a Python worker of Spark died without an error",

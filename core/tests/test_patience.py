@@ -93,11 +93,11 @@ def test_the_next_wait_for_the_same_begins_anew() -> None:
         patience(Pause(2, ReadStore(), DOWN), time.monotonic())
 
 
-def test_the_time_for_which_a_failed_try_came_forward_is_no_wait() -> None:
+def test_the_time_in_which_a_failed_try_progressed_is_no_wait() -> None:
     patience = Patience(0.1, pause_max_s=0.01)
     patience(Pause(1, ReadStore(), DOWN), time.monotonic())
     time.sleep(0.1)
-    patience.came_forward(0.1)
+    patience.progressed(0.1)
     patience(Pause(2, ReadStore(), DOWN), time.monotonic())
 
 

@@ -116,6 +116,7 @@ def check_state_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None
         if has_hour_twice or ((is_timestamp or pa.types.is_time(kind)) and kind.unit == "ns"):
             raise ConfigError(
                 "key-type",
-                f"{label}: the column {name!r} has the type {kind}, some of whose values are the same to Python, and"
-                " would share their state. Cast it to microseconds, and a timestamp to the zone UTC",
+                f"{label}: the column {name!r} has the type {kind}. Times of nanoseconds, and those of a zone in which"
+                " an hour may come twice, may be the same to Python, and would share their state. Cast it to"
+                " microseconds, and a timestamp to the zone UTC",
             )

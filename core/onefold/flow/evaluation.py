@@ -177,7 +177,8 @@ def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
 def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batch: pa.RecordBatch) -> Iterator[Output]:
     collector = RowCollector(node.name, node.outputs())
     for row in dicts_of(batch):
-        for given in function(row) or ():
+        rows = function(row)
+        for given in () if rows is None else rows:
             collector.add(given)
             if collector.is_full:
                 yield from collector.take()

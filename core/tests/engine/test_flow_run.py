@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from onefold.core.errors import Fenced, OutOfResources, Retriable
+from onefold.core.errors import Fenced, InDoubt, OutOfResources, Retriable
 from onefold.core.positions import Positions
+from onefold.core.protocol.patience import Patience
 from onefold.core.waiting import hold
 from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, Settings
@@ -94,34 +95,58 @@ def test_a_flow_whose_sinks_must_be_opened_anew_starts_again_as_often_as_restart
     assert goes_on == [False, True, True][: attempts + 1]
 
 
-@pytest.mark.parametrize("waits_for", ["a server", "a restart"])
-def test_a_flow_that_is_asked_to_end_while_it_waits_ends_with_the_error_that_it_waits_after(
-    monkeypatch: pytest.MonkeyPatch, waits_for: str
+@pytest.mark.parametrize("asked", ["in a wait for a server", "in a try", "before a restart", "before the first epoch"])
+def test_a_flow_that_is_asked_to_end_waits_no_more_and_ends_with_the_error_that_it_waits_after(
+    monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     down = OutOfResources("kafka-unreachable", "no broker answers")
-    session: Any = SimpleNamespace(name="shop", pin=None, waiting_for=None)
+    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
     fleet: Any = SimpleNamespace(end=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, fleet, SETTINGS, None)
+    flow = FlowRun(plan, session, fleet, Settings(1, "memory", 0.0, FixedDelay(1, WAIT_S), None), None)
+
+    def fail() -> None:
+        if asked == "in a try":
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise down
 
     def live(*_: Any) -> None:
-        if waits_for == "a restart":
-            flow._tracker.hold(WAIT_S, down)
-        session.waiting_for = down
-        hold(WAIT_S)
+        if asked == "before a restart":
+            raise down.retyped(NeedsStart)
+        session.patience.retry(fail, "asking")
+
+    def resolve(_: FlowRun) -> dict[int, Any]:
+        if asked == "before the first epoch":
+            live()
+        return {}
 
     monkeypatch.setattr(FlowRun, "_live", live)
+    monkeypatch.setattr(FlowRun, "_resolved", resolve)
     began_s = time.monotonic()
     alarm = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
-    alarm.start()
-    with _draining(flow.drain), pytest.raises(Retriable, match=r"no broker answers \[kafka-unreachable\]"):
+    with _draining(flow.drain):
+        alarm.start()
+        with pytest.raises(Retriable, match=r"no broker answers \[kafka-unreachable\]"):
+            flow.run()
+        alarm.join()
+    assert time.monotonic() - began_s < WAIT_S / 2
+
+
+def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def live(flow: FlowRun, _: bool) -> None:
+        flow.drain()
+        raise InDoubt("decision-unanswered", "it is not known whether it was decided")
+
+    monkeypatch.setattr(FlowRun, "_live", live)
+    session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
+    plan: Any = SimpleNamespace(graph=Graph("shop", ()))
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(end=lambda: None)), SETTINGS, None)
+    with pytest.raises(InDoubt):
         flow.run()
-    alarm.join()
-    assert time.monotonic() - began_s < WAIT_S
 
 
 def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order() -> None:
-    session: Any = SimpleNamespace(waiting_for=None)
+    session: Any = SimpleNamespace(patience=Patience(WAIT_S))
     flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, cast(Any, None), SETTINGS, None)
     with _draining(flow.drain):
         alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))

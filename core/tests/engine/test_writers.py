@@ -56,12 +56,12 @@ class Failing:
         self.is_up = False
 
 
-def writers(workers: Failing, attempts: int, came_forward: Callable[[float], None] = lambda _for_s: None) -> Writers:
+def writers(workers: Failing, attempts: int, progressed: Callable[[float], None] = lambda _for_s: None) -> Writers:
     plan: Any = SimpleNamespace(chains=())
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(FixedDelay(attempts, 0.0))
     at, fleet = Standing(SPAN.start), cast(Any, workers)
-    return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, came_forward)
+    return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, progressed)
 
 
 @pytest.mark.parametrize("error", DOWN, ids=lambda error: error.code)
@@ -179,7 +179,7 @@ def test_the_time_in_which_workers_come_forward_is_no_wait(
     monkeypatch.setattr(waiting, "time", clock)
     monkeypatch.setattr(patience_module, "time", clock)
     patience, workers = Patience(120.0), Failing(DOWN[0])
-    run = writers(workers, 0, patience.came_forward)
+    run = writers(workers, 0, patience.progressed)
     workers.worked_s = worked_s
     tries, waited = 0, True
     while waited:

@@ -31,7 +31,7 @@ from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 
-__all__ = ["FlowRun", "Stopped"]
+__all__ = ["FlowRun"]
 
 log = logging.getLogger("onefold")
 
@@ -40,16 +40,9 @@ SWEEP_EVERY_S = 60.0  # a worker that was given up may prepare something later, 
 AHEAD_RECORDS_MIN = 20_000
 
 
-class Stopped(BaseException):
-    """The flow was asked to end while it waited after an error. No code between here and there takes it for its own."""
-
-    def __init__(self, after: OnefoldError) -> None:
-        super().__init__(after)
-        self.after = after
-
-
 class FlowRun:
-    """`drain` is called from a signal's handler: the flow then ends with the epoch that it runs."""
+    """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs. Where that has
+    failed, it waits for nothing, and ends with the error."""
 
     def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: Settings, state_root: str | None) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
@@ -59,13 +52,10 @@ class FlowRun:
         self._sources: dict[int, Source] = {}
         self._drains = False
 
-    def drain(self, is_asleep: bool = False) -> None:
-        """Raises Stopped out of a wait for a server, or before a restart, which may take minutes: nothing is decided
-        meanwhile, and a driver may end anywhere. `is_asleep` says that the signal has come in the middle of a wait."""
+    def drain(self) -> None:
         self._drains = True
-        waits_after = self._session.waiting_for or self._tracker.waits_after
-        if is_asleep and waits_after is not None:
-            raise Stopped(waits_after)
+        self._session.patience.end()
+        self._tracker.end()
 
     def run(self) -> Progress:
         """Until the sources end, or it is drained. Raises the error that no restart helps against: Fenced where another
@@ -79,16 +69,12 @@ class FlowRun:
                 except (InDoubt, NeedsStart) as error:  # only a start finds out what took effect, or opens sinks
                     self._fleet.end()
                     delay_s = self._tracker.failed()
-                    if delay_s is None:
+                    if delay_s is not None:
+                        log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
+                    if delay_s is None or not self._tracker.hold(delay_s):
                         ended = error if isinstance(error, InDoubt) else error.retyped(Retriable)
                         raise (self._session.taken_over(error) or ended) from error
-                    log.warning("flow %r starts again in %.1f s: %s", self._session.name, delay_s, error)
-                    self._tracker.hold(delay_s, error)
                     has_started = True
-                except Stopped as stopped:
-                    self._fleet.end()
-                    log.warning("flow %r was asked to end while it waited", self._session.name)
-                    raise stopped.after.retyped(Retriable) from stopped.after
                 except NurseryLost:
                     raise Retriable(
                         "nursery-lost",
@@ -130,7 +116,7 @@ class FlowRun:
                 standing_now,
                 self._launch,
                 self._ahead(planners),
-                session.patience.came_forward,
+                session.patience.progressed,
             )
             writers.launch()
             self._epochs(planners, writers, standing_now, fingerprint)

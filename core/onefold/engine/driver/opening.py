@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
-from onefold.core import waiting
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.job.session import Session
@@ -62,22 +60,25 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
             f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
             " store's (store='postgresql+psycopg://...')",
         )
-    Path(checkpoint).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(checkpoint).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            "state-storage-refused",
+            f"the checkpoint folder {checkpoint} cannot be made: {error.strerror}. Name one in which this process may"
+            " make folders and files",
+        ) from error
     return default_store(flow, Path(checkpoint))
 
 
 @contextmanager
-def _draining(drain: Callable[[bool], None]) -> Iterator[None]:
+def _draining(drain: Callable[[], None]) -> Iterator[None]:
     """SIGTERM drains, where this is the main thread: no other has signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def handle(signum: int, frame: FrameType | None) -> None:
-        del signum
-        drain(frame is not None and frame.f_globals.get("__name__") == waiting.__name__)
-
-    before = signal.signal(signal.SIGTERM, handle)
+    before = signal.signal(signal.SIGTERM, lambda *_: drain())
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, WorkLost
-from onefold.core.waiting import hold
+from onefold.core.waiting import Wait
 
 __all__ = [
     "ExponentialDelay",
@@ -21,6 +21,7 @@ __all__ = [
     "judged",
 ]
 
+LOOK_S = 0.1
 _PARSER = frozenset({"parser-died", "parser-timeout"})  # a process of the worker's own has failed, and no server
 
 
@@ -107,13 +108,18 @@ class Tracker:
         self._restarts = restarts
         self._failed_s: list[float] = []
         self._in_a_row = 0
-        self.waits_after: OnefoldError | None = None  # while a start is held back
+        self._has_ended = False
 
-    def hold(self, delay_s: float, because: OnefoldError) -> None:
-        """Wait before the next start."""
-        self.waits_after = because
-        hold(delay_s)
-        self.waits_after = None
+    def end(self) -> None:
+        """Also from a signal's handler: nothing is started again any more."""
+        self._has_ended = True
+
+    def hold(self, delay_s: float) -> bool:
+        """Wait before the next start. False where there is none."""
+        wait = Wait(delay_s, LOOK_S, LOOK_S)
+        while not self._has_ended and wait.left_s > 0.0:
+            wait.pause()
+        return not self._has_ended
 
     def failed(self) -> float | None:
         """How long to wait before the next start; None where there is none."""

@@ -63,7 +63,7 @@ class Writers:
     They take an epoch's range once. Whatever happens before the next epoch begins, from a worker that is lost to a
     decision that fails, they are ended, and started again from the last decided epoch. `plan_ahead` says which range
     they may read once they are through with the epoch's, which it is given, before the next is open; None for none.
-    `came_forward` is told for how long workers did their work that a server then ended.
+    `progressed` is told for how long workers did their work that a server then ended.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Writers:
         standing: Standing,
         launch: Callable[[Standing, bool], None],
         plan_ahead: Callable[[Range], Range | None],
-        came_forward: Callable[[float], None],
+        progressed: Callable[[float], None],
     ) -> None:
         self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
         self._standing, self._launch, self._plan_ahead = standing, launch, plan_ahead
-        self._came_forward = came_forward
+        self._progressed = progressed
         self._lost: OnefoldError | None = None  # why what the workers have prepared last does not count
         self._at: Positions | None = None  # where the workers stand; None where none run
         self._epoch = 0  # the one that they have run last
@@ -103,7 +103,9 @@ class Writers:
                 self._hold_back(failed, record)
                 self._guarded |= failed.code == "worker-lost"
             elif isinstance(failed, OutOfResources):
-                self._came_forward(self._fleet.worked_s)
+                self._progressed(self._fleet.worked_s)
+            if failed is error:
+                raise
             raise failed from error
         except BaseException:
             self._end()
@@ -159,9 +161,9 @@ class Writers:
             self._end()
             ahead = None
         if self._at is None:
-            if self._failed is not None:
-                self._tracker.hold(*self._failed)
-            self._failed = None
+            failed, self._failed = self._failed, None
+            if failed is not None and not self._tracker.hold(failed[0]):
+                raise failed[1].retyped(NeedsStart)
             self.launch()
         if ahead is None:
             run = self._fleet.begin(self._by_chain(record.range), task)

@@ -29,7 +29,7 @@ from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
 from onefold.core.values.batches import empty_batch
 from onefold.engine.dataflow.plan import plan
-from onefold.engine.driver.restarts import FixedDelay, Tracker
+from onefold.engine.driver.restarts import FixedDelay, NeedsStart, Tracker
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
@@ -181,7 +181,7 @@ class FlowWorld:
                 at = Standing.after(outcome.record)
                 writers.decided(at)
             self._drive(driver, life.sweep())
-        except (CrashError, Retriable, InDoubt):
+        except (CrashError, Retriable, InDoubt, NeedsStart):
             return False
         return True
 

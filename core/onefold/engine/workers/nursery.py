@@ -94,8 +94,11 @@ def _serve(driver: socket.socket, work: Work, warm: Callable[[], None]) -> None:
             break
         kind, value = _REQUEST.unpack(request)
         if kind == _FORK:
-            while len(files) < value:
-                files += socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)[1]
+            while request and len(files) < value:
+                request, more, _, _ = socket.recv_fds(driver, _REQUEST.size, _SOCKETS_MAX)
+                files += more
+            if not request:  # the driver has ended in between
+                break
             sockets = [socket.socket(fileno=number) for number in files]
             pid = _fork()
             if pid == 0:

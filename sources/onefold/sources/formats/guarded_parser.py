@@ -109,6 +109,8 @@ def _in_child(work: Callable[[], T]) -> T:
 
 def _answer(work: Callable[[], Any], writing: int) -> NoReturn:
     faulthandler.disable()  # how it ends is its answer, and no trace for the worker's log
+    for number in (signal.SIGTERM, signal.SIGINT):  # sent to a whole group, they are its driver's business
+        signal.signal(number, signal.SIG_IGN)
     try:
         try:
             said = pickle.dumps((True, work()))
