@@ -1,4 +1,7 @@
-"""onefold's extras: which of them brings a package that is not installed, and packages that import on demand."""
+"""onefold's extras: which of them brings a package that is not installed, and packages that import on demand.
+
+And how to import, or build, very much at once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from importlib import import_module
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["extra_of", "importing", "naming_extras", "on_demand"]
+__all__ = ["extra_of", "naming_extras", "on_demand", "uncollected"]
 
 _PACKAGES = {
     "spark": ("pyspark", "py4j", "pandas", "google.protobuf"),
@@ -53,9 +56,9 @@ def naming_extras(needed: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """Without garbage collections, which an import sets off by the dozen: what it makes stays, and to look for garbage
-    in it takes a twentieth of a start's time."""
+def uncollected() -> Iterator[None]:
+    """Without garbage collections, where very much is made that stays: Python would look through all of it again and
+    again. An import sets them off by the dozen, which takes a twentieth of a start's time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +74,7 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], objec
     def find(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with naming_extras(), importing():
+        with naming_extras(), uncollected():
             return getattr(import_module(modules[name]), name)
 
     return find

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError
-from onefold.core.extras import importing, naming_extras
+from onefold.core.extras import naming_extras, uncollected
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.building import Nodes, needs_uid
@@ -105,7 +105,7 @@ class Flow:
         workers     how many processes run it
         settings    more, as `onefold.engine.run` takes them
         """
-        with naming_extras("engine"), importing():
+        with naming_extras("engine"), uncollected():
             engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
         return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
 

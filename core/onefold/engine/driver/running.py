@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy  # noqa: F401  # for the workers: where it is missing, the start says so
 
 from onefold.core.errors import ConfigError
-from onefold.core.extras import importing
+from onefold.core.extras import uncollected
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
 from onefold.engine.dataflow.plan import Plan, plan
@@ -66,7 +66,7 @@ def run(
     _check(graph, workers, state)
     _allow_files(cut, workers)
     with closing(Nursery(partial(_work, cut), partial(_warm, cut))) as nursery:  # before this process has any client
-        with importing():  # the protocol and the SQL toolkit, while the nursery imports what workers need
+        with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
 
@@ -76,7 +76,7 @@ def run(
 
 
 def _warm(plan: Plan) -> None:
-    with importing():  # in the nursery alone: the driver has no use for operators and backends
+    with uncollected():  # in the nursery alone: the driver has no use for operators and backends
         from onefold.engine.workers.starting import warm
 
         warm(plan)

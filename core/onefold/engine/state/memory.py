@@ -12,16 +12,15 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from onefold.core.checks import require
+from onefold.core.extras import uncollected
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateSpec, StateTable
@@ -99,7 +98,7 @@ class MemoryBackend(Backend):
             pieces = (piece.narrowed(footer.first, footer.end) for piece in (*footer.pieces, own))
             mine = [piece.narrowed(self._groups.start, self._groups.stop) for piece in pieces]
             self._chain.pieces += [piece for piece in mine if piece.first < piece.end]
-        with _uncollected():
+        with uncollected():
             for piece in self._chain.pieces:
                 self._load(piece)
             for table in self._tables.values():
@@ -160,18 +159,6 @@ class MemoryBackend(Backend):
         for spec, copies in groupby(delta.copies, itemgetter(0)):
             yield from parts(spec, BASE, self._tables[spec].copied([copy for _, copy in copies]))
         yield from list_parts(delta.lists)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Millions of new tuples would have Python look through all of them again and again, for cycles that are not."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass(slots=True)
