@@ -5,7 +5,7 @@
 # make test-all  every test: about an hour on two processors
 # make test-containers  the tests on servers, in containers of our images (make images)
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
-# make check   format, lint, types, unit tests: one to two minutes
+# make check   format, lint, types, unit tests but the slow ones: about three minutes
 # make bench   throughput, side by side with other ways: the whole main job
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic

@@ -36,7 +36,7 @@ class Wait:
         return self.pauses > 0 and self.left_s == 0.0
 
     def extend(self, by_s: float) -> None:
-        """Wait longer: what is waited for came forward for so long."""
+        """Wait longer: there was progress for so long."""
         self._until_s += by_s
 
     def pause(self) -> None:

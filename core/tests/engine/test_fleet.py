@@ -93,7 +93,7 @@ def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None
         (said,) = Incoming(driver).messages()
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
-    assert said.idle_s is None, "it never came forward"
+    assert said.idle_s is None, "it made no progress"
 
 
 class Stuck:

@@ -46,7 +46,7 @@ class Fleet:
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
         self._launched_s = 0.0
-        self.worked_s = 0.0  # for how long the last worker that failed had come forward
+        self.worked_s = 0.0  # for how long the last worker that failed had made progress
 
     @property
     def is_up(self) -> bool:

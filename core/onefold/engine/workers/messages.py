@@ -81,7 +81,7 @@ class Done:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The worker ends by this error: its class's name, code and message; for any other than onefold's, code is None.
-    It came forward last `idle_s` seconds ago; None where it never did."""
+    Its last progress was `idle_s` seconds ago; None where there was none."""
 
     kind: str
     code: str | None

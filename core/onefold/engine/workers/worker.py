@@ -47,7 +47,7 @@ class Worker:
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
         self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._is_over = False
-        self._worked_at_s: float | None = None  # when it last came forward, on the monotonic clock
+        self._worked_at_s: float | None = None  # when it last made progress, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
         self._gone: set[socket.socket] = set()  # of workers that have ended: the driver then ends this one, too
