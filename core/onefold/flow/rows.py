@@ -175,7 +175,7 @@ class RowCollector:
                 if not field.nullable and array.null_count:
                     raise Mismatch("null", "the column is NOT NULL", row=values.index(None))
             except Mismatch as error:
-                row = () if error.row is None else rows[error.row]
+                row = () if error.row is None else tuple(rows[error.row])
                 raise not_of_type(f"{self._name} gives", error, field, row) from None
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
