@@ -31,8 +31,8 @@ def operator_failed(name: str, error: BaseException) -> BaseException:
     at = _place(error.__traceback__)
     return Terminal(
         "operator-failed",
-        f"a function of {name} has raised {type(error).__name__}{at}{of}: {plain(str(error))}. Nothing of this epoch is"
-        " written; correct the function, and start again",
+        f"a function of {name} has raised {type(error).__name__}{at}{of}: {plain(str(error))}. Correct"
+        " the function, or filter such rows before it",
     )
 
 
