@@ -39,7 +39,7 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         except Mismatch as error:
             raise error.below("", row) from None
     try:
-        if pa.types.is_dictionary(kind):
+        if _is_encoded(kind):
             return exact_cast(pa.array(found, kind.value_type), kind)
         return pa.array(found, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -49,13 +49,17 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _is_plain(values: Sequence[Any], kind: pa.DataType) -> bool:
     """Whether pyarrow's own conversion of them is exact, or raises."""
     test = _TESTS.get(family(kind))
-    if test is None or pa.types.is_dictionary(kind):
+    if test is None or _is_encoded(kind):
         return False
     classes = set(map(type, values))
     if _NONE in classes:
         classes.discard(_NONE)
         values = [value for value in values if value is not None]
     return test(classes, values, kind)
+
+
+def _is_encoded(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def _of(*allowed: type) -> Test:

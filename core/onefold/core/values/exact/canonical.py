@@ -21,7 +21,7 @@ def canonical(kind: pa.DataType) -> Convert:
     UTC for a type with a zone, without one else; its fold is 0), list, dict for a struct, with all its fields. A map
     stays what it was, a dict, or a list of pairs. None stays None.
     """
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return canonical(kind.value_type)
     make = _MAKERS.get(family(kind))
     return make(kind) if make is not None else none(kind)

@@ -31,8 +31,9 @@ def exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_run_end_encoded(given):
         return exact_cast(pc.run_end_decode(array), kind)
     if pa.types.is_dictionary(kind):
-        encoded = exact_cast(array, kind.value_type).dictionary_encode()
-        return _safely(encoded, kind)
+        return _safely(exact_cast(array, kind.value_type).dictionary_encode(), kind)
+    if pa.types.is_run_end_encoded(kind):
+        return pc.run_end_encode(exact_cast(array, kind.value_type), kind.run_end_type)
     source, wanted = family(given), family(kind)
     if source is Family.NULL and wanted is not Family.OTHER:
         return pa.nulls(len(array), kind)
@@ -104,6 +105,8 @@ def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Of integers, and of decimals."""
     if not pa.types.is_decimal(array.type):
         array = array.cast(pa.decimal128(20, 0))  # digits of 2^64
+    if kind.bit_width < 128 and kind.scale != array.type.scale:  # pyarrow loses digits on its way into 32 and 64 bits
+        array = _to_decimal(array, pa.decimal128(kind.precision, kind.scale))
     more = kind.scale - array.type.scale
     if more > 0:
         # pyarrow multiplies in the bits that the type has, without a sound look whether the product fits.
