@@ -146,6 +146,8 @@ class FlowRun:
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
+        if end == at.at:
+            writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
         return Range(at.at, end) if end != at.at or is_due else None
 

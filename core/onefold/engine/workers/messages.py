@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
 
-__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Restoring", "Stop"]
+__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Ready", "Restoring", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,13 @@ class Launch:
     sinks: Mapping[int, Sink]
     state: Restoring | None
     guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has restored its state, of which this timer is due first."""
+
+    timer_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
