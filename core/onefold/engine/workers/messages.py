@@ -22,13 +22,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it."""
+    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it. `scratch`
+    is the driver's folder for databases."""
 
     root: str
     flow: str
     backend: str
     generation: int
     handles: tuple[str, ...]
+    scratch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
