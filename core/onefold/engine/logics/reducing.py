@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
@@ -29,6 +30,7 @@ class ReducingLogic(Stateless):
         assert node.uid is not None and node.schema is not None
         self._name, self._key, self._function = node.name, key, function
         self._names = tuple(node.schema.names)
+        self._copies = has_containers(node.schema)  # of what the function may change later
         self._rows = RowCollector(node.name, {None: node.schema})
         self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
         self._changed: dict[Key, Value] = {}  # since the last barrier
@@ -44,7 +46,8 @@ class ReducingLogic(Stateless):
             row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
             for further in rows:
                 row = self._checked(key, self._function(row, further))
-            reduced.append(tuple(map(row.get, self._names)))
+            values = tuple(map(row.get, self._names))
+            reduced.append(copied(values) if self._copies else values)
         self._table.put_many(keys, reduced)
         self._changed.update(zip(keys, reduced, strict=True))
         return ()
