@@ -89,6 +89,7 @@ def run(name: str, keys: int, folder: Path) -> Result:
 
 
 def make(name: str, storage: Storage, folder: Path) -> StateBackend:
+    folder.mkdir()
     return MemoryBackend(storage, 1) if name == "memory" else RocksBackend(storage, 1, folder=str(folder))
 
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import schema_of
+from onefold.core.values.tuples import is_key
 from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
 
-__all__ = ["DeclaredKind", "StateDeclaration", "as_schema", "declared_states"]
+__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states"]
 
 
 class DeclaredKind(enum.Enum):
@@ -48,6 +49,18 @@ def as_schema(given: Schema, label: str) -> pa.Schema:
         )
     if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"{label} has two columns {twice!r}: rename one")
+    return schema
+
+
+def as_key_schema(given: Schema, label: str) -> pa.Schema:
+    """As `as_schema`, of a map's keys."""
+    schema = as_schema(given, label)
+    if wrong := next((field for field in schema if not is_key(field.type)), None):
+        raise ConfigError(
+            "map-key-type",
+            f"{label} has keys with {wrong.name!r} of type {wrong.type}: floats are no keys, since some are equal and"
+            " differ, and neither are maps. Name another type, such as a decimal or a string",
+        )
     return schema
 
 
@@ -129,7 +142,7 @@ class _Declaring:
             name,
             kind,
             None if schema is None else as_schema(schema, label),
-            None if key_schema is None else as_schema(key_schema, label),
+            None if key_schema is None else as_key_schema(key_schema, label),
             ttl_ms,
         )
         return _Unusable(self, name)

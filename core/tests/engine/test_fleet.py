@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.workers.messages import Failed, Launch, Restoring
+from onefold.engine.workers.messages import Failed, Launch, Ready, Restoring
 from onefold.engine.workers.starting import worker_of
 from onefold.engine.workers.wire import Incoming, Outgoing, receive_message
 from onefold.engine.workers.worker import Worker, tell_failure
@@ -75,11 +76,25 @@ def test_a_flow_that_has_ended_does_not_fail_for_what_a_worker_was_at() -> None:
     assert not fleet.is_up
 
 
-def test_a_worker_that_says_nothing_is_lost() -> None:
+@pytest.mark.parametrize("by", [Fleet.look, lambda fleet: fleet.begin({}, None)], ids=["a look", "an order"])
+def test_a_worker_that_is_gone_is_lost(by: Callable[[Fleet], object]) -> None:
     fleet, worker = launched()
     worker.close()
     with pytest.raises(WorkerFailed, match=r"ended by signal SIGKILL.*\[worker-lost\]"):
-        fleet.begin({}, None)
+        by(fleet)
+    assert not fleet.is_up
+
+
+def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> None:
+    fleet, worker = launched()
+    assert fleet.look() is None
+    with worker:
+        answers = Outgoing(worker)
+        answers.message(Ready(1_700_000_000_000))
+        answers.send_all()
+        assert fleet.look() == 1_700_000_000_000
+        fleet.end()
+        assert fleet.look() is None, "other workers restore others"
 
 
 def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
@@ -114,7 +129,7 @@ class Stuck:
 class NothingToDo:
     """A subtask."""
 
-    is_ready = False
+    is_ready, timer_ms = False, None
 
     def queued_bytes(self, *_: Any) -> int:
         return 0

@@ -55,7 +55,7 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
     )
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
     flow = FlowRun(plan, cast(Any, session), cast(Any, None), SETTINGS, None)
-    writers: Any = SimpleNamespace(ahead=None, timer_ms=None)
+    writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
     flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
     assert driven == ["sweep"] * sweeps
 

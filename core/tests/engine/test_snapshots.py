@@ -21,8 +21,8 @@ from onefold.flow.operators import Aggregating, Operator, Reading, Reducing
 ROWS = pa.schema({"key": pa.string(), "other": pa.string(), "n": pa.int64()})
 
 
-def chain(operator: Operator, schema: pa.Schema = ROWS) -> Chain:
-    source = Node(0, Reading(cast(Any, "a source")), (), ROWS, (), "rows")
+def chain(operator: Operator, schema: pa.Schema = ROWS, given: pa.Schema = ROWS) -> Chain:
+    source = Node(0, Reading(cast(Any, "a source")), (), given, (), "rows")
     keyed = Node(1, operator, (Edge(0, Shipping.KEYED, operator.key),), schema, (), "kept")  # type: ignore[union-attr]
     return plan(Graph("shop", (source, keyed))).chains[1]
 
@@ -50,6 +50,24 @@ def test_state_is_not_taken_for_that_of_an_operator_that_keeps_something_else(tm
     handle = kept_by(SUM, storage).freeze(1).store()
     with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) by key.*\[state-operator-changed\]"):
         kept_by(CHANGED[what], storage, handle)
+
+
+def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_not(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path), "shop")
+
+    def by(kind: pa.DataType) -> Chain:
+        rows = ROWS.set(0, pa.field("key", kind))
+        return chain(Aggregating((("total", sum_("n")),), ("key",)), rows, rows)
+
+    for kind, wider, other in (
+        (pa.decimal128(12, 2), pa.decimal128(14, 2), pa.decimal128(12, 3)),
+        (pa.int32(), pa.int64(), pa.string()),
+        (pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    ):
+        handle = kept_by(by(kind), storage).freeze(1).store()
+        kept_by(by(wider), storage, handle)
+        with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) by key .*\[state-operator-changed\]"):
+            kept_by(by(other), storage, handle)
 
 
 def test_a_reduce_of_rows_with_one_more_column_is_another(tmp_path: Path) -> None:

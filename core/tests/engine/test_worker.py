@@ -12,7 +12,7 @@ import pytest
 from onefold.engine.dataflow.items import Effect, Send
 from onefold.engine.dataflow.plan import Exchange, plan
 from onefold.engine.dataflow.subtask import Phase
-from onefold.engine.workers.messages import Failed
+from onefold.engine.workers.messages import Failed, Ready
 from onefold.engine.workers.wire import Incoming
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Shipping
@@ -43,7 +43,7 @@ class Endless:
 class Slow:
     """A subtask that takes nothing by itself."""
 
-    is_ready = False
+    is_ready, timer_ms = False, 7
     receivers = ()
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ def test_a_worker_says_by_what_it_ends_also_where_that_is_no_usual_error(error: 
     driver, control = socket.socketpair()
     with driver, control:
         Worker(PLAN, 0, control, {}, cast(Any, [Slow(), Slow()]), {0: cast(Any, Raising(error))}).run()
-        (said,) = Incoming(driver).messages()
-    assert said == Failed(type(error).__name__, None, str(error))
+        said = [*Incoming(driver).messages()]
+    assert said == [Ready(7), Failed(type(error).__name__, None, str(error))]
 
 
 def test_a_worker_ends_quietly_with_its_driver() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from onefold.core import waiting
 from onefold.core.contract import EpochRecord, EpochState, Generation
-from onefold.core.errors import InDoubt, OnefoldError, OutOfResources, Retriable, Terminal, WorkLost
+from onefold.core.errors import DataLoss, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol import patience as patience_module
 from onefold.core.protocol.effect_retry import Protocol
@@ -19,6 +19,7 @@ from onefold.core.protocol.patience import Patience
 from onefold.engine.driver.restarts import FixedDelay, NeedsStart, Tracker, WorkerFailed
 from onefold.engine.driver.standing import Standing
 from onefold.engine.driver.writers import Writers
+from onefold.engine.workers.messages import Done
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 9}))
 MINE = Generation("shop", 1, "mine")
@@ -36,6 +37,7 @@ class Failing:
     def __init__(self, error: OnefoldError | None) -> None:
         self.error, self.launches, self.is_up = error, list[bool](), False
         self.worked_s = 0.0
+        self.timer_ms: int | None = None
 
     def launch(self, at: Standing, guarded: bool) -> None:
         del at
@@ -50,14 +52,19 @@ class Failing:
         del run
         if self.error is not None:
             raise self.error
-        return []
+        return [Done(1, (), {}, self.timer_ms)]
+
+    def look(self) -> int | None:
+        if self.error is not None:
+            raise self.error
+        return self.timer_ms
 
     def end(self) -> None:
         self.is_up = False
 
 
 def writers(workers: Failing, attempts: int, progressed: Callable[[float], None] = lambda _for_s: None) -> Writers:
-    plan: Any = SimpleNamespace(chains=())
+    plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop"))
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(FixedDelay(attempts, 0.0))
     at, fleet = Standing(SPAN.start), cast(Any, workers)
@@ -120,6 +127,44 @@ def test_a_sink_that_is_not_as_it_was_opened_needs_a_start_which_opens_it_anew(c
     with pytest.raises(NeedsStart, match=code) as raised:
         run(RECORD)
     assert not isinstance(raised.value, Retriable), "the protocol would run the epoch again"
+
+
+def test_the_timers_that_are_due_are_those_restored_until_an_epoch_says_which_are_left() -> None:
+    workers = Failing(None)
+    run = writers(workers, attempts=0)
+    run.launch()
+    for restored_ms in (None, 5):
+        workers.timer_ms = restored_ms
+        run.look()
+        assert run.timer_ms == restored_ms
+    workers.timer_ms = 9
+    run(RECORD)
+    workers.timer_ms = 5
+    run.look()
+    assert run.timer_ms == 9
+
+
+@pytest.mark.parametrize("error", [WorkerFailed("worker-lost", "it has ended"), DOWN[0]], ids=lambda error: error.code)
+def test_a_worker_that_fails_while_there_is_nothing_to_read_makes_an_epoch_due_that_starts_it_again(
+    error: OnefoldError,
+) -> None:
+    workers = Failing(None)
+    run = writers(workers, attempts=1)
+    run.launch()
+    workers.error = error
+    run.look()
+    assert run.timer_ms == 0
+    assert not workers.is_up
+    workers.error, workers.timer_ms = None, 9
+    run(RECORD)
+    assert (len(workers.launches), run.timer_ms) == (2, 9)
+
+
+def test_workers_that_cannot_restore_end_a_flow_that_has_nothing_to_read() -> None:
+    run = writers(Failing(DataLoss("state-file-missing", "it is gone")), attempts=9)
+    run.launch()
+    with pytest.raises(DataLoss, match=r"\[state-file-missing\]"):
+        run.look()
 
 
 def epochs(at: Effect) -> Protocol[int]:

@@ -109,6 +109,11 @@ class Subtask:
                 yield self._prepare()
                 self.phase = Phase.TAKING
 
+    @property
+    def timer_ms(self) -> int | None:
+        """When the next timer is due, in milliseconds since 1970."""
+        return self._operators.timer_ms()
+
     def abort(self) -> None:
         """Undo what is not prepared."""
         self._operators.abort()
@@ -144,7 +149,7 @@ class Subtask:
             frozen = present(self._frozen, "the state was frozen before the barrier went on")
             prepared.append(self._state.keep(task, frozen))
         prepared += self._operators.prepare()
-        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self._operators.timer_ms())
+        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

@@ -18,7 +18,7 @@ from onefold.core.errors import OnefoldError
 from onefold.core.source import Source, Split
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Restoring, Stop
+from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Ready, Restoring, Stop
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
@@ -43,6 +43,7 @@ class Fleet:
     def __init__(self, nursery: Nursery, plan: Plan, workers: int) -> None:
         self._nursery, self._plan, self._workers = nursery, plan, workers
         self._members: list[_Member] = []
+        self._ready: dict[int, Ready] = {}
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
         self._launched_s = 0.0
@@ -98,6 +99,12 @@ class Fleet:
         done = self._done.pop(run)
         return [done[index] for index in range(self._workers)]
 
+    def look(self) -> int | None:
+        """When the first of the timers is due that were restored by now. Raises as `collect` does."""
+        for index in range(len(self._members)):
+            self._receive(index)
+        return min((ready.timer_ms for ready in self._ready.values() if ready.timer_ms is not None), default=None)
+
     def stop(self) -> None:
         """Let the workers end in good order, if there are any."""
         if not self._members:
@@ -107,7 +114,8 @@ class Fleet:
             for member in self._members:
                 member.answers.socket.setblocking(True)
                 member.answers.socket.settimeout(STOP_S)
-                member.answers.socket.recv(1)
+                while member.answers.socket.recv(1):  # that it is ready, for one
+                    pass
         except (OSError, OnefoldError) as error:  # what it was at is no epoch's any more
             log.debug("a worker did not end by itself: %s", error)
         self.end()
@@ -118,7 +126,7 @@ class Fleet:
         for member in members:
             self._nursery.end(member.pid)
             member.orders.socket.close()
-        self._done, self._runs = {}, 0
+        self._ready, self._done, self._runs = {}, {}, 0
 
     def _order(self, orders: Sequence[object]) -> None:
         for index, (member, order) in enumerate(zip(self._members, orders, strict=True)):
@@ -133,6 +141,8 @@ class Fleet:
         try:
             for answer in self._members[index].answers.messages():
                 match answer:
+                    case Ready():
+                        self._ready[index] = answer
                     case Done(run):
                         self._done.setdefault(run, {})[index] = answer
                     case Failed(idle_s=idle_s):

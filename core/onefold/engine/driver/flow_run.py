@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -31,6 +32,9 @@ from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 
+if TYPE_CHECKING:
+    from onefold.engine.state.rocks.scratch import Scratch
+
 __all__ = ["FlowRun"]
 
 log = logging.getLogger("onefold")
@@ -44,9 +48,18 @@ class FlowRun:
     """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs. Where that has
     failed, it waits for nothing, and ends with the error."""
 
-    def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: Settings, state_root: str | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        fleet: Fleet,
+        settings: Settings,
+        state_root: str | None,
+        databases: Scratch | None = None,
+    ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
         self._state_root = state_root  # None for a flow without state
+        self._databases = databases
         self._tracker = Tracker(settings.restarts)
         self._progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
@@ -146,6 +159,8 @@ class FlowRun:
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
+        if end == at.at:
+            writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
         return Range(at.at, end) if end != at.at or is_due else None
 
@@ -201,8 +216,11 @@ class FlowRun:
     def _launch(self, at: Standing, guarded: bool) -> None:
         state = None
         if self._state_root is not None:
-            name, backend = self._session.name, self._settings.state
-            state = Restoring(self._state_root, name, backend, self._generation, at.handles)
+            name, backend, scratch = self._session.name, self._settings.state, None
+            if self._databases is not None:
+                self._databases.empty()
+                scratch = str(self._databases.folder)
+            state = Restoring(self._state_root, name, backend, self._generation, at.handles, scratch)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         self._fleet.launch(self._sources, sinks, state, guarded)
 

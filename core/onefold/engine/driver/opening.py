@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
@@ -19,6 +20,9 @@ from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.settings import Settings
 from onefold.engine.workers.nursery import Nursery
+
+if TYPE_CHECKING:
+    from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["opened"]
 
@@ -37,8 +41,9 @@ def opened(
         session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
         opened.callback(session.close)
         fleet = Fleet(nursery, plan, settings.workers)
-        opened.callback(fleet.end)
-        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None)
+        databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
+        opened.callback(fleet.end)  # before its folder goes
+        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, databases)
         opened.enter_context(_draining(flow.drain))
         yield flow
 
@@ -47,6 +52,12 @@ def _keeper(checkpoint: str, retain: int) -> Sink:
     from onefold.engine.state.participant import StateSink  # with snapshots and file systems: only for state
 
     return StateSink(checkpoint, retain)
+
+
+def _databases() -> AbstractContextManager[Scratch]:
+    from onefold.engine.state.rocks.scratch import scratch  # needs its package
+
+    return scratch()
 
 
 def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:

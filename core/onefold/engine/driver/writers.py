@@ -37,6 +37,8 @@ class Workers(Port):
 
     def collect(self, run: int) -> list[Done]: ...
 
+    def look(self) -> int | None: ...
+
     def end(self) -> None: ...
 
     @property
@@ -97,13 +99,7 @@ class Writers:
         try:
             done = self._run(record)
         except OnefoldError as error:
-            self._end()
-            failed = judged(error)
-            if isinstance(failed, WorkerFailed):
-                self._hold_back(failed, record)
-                self._guarded |= failed.code == "worker-lost"
-            elif isinstance(failed, OutOfResources):
-                self._progressed(self._fleet.worked_s)
+            failed = self._given_up(error, record.epoch)
             if failed is error:
                 raise
             raise failed from error
@@ -115,6 +111,31 @@ class Writers:
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)
+
+    def look(self) -> None:
+        """While there is nothing to read: the timers that the workers have restored. Where a worker has failed
+        meanwhile, an epoch is due now, which starts them again."""
+        try:
+            restored_ms = self._fleet.look()
+        except OnefoldError as error:
+            failed = self._given_up(error, self._standing.epoch + 1)
+            if not isinstance(failed, WorkerFailed | OutOfResources):
+                raise failed from error
+            self.timer_ms = 0
+        else:
+            if not self._epoch:
+                self.timer_ms = restored_ms
+
+    def _given_up(self, error: OnefoldError, epoch: int) -> OnefoldError:
+        """End the workers, who cannot go on with the epoch. Returns what the error is to the driver."""
+        self._end()
+        failed = judged(error)
+        if isinstance(failed, WorkerFailed):
+            self._hold_back(failed, epoch)
+            self._guarded |= failed.code == "worker-lost"
+        elif isinstance(failed, OutOfResources):
+            self._progressed(self._fleet.worked_s)
+        return failed
 
     def heeding(self, protocol: Protocol[T]) -> Protocol[T]:
         """The same protocol, of which they learn why it has them run an epoch again that they had prepared: without an
@@ -182,7 +203,7 @@ class Writers:
         if isinstance(lost, NeedsStart):
             raise lost
         if lost is not None:
-            self._hold_back(lost, record)
+            self._hold_back(lost, record.epoch)
 
     def _by_chain(self, span: Range) -> dict[int, tuple[Split, ...]]:
         splits = self._planners.splits(span)
@@ -192,16 +213,16 @@ class Writers:
         self._fleet.end()
         self._at = self._ahead = None
 
-    def _hold_back(self, error: OnefoldError, record: EpochRecord) -> None:
+    def _hold_back(self, error: OnefoldError, epoch: int) -> None:
         """The next start, for a while. Raises Terminal where there is none."""
         delay_s = self._tracker.failed()
         if delay_s is None:
             raise Terminal(
                 "restarts-exhausted",
-                f"epoch {record.epoch} of flow {record.pipeline!r} was given up after the restarts that `restarts=`"
+                f"epoch {epoch} of flow {self._plan.graph.flow!r} was given up after the restarts that `restarts=`"
                 f" allows: {error.message}. Nothing of it was decided. Correct the cause, and start the flow again",
             ) from error
-        log.warning("epoch %d: the workers start again in %.1f s: %s", record.epoch, delay_s, error)
+        log.warning("epoch %d: the workers start again in %.1f s: %s", epoch, delay_s, error)
         self._failed = delay_s, error
 
     def _refuse_bad(self, record: EpochRecord, done: list[Done]) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
+from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
@@ -32,6 +33,7 @@ class ReducingLogic(Stateless):
         self._schema, self._names = node.schema, tuple(node.schema.names)
         self._known = frozenset(self._names)
         self._forms = [canonical(field.type) for field in node.schema]
+        self._copies = has_containers(node.schema)  # for the function, which may change what it is given
         self._rows = RowCollector(node.name, {None: node.schema})
         self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
         self._changed: dict[Key, Value] = {}  # since the last barrier
@@ -44,6 +46,7 @@ class ReducingLogic(Stateless):
         reduced = []
         for key, kept in zip(keys, self._table.get_many(keys), strict=True):
             rows = iter(rows_of[key])
+            kept = copied(kept) if self._copies else kept
             row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
             try:
                 for further in rows:

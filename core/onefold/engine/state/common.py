@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from onefold.core.errors import CheckpointMismatch
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.backend import StateSpec, Value
+from onefold.engine.state.backend import StateSpec, StateTables, Value
 from onefold.engine.state.columns import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
 from onefold.engine.state.storage import Storage
 
-__all__ = ["Backend", "Delta", "OneFrozen", "list_parts", "parts"]
+__all__ = ["Backend", "Delta", "OneFrozen", "list_parts", "mark_kept", "parts"]
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +90,20 @@ class OneFrozen:
 
     def release(self) -> None:
         """What is not stored stays until a later snapshot is, which needs it."""
+
+
+def mark_kept(backend: StateTables, spec: StateSpec, kept: str) -> None:
+    """Have snapshots say what is kept. Raises CheckpointMismatch where those that were restored say something else:
+    that would be taken for what is kept now, or keys of another form would not be found."""
+    for _, *before in (entry for part in backend.earlier(spec) for entry in part):
+        if before and before != [kept]:  # an earlier version marked with the uid alone
+            raise CheckpointMismatch(
+                "state-operator-changed",
+                f"the operator {spec.uid!r} keeps {kept}, and its state is of {before[0]}. Nothing was written. Give"
+                " the operator another uid, under which it begins without state; or, where columns have other names or"
+                " types only, give them the earlier ones before it: select(earlier=pc.field('now').cast(...))",
+            )
+    backend.operator(spec, lambda: [(spec.uid, kept)])
 
 
 def parts(spec: StateSpec, what: str, entries: Iterable[Entries]) -> Iterator[Draft]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.tuples import copied
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
+from onefold.engine.state.common import mark_kept
 from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.timers import Timers
 from onefold.flow.processor import Redistribution, Schema
@@ -15,6 +17,7 @@ from onefold.flow.processor import Redistribution, Schema
 __all__ = ["KeyedHandle"]
 
 TIMERS = "$timers"  # a name that no user's state has
+_KEYS = "$keys "
 _BYTES = pa.schema({"bytes": pa.binary()})
 
 
@@ -31,6 +34,7 @@ class KeyedHandle:
         self._subtask = subtask
         self._subtasks = subtasks
         self._names: dict[str, str] = {}
+        self._deleted: set[str] = set()
         self.restored()
 
     def restored(self) -> None:
@@ -47,7 +51,7 @@ class KeyedHandle:
         self, stateName: str, userKeySchema: Schema, valueSchema: Schema, ttlDurationMs: int | None = None
     ) -> KeyedMap:
         table, shape = self._keyed(stateName, StateKind.MAP, valueSchema, ttlDurationMs)
-        return KeyedMap(self, table, shape, Shape.of(self._uid, stateName, userKeySchema))
+        return KeyedMap(self, table, shape, self._key_shape(stateName, userKeySchema))
 
     def getBytesState(self, stateName: str, ttlDurationMs: int | None = None) -> KeyedBytes:
         return KeyedBytes(self.getValueState(stateName, _BYTES, ttlDurationMs))
@@ -60,7 +64,7 @@ class KeyedHandle:
 
     def getBroadcastState(self, stateName: str, keySchema: Schema, valueSchema: Schema) -> SubtaskBroadcast:
         shape = self._shape(stateName, "broadcast", valueSchema)
-        return SubtaskBroadcast(self._backend, shape, Shape.of(self._uid, stateName, keySchema))
+        return SubtaskBroadcast(self._backend, shape, self._key_shape(stateName, keySchema))
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self.timers.register(self.key, expiryTimestampMs)
@@ -74,6 +78,7 @@ class KeyedHandle:
     def deleteIfExists(self, stateName: str) -> None:
         """Removes a keyed state of earlier code, of all keys of this subtask."""
         self._names.pop(stateName, None)
+        self._deleted.add(stateName)
         for kind in (StateKind.VALUE, StateKind.LIST, StateKind.MAP):
             table = self._backend.table(StateSpec(self._uid, stateName, kind))
             for key in {key for key, _, _ in table.scan()}:
@@ -89,6 +94,17 @@ class KeyedHandle:
         shape = self._shape(name, kind.value, schema)
         return self._backend.table(StateSpec(self._uid, name, kind)), shape
 
+    def _key_shape(self, name: str, schema: Schema) -> Shape:
+        """Of a map's keys. Raises CheckpointMismatch where the map was kept by keys of another form."""
+        shape = Shape(self._uid, name, schema, is_key=True)
+        if name not in self._deleted:
+            mark_kept(
+                self._backend,
+                StateSpec(self._uid, f"{_KEYS}{name}", StateKind.OPERATOR),
+                f"the map {name!r} by {shape.form}",
+            )
+        return shape
+
     def _shape(self, name: str, kind: str, schema: Schema) -> Shape:
         if not self.is_open or not name or name.startswith("$") or self._names.get(name, kind) != kind:
             raise ConfigError(
@@ -97,7 +113,7 @@ class KeyedHandle:
                 " names of their own that do not begin with a dollar sign",
             )
         self._names[name] = kind
-        return Shape.of(self._uid, name, schema)
+        return Shape(self._uid, name, schema)
 
 
 class _Keyed:
@@ -105,6 +121,7 @@ class _Keyed:
         self._handle = handle
         self._table = table
         self._shape = shape
+        self._copies = shape.has_containers  # what is given out, so that only an update changes the state
 
     def exists(self) -> bool:
         return next(self._table.items(self._handle.key), None) is not None
@@ -117,7 +134,8 @@ class KeyedValue(_Keyed):
     """Implements ValueState."""
 
     def get(self) -> Value | None:
-        return self._table.get(self._handle.key)
+        value = self._table.get(self._handle.key)
+        return copied(value) if self._copies else value
 
     def update(self, newValue: Value) -> None:
         self._table.put(self._handle.key, self._shape.checked(newValue))
@@ -144,7 +162,8 @@ class KeyedList(_Keyed):
     """Implements ListState."""
 
     def get(self) -> Iterator[Value]:
-        return (value for _, value in self._table.items(self._handle.key))
+        values = (value for _, value in self._table.items(self._handle.key))
+        return map(copied, values) if self._copies else values
 
     def put(self, newState: list[Value]) -> None:
         rows = [self._shape.checked(value) for value in newState]
@@ -171,16 +190,18 @@ class KeyedMap(_Keyed):
         self._key_shape = key_shape
 
     def getValue(self, key: Key) -> Value | None:
-        return self._table.get(self._handle.key, key)
+        value = self._table.get(self._handle.key, self._key_shape.checked(key))
+        return copied(value) if self._copies else value
 
     def containsKey(self, key: Key) -> bool:
-        return self.getValue(key) is not None
+        return self._table.get(self._handle.key, self._key_shape.checked(key)) is not None
 
     def updateValue(self, key: Key, value: Value) -> None:
-        self._table.put(self._handle.key, self._shape.checked(value), self._key_shape.checked_key(key))
+        self._table.put(self._handle.key, self._shape.checked(value), self._key_shape.checked(key))
 
     def iterator(self) -> Iterator[tuple[Key, Value]]:
-        return self._table.items(self._handle.key)
+        entries = self._table.items(self._handle.key)
+        return ((key, copied(value)) for key, value in entries) if self._copies else entries
 
     def keys(self) -> Iterator[Key]:
         return (key for key, _ in self.iterator())
@@ -189,4 +210,4 @@ class KeyedMap(_Keyed):
         return (value for _, value in self.iterator())
 
     def removeKey(self, key: Key) -> None:
-        self._table.delete(self._handle.key, key)
+        self._table.delete(self._handle.key, self._key_shape.checked(key))

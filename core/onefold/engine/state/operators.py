@@ -6,48 +6,54 @@ It is stored whole with every snapshot, so it is for what is small: offsets, rul
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
+from onefold.core.values.exact import Mismatch, canonical
+from onefold.core.values.tuples import Form, copied, form_name, has_containers, hashable, with_shortcut
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.tables import by_sub
-from onefold.flow.declaring import as_schema
+from onefold.flow.declaring import as_key_schema, as_schema
 from onefold.flow.processor import Redistribution, Schema
 
 __all__ = ["Shape", "SubtaskBroadcast", "SubtaskList"]
 
 
-@dataclass(frozen=True, slots=True)
 class Shape:
-    """Of the state `name` of the operator `uid`: tuples of `width` values."""
+    """Of the state `name` of the operator `uid`: `checked` gives tuples the one form that the schema has for them,
+    which every backend keeps. A key's has a hash. Raises ConfigError for what is none of the schema's."""
 
-    uid: str
-    name: str
-    width: int
+    __slots__ = ("_convert", "_is_key", "_width", "checked", "form", "has_containers", "name", "uid")
 
-    @classmethod
-    def of(cls, uid: str, name: str, schema: Schema) -> Shape:
-        return cls(uid, name, len(as_schema(schema, f"the state {name!r} of {uid!r}")))
+    def __init__(self, uid: str, name: str, schema: Schema, *, is_key: bool = False) -> None:
+        as_one = as_key_schema if is_key else as_schema
+        of = as_one(schema, f"the state {name!r} of {uid!r}")
+        self.uid, self.name = uid, name
+        self.has_containers = has_containers(of)  # what is given out is then a copy
+        self.form = ", ".join(form_name(field.type) for field in of)
+        self._is_key, self._width = is_key, len(of)
+        self._convert = canonical(pa.struct(list(of)))
+        self.checked: Form = with_shortcut(of, self._exact)
 
-    def checked(self, value: Any) -> Value:
-        if not isinstance(value, tuple) or len(value) != self.width:
+    def _exact(self, value: Any) -> Value:
+        if not isinstance(value, tuple) or len(value) != self._width:
             raise ConfigError(
                 "state-value-shape",
-                f"the state {self.name!r} of {self.uid!r} gets {value!r}: its schema asks for a tuple of {self.width}"
-                " values",
+                f"the state {self.name!r} of {self.uid!r} gets {value!r:.200}: its schema asks for a tuple of"
+                f" {self._width} values",
             )
-        return value if type(value) is tuple else tuple(value)
-
-    def checked_key(self, key: Any) -> Key:
-        if float in map(type, key):
+        try:
+            found = tuple(self._convert(tuple(value)).values())
+        except Mismatch as error:
             raise ConfigError(
-                "map-key-float",
-                f"the state {self.name!r} of {self.uid!r} gets the key {key!r}: floats are no keys, since some are"
-                " equal and differ",
-            )
-        return self.checked(key)
+                "state-value-type",
+                f"the state {self.name!r} of {self.uid!r} gets a {'key' if self._is_key else 'value'} that is none of"
+                f" its schema, {error}. Convert it in the processor, or declare another type",
+            ) from error
+        return hashable(found) if self._is_key else found
 
 
 class SubtaskList:
@@ -73,7 +79,7 @@ class SubtaskList:
         backend.operator(spec, lambda: self._items)
 
     def get(self) -> Iterator[Value]:
-        return iter(tuple(self._items))
+        return iter(copied(tuple(self._items)) if self._shape.has_containers else tuple(self._items))
 
     def put(self, newState: list[Value]) -> None:
         self._items = [self._shape.checked(value) for value in newState]
@@ -97,19 +103,20 @@ class SubtaskBroadcast:
         backend.operator(spec, lambda: list(self._entries.items()))
 
     def getValue(self, key: Key) -> Value | None:
-        return self._entries.get(key)
+        value = self._entries.get(self._key_shape.checked(key))
+        return copied(value) if self._shape.has_containers else value
 
     def containsKey(self, key: Key) -> bool:
-        return key in self._entries
+        return self._key_shape.checked(key) in self._entries
 
     def updateValue(self, key: Key, value: Value) -> None:
-        self._entries[self._key_shape.checked_key(key)] = self._shape.checked(value)
+        self._entries[self._key_shape.checked(key)] = self._shape.checked(value)
 
     def iterator(self) -> Iterator[tuple[Key, Value]]:
-        return iter(by_sub(self._entries.items()))
+        return iter([(key, copied(value)) for key, value in by_sub(self._entries.items())])
 
     def removeKey(self, key: Key) -> None:
-        self._entries.pop(key, None)
+        self._entries.pop(self._key_shape.checked(key), None)
 
     def clear(self) -> None:
         self._entries.clear()

@@ -95,6 +95,10 @@ class ModelFleet:
             raise WorkerFailed("worker-lost", "the workers have died")
         return [self._joined(run, index) for index in range(self.workers)]
 
+    def look(self) -> int | None:
+        timers = [subtask.timer_ms for worker in self._workers for subtask in worker.subtasks]
+        return min((ms for ms in timers if ms is not None), default=None)
+
     def end(self) -> None:
         self._workers, self._channels, self._done, self._runs = [], {}, {}, 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
 
-__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Restoring", "Stop"]
+__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Ready", "Restoring", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Restoring:
-    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it."""
+    """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it. `scratch`
+    is the driver's folder for databases."""
 
     root: str
     flow: str
     backend: str
     generation: int
     handles: tuple[str, ...]
+    scratch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,13 @@ class Launch:
     sinks: Mapping[int, Sink]
     state: Restoring | None
     guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has restored its state, of which this timer is due first."""
+
+    timer_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

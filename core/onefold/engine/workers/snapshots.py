@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
+from onefold.core.values.tuples import form_name
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
+from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import Restoring
@@ -19,22 +23,12 @@ _MARK = "$operator"  # a name that no user's state has
 
 def mark(backend: StateBackend, chain: Chain) -> None:
     """Once the backend is restored: its snapshots are of that operator, also where it has no entry. Raises
-    CheckpointMismatch where the operator that kept them had another key, or kept something else: what it kept would be
-    taken for what this one keeps."""
+    CheckpointMismatch where the operator that kept them had another key, or kept something else."""
     uid = present(chain.uid, "operators with state have a uid")
-    spec, kept = StateSpec(uid, _MARK, StateKind.OPERATOR), _kept(chain.head)
-    for _, *before in (entry for part in backend.earlier(spec) for entry in part):
-        if before and before != [kept]:  # an earlier version marked with the uid alone
-            raise CheckpointMismatch(
-                "state-operator-changed",
-                f"the operator {uid!r} keeps {kept}, and its state is of {before[0]}. Nothing was written. Give the"
-                " operator another uid, under which it begins without state; or, where columns have other names only,"
-                " give them the earlier ones before it: select(earlier=pc.field('now'))",
-            )
-    backend.operator(spec, lambda: [(uid, kept)])
+    mark_kept(backend, StateSpec(uid, _MARK, StateKind.OPERATOR), _kept(chain.head, chain.inputs[0].schema))
 
 
-def _kept(node: Node) -> str:
+def _kept(node: Node, given: pa.Schema) -> str:
     match node.operator:
         case Aggregating(aggregates, key):
             what = ", ".join(str(aggregate) for _, aggregate in aggregates)
@@ -44,7 +38,7 @@ def _kept(node: Node) -> str:
             what = "a processor's states"
         case operator:
             raise AssertionError(operator)
-    return f"{what} by {', '.join(key)}"
+    return f"{what} by {', '.join(f'{name} ({form_name(given.field(name).type)})' for name in key)}"
 
 
 def snapshots_by_uid(restoring: Restoring, plan: Plan) -> dict[str, list[str]]:

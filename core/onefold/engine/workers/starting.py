@@ -17,7 +17,7 @@ from onefold.engine.state.backend import Frozen, StateBackend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.messages import Launch
+from onefold.engine.workers.messages import Launch, Restoring
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.wire import Outgoing, receive_message
@@ -67,7 +67,7 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
     if chain.uid is not None:
         restoring = present(launch.state, f"{chain.uid} keeps state")
         storage = Storage(restoring.root, restoring.flow)
-        backend = _backend(restoring.backend, storage, restoring.generation, plan.graph.max_parallelism)
+        backend = _backend(restoring, storage, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
         mark(backend, chain)
         state = State(backend, _keep)
@@ -79,12 +79,12 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
     return Subtask(chain, launch.index, launch.parallelism, plan.graph.max_parallelism, logics, state)
 
 
-def _backend(name: str, storage: Storage, generation: int, max_parallelism: int) -> StateBackend:
-    if name == MemoryBackend.name:
-        return MemoryBackend(storage, generation, max_parallelism)
+def _backend(restoring: Restoring, storage: Storage, max_parallelism: int) -> StateBackend:
+    if restoring.backend == MemoryBackend.name:
+        return MemoryBackend(storage, restoring.generation, max_parallelism)
     from onefold.engine.state.rocks import RocksBackend  # needs its package
 
-    return RocksBackend(storage, generation, max_parallelism)
+    return RocksBackend(storage, restoring.generation, max_parallelism, folder=restoring.scratch)
 
 
 def _keep(task: TaskId, frozen: Frozen) -> Committable:

@@ -13,7 +13,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
 from onefold.engine.dataflow.plan import Exchange, Plan
 from onefold.engine.dataflow.subtask import Phase, Subtask
-from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Stop
+from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Ready, Stop
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encoded_item
 
@@ -68,6 +68,8 @@ class Worker:
 
     def _loop(self) -> None:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
+        timers = (subtask.timer_ms for subtask in self._subtasks)
+        self._answer(Ready(min((ms for ms in timers if ms is not None), default=None)))
         while not self._is_over:
             worked = self._work()
             if worked:
@@ -118,7 +120,7 @@ class Worker:
                     failpoint("writers:prepared")
                     self._answer(_done(run, self._acknowledged.pop(run)))
 
-    def _answer(self, message: Done) -> None:
+    def _answer(self, message: Done | Ready) -> None:
         self._answers.message(message)
         self._send(self._answers)
 

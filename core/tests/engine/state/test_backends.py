@@ -41,6 +41,7 @@ def of_memory(storage: Storage, generation: int, _folder: Path) -> StateBackend:
 
 
 def of_rocks(storage: Storage, generation: int, folder: Path) -> StateBackend:
+    folder.mkdir(exist_ok=True)
     return RocksBackend(storage, generation, GROUPS, folder=str(folder), changes_max=15)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 
-from onefold.core.errors import ConfigError
+from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.handles import KeyedHandle
@@ -16,6 +20,7 @@ from onefold.engine.state.storage import Storage
 from onefold.engine.state.timers import Timers
 from onefold.flow.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
 
+AT = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 TIMERS = StateSpec("windows", "event", StateKind.TIMERS)
 
 
@@ -65,8 +70,6 @@ def test_a_map_is_in_the_order_of_its_keys_and_may_be_changed_on_the_way(handle:
     for key, _ in names.iterator():
         names.removeKey(key)
     assert not names.exists() and not names.containsKey(("a", 1))
-    with pytest.raises(ConfigError, match="floats are no keys"):
-        names.updateValue((1.5, 1), (1,))
 
 
 def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> None:
@@ -88,6 +91,94 @@ def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> No
     handle.is_open = False
     with pytest.raises(ConfigError, match="states are asked for in init"):
         handle.getValueState("late", "a int")
+
+
+@pytest.mark.parametrize("call", ["getValue", "containsKey", "updateValue", "removeKey"])
+def test_every_call_takes_a_key_in_any_form_and_refuses_what_is_none(handle: KeyedHandle, call: str) -> None:
+    broadcast = handle.getBroadcastState("rules", "price decimal(9,2), at timestamp", "n long")
+    keyed = handle.getMapState("prices", "price decimal(9,2), at timestamp", "n long")
+    handle.key = (1,)
+    berlin = AT.astimezone(ZoneInfo("Europe/Berlin"))
+    forms = [(Decimal("1.5"), AT), (Decimal("1.50"), berlin), (Decimal("15E-1"), AT.astimezone(ZoneInfo("UTC")))]
+    for state in (keyed, broadcast):
+        for key in forms:
+            state.updateValue(key, (1,))
+            assert [*state.iterator()] == [(forms[0], (1,))]
+            if call != "updateValue":
+                getattr(state, call)(key)
+            assert [str(part) for part in next(state.iterator(), (((), ())))[0]] in ([], ["1.50", str(AT)])
+        for wrong in ((1.5, AT), (True, AT), (Decimal("1.505"), AT), (Decimal("1.5"), AT.replace(tzinfo=None)), (1,)):
+            with pytest.raises(ConfigError) as refused:
+                getattr(state, call)(wrong, *[(1,)] * (call == "updateValue"))
+            assert refused.value.code == ("state-value-shape" if len(wrong) == 1 else "state-value-type")
+
+
+@pytest.mark.parametrize("keys", ["k double", "k struct<a: array<float>>", "k map<string, long>"])
+def test_floats_and_maps_are_no_keys_of_maps_at_any_depth(handle: KeyedHandle, keys: str) -> None:
+    for ask in (handle.getMapState, handle.getBroadcastState):
+        with pytest.raises(ConfigError, match=r"floats are no keys.*\[map-key-type\]"):
+            ask(ask.__name__, keys, "n long")
+
+
+def test_values_have_the_form_of_their_schema_and_what_is_none_is_refused(handle: KeyedHandle) -> None:
+    total = handle.getValueState("total", "total decimal(18,2), orders long, ratio double not null, of struct<a: int>")
+    total.update((5, Decimal(1), 2, (7,)))
+    assert repr(total.get()) == "(Decimal('5.00'), 1, 2.0, {'a': 7})"
+    for wrong in ((1.5, 1, 1.0, None), (1, True, 1.0, None), (1, 1, None, None), (1, 1 << 63, 1.0, None)):
+        with pytest.raises(ConfigError, match=r"'total' of 'sum' gets a value.*\[state-value-type\]"):
+            total.update(wrong)
+    assert total.get() == (5, 1, 2, {"a": 7})
+
+
+NESTED = "ids array<long>, of map<string, array<long>>"
+
+
+def test_only_an_update_changes_a_state(handle: KeyedHandle) -> None:
+    value, listed = handle.getValueState("value", NESTED), handle.getListState("list", NESTED)
+    mapped, rules = handle.getMapState("map", "k int", NESTED), handle.getBroadcastState("rules", "k int", NESTED)
+    items = handle.getOperatorListState("items", NESTED)
+    handle.key = (1,)
+    mine: Any = ([1], {"a": [1]})
+    value.update(mine)
+    listed.appendValue(mine)
+    mapped.updateValue((1,), mine)
+    rules.updateValue((1,), mine)
+    items.put([mine])
+
+    def given() -> list[Any]:
+        through = [next(iter(state.iterator())) for state in (mapped, rules)]
+        lists = [next(iter(state.get())) for state in (listed, items)]
+        more = [next(iter(mapped.values())), mapped.getValue((1,)), rules.getValue((1,)), value.get()]
+        return [*(found for _, found in through), *lists, *more]
+
+    for ids, of in (mine, *given()):
+        ids.append(2)
+        of["a"].append(2)
+        of["b"] = [2]
+    assert given() == [([1], {"a": [1]})] * 8
+
+
+def test_a_maps_keys_of_another_form_than_at_the_last_start_are_refused(storage: Storage) -> None:
+    backend = MemoryBackend(storage, 1)
+    old = KeyedHandle("sum", backend)
+    for ask in (old.getMapState, old.getBroadcastState):
+        ask(ask.__name__, "k decimal(9,2), of struct<a: int>", "n long")
+    handle = backend.freeze(1).store()
+
+    def again() -> KeyedHandle:
+        backend = MemoryBackend(storage, 2)
+        backend.restore([handle], range(128))
+        return KeyedHandle("sum", backend)
+
+    for name in ("getMapState", "getBroadcastState"):
+        getattr(again(), name)(name, "key decimal(12,2), of struct<a: long>", "n string")
+        for changed in ("k decimal(9,3), of struct<a: int>", "k decimal(9,2), of struct<a: string>", "k decimal(9,2)"):
+            with pytest.raises(CheckpointMismatch, match=rf"{name}.* by decimal of scale 2, .*operator-changed") as it:
+                getattr(again(), name)(name, changed, "n long")
+            assert it.value.code == "state-operator-changed"
+    deleted = again()
+    deleted.deleteIfExists("getMapState")
+    deleted.getMapState("getMapState", "k string", "n long")
 
 
 def test_a_state_of_earlier_code_can_be_removed(storage: Storage) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness.disks import SmallDisk, small_disk
 
-from onefold.core.errors import CheckpointMismatch, DataLoss, OutOfResources, WorkLost
+from onefold.core.errors import CheckpointMismatch, DataLoss, OutOfResources, Retriable, WorkLost
 from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
@@ -28,7 +29,7 @@ def storage(tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def backend(storage: Storage, tmp_path: Path) -> Iterator[RocksBackend]:
-    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"))
+    backend = RocksBackend(storage, 1, folder=str(tmp_path))
     yield backend
     backend.close()
 
@@ -110,7 +111,7 @@ def test_the_other_backends_snapshots_are_refused(storage: Storage, backend: Roc
 def test_a_long_epochs_changes_are_in_the_snapshot_that_follows_and_in_no_earlier_one(
     storage: Storage, tmp_path: Path
 ) -> None:
-    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"), changes_max=50)
+    backend = RocksBackend(storage, 1, folder=str(tmp_path), changes_max=50)
     put(backend, range(500), "early")
     frozen = backend.freeze(1)
     put(backend, range(400), "late")
@@ -130,9 +131,62 @@ def disk() -> Iterator[SmallDisk]:
         yield disk
 
 
+def test_a_full_disk_under_the_database_says_so_and_where(disk: SmallDisk, storage: Storage) -> None:
+    backend = RocksBackend(storage, 1, folder=str(disk.folder))
+    put(backend, range(5))
+    first = backend.freeze(1).store()
+    disk.fill()
+    put(backend, range(5000), "z" * 3000)
+    with pytest.raises(OutOfResources, match=f"{disk.folder}.*No space left on device.*TMPDIR") as full:
+        backend.freeze(2).store()
+    assert full.value.code == "state-disk-full"
+    backend.close()
+    with pytest.raises(OutOfResources, match=f"{disk.folder}.*No space left on device.*TMPDIR"):
+        RocksBackend(storage, 2, folder=str(disk.folder)).restore([first], ALL)
+    disk.make_room()
+    assert len(restored(storage, first)) == 5
+
+
+def test_a_database_that_fails_says_so(storage: Storage, backend: RocksBackend, tmp_path: Path) -> None:
+    put(backend, range(100))
+    handle = backend.freeze(1).store()
+    shutil.rmtree(backend._home)
+    put(backend, range(200))
+    with pytest.raises(Retriable, match=rf"{tmp_path} has failed: IO error: No such file") as failed:
+        backend.freeze(2).store()
+    assert failed.value.code == "state-database-failed"
+    assert len(restored(storage, handle)) == 100, "the snapshot is whole"
+
+
+def open_files(below: Path) -> list[Path]:
+    targets = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return [target for target in targets if target.is_relative_to(below)]
+
+
+def test_a_database_is_closed_before_its_folder_goes(storage: Storage, tmp_path: Path) -> None:
+    handles = []
+    for groups in (range(64), range(64, 128)):
+        backend = RocksBackend(storage, 1, folder=str(tmp_path))
+        backend.restore([], groups)
+        for spec in (TOTALS, StateSpec("sum", "list", StateKind.LIST)):
+            for key in range(300):
+                backend.table(spec).put((key,), ("x" * 300,), () if spec is TOTALS else (1,))
+        handles.append(backend.freeze(1).store())
+        table = backend.table(TOTALS)  # a processor's handle goes on to have it
+        backend.close()
+        assert open_files(tmp_path) == []
+    backend = RocksBackend(storage, 2, folder=str(tmp_path))
+    backend.restore(handles, ALL)
+    assert open_files(tmp_path)
+    assert all(path.exists() for path in open_files(tmp_path))
+    backend.close()
+    assert (open_files(tmp_path), [*tmp_path.iterdir()]) == ([], [tmp_path / "checkpoints"])
+    del table
+
+
 def test_a_full_disk_says_so_and_loses_nothing(disk: SmallDisk, tmp_path: Path) -> None:
     storage = Storage(str(disk.folder), "flow")
-    backend = RocksBackend(storage, 1, folder=str(tmp_path / "db"))
+    backend = RocksBackend(storage, 1, folder=str(tmp_path))
     put(backend, range(5))
     first = backend.freeze(1).store()
     put(backend, range(5000), "z")

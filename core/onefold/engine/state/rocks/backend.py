@@ -15,8 +15,10 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateKind, StateSpec, StateTable
 from onefold.engine.state.common import Backend, Delta, OneFrozen, list_parts
+from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.rocks.table import Changes, RocksTable
 from onefold.engine.state.snapshot import (
     FILE,
@@ -50,8 +53,8 @@ _BATCH_BYTES = 4 << 20
 
 
 class RocksBackend(Backend):
-    """Implements StateBackend. `folder` is this machine's own, for the database while it is open; it need not outlive
-    the process, and is emptied first."""
+    """Implements StateBackend. The database is in a folder of its own in `folder`, by default that for temporary files,
+    while it is open; it need not outlive the process."""
 
     name = "rocksdb"
 
@@ -66,9 +69,9 @@ class RocksBackend(Backend):
     ) -> None:
         super().__init__(storage, generation, max_parallelism)
         self._changes_max = changes_max
-        self._home = Path(folder or tempfile.mkdtemp(prefix="onefold-state-"))
-        shutil.rmtree(self._home, ignore_errors=True)
-        self._home.mkdir(parents=True)
+        self._naming = Naming(Path(folder or tempfile.gettempdir()))
+        with self._naming:
+            self._home = Path(tempfile.mkdtemp(dir=folder))
         self._tables: dict[StateSpec, RocksTable] = {}
         self._stored: dict[str, Piece] = {}  # the SST files that a snapshot has, by their names here
         self._db: Rdict | None = None
@@ -79,11 +82,13 @@ class RocksBackend(Backend):
         found = self._begin(handles, key_groups)
         mine = [pair for pair in found if pair[0].first < self._groups.stop and pair[0].end > self._groups.start]
         if len(mine) == 1 and (mine[0][0].first, mine[0][0].end) == (self._groups.start, self._groups.stop):
-            self._db = self._open(self._fetched(*mine[0]))
+            with self._naming:
+                self._db = self._open(self._fetched(*mine[0]))
             self._stored = {_local(piece.name): piece for piece in mine[0][0].pieces}
             return
         for footer, own in mine:
-            self._take_over(self._fetched(footer, own), footer)
+            with self._naming:
+                self._take_over(self._fetched(footer, own), footer)
 
     def table(self, spec: StateSpec) -> StateTable:
         return self._table(spec)
@@ -96,21 +101,27 @@ class RocksBackend(Backend):
 
     def close(self) -> None:
         with self._storing:
-            self._tables.clear()
+            for table in self._tables.values():
+                table.close()
             if self._db is not None:
-                self._db.close()
+                with suppress(Exception):  # what it could not write is in no snapshot
+                    self._db.close()
+                self._db = None
             shutil.rmtree(self._home, ignore_errors=True)
 
     def _table(self, spec: StateSpec) -> RocksTable:
         if spec not in self._tables:
             family = _family(spec)
-            db = self._database()
-            try:
-                part = db.get_column_family(family)
-            except Exception:  # rocksdict has no type of its own for it
-                part = db.create_column_family(family, _options())
-            part.set_write_options(_unlogged())
-            self._tables[spec] = RocksTable(spec, part, self._max_parallelism, self._spill, self._changes_max)
+            with self._naming:
+                db = self._database()
+                try:
+                    part = db.get_column_family(family)
+                except Exception:  # rocksdict has no type of its own for it
+                    part = db.create_column_family(family, _options())
+                part.set_write_options(_unlogged())
+            self._tables[spec] = RocksTable(
+                spec, part, self._max_parallelism, self._spill, self._changes_max, self._naming
+            )
         return self._tables[spec]
 
     def _database(self) -> Rdict:
@@ -132,7 +143,8 @@ class RocksBackend(Backend):
             for spec, changes in delta.changes.items():
                 self._write(spec, changes)
         folder = self._folder()
-        Checkpoint(self._database()).create_checkpoint(str(folder))
+        with self._naming:
+            Checkpoint(self._database()).create_checkpoint(str(folder))
         name = new_name(self._generation, epoch)
         files = sorted(path for path in folder.iterdir() if path.is_file())
         tables = {path.name: path for path in files if path.suffix == _SST}
@@ -168,18 +180,8 @@ class RocksBackend(Backend):
         yield from list_parts(delta.lists)
 
     def _write(self, spec: StateSpec, changes: Changes) -> None:
-        table, db = self._tables[spec], self._database()
-        family = db.get_column_family_handle(_family(spec))
-        batch = WriteBatch(raw_mode=True)
-        for key, value in table.encoded(changes):
-            if value is None:
-                batch.delete(key, family)
-            else:
-                batch.put(key, value, family)
-            if batch.size_in_bytes() > _BATCH_BYTES:
-                db.write(batch, _unlogged())
-                batch = WriteBatch(raw_mode=True)
-        db.write(batch, _unlogged())
+        with self._naming:
+            _write(self._database(), _family(spec), self._tables[spec].encoded(changes))
 
     # restoring
 
@@ -197,23 +199,13 @@ class RocksBackend(Backend):
     def _take_over(self, folder: Path, footer: Footer) -> None:
         """The entries of my key groups from another subtask's database."""
         first, end = max(footer.first, self._groups.start), min(footer.end, self._groups.stop)
-        other, db = self._open(folder), self._database()
-        for family in _families(folder):
-            spec = _spec(family)
-            self._table(spec)
-            handle = db.get_column_family_handle(family)
-            batch = WriteBatch(raw_mode=True)
-            entries: Any = other.get_column_family(family).items(from_key=first.to_bytes(2, "big"))
-            for key, value in entries:
-                if key >= end.to_bytes(2, "big"):
-                    break
-                batch.put(key, value, handle)
-                if batch.size_in_bytes() > _BATCH_BYTES:
-                    db.write(batch, _unlogged())
-                    batch = WriteBatch(raw_mode=True)
-            db.write(batch, _unlogged())
+        other, families = self._open(folder), _families(folder)
+        for family in families:
+            self._table(_spec(family))
+            _write(self._database(), family, _between(other, family, first, end))
         other.close()
-        shutil.rmtree(folder)
+        del other  # it is closed once nothing refers to it
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _open(self, folder: Path) -> Rdict:
         families: Mapping[str, Options] = {name: _options() for name in _families(folder)}
@@ -227,6 +219,27 @@ class RocksBackend(Backend):
 @dataclass(slots=True, eq=False)
 class _Delta(Delta):
     changes: dict[StateSpec, Changes]
+
+
+def _write(db: Rdict, family: str, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+    """None for a value says that it is gone."""
+    handle = db.get_column_family_handle(family)
+    batch = WriteBatch(raw_mode=True)
+    for key, value in entries:
+        if value is None:
+            batch.delete(key, handle)
+        else:
+            batch.put(key, value, handle)
+        if batch.size_in_bytes() > _BATCH_BYTES:
+            db.write(batch, _unlogged())
+            batch = WriteBatch(raw_mode=True)
+    db.write(batch, _unlogged())
+
+
+def _between(db: Rdict, family: str, first: int, end: int) -> Iterator[tuple[bytes, bytes]]:
+    """Of the key groups from `first` up to, not including, `end`."""
+    entries: Any = db.get_column_family(family).items(from_key=first.to_bytes(2, "big"))
+    return takewhile(lambda entry: entry[0] < end.to_bytes(2, "big"), entries)
 
 
 def _local(name: str) -> str:

@@ -14,6 +14,7 @@ from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.backend import Key, StateKind, StateSpec, Value
 from onefold.engine.state.codec import decode, encode
 from onefold.engine.state.columns import typed_columns
+from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.tables import by_sub
 
 __all__ = ["Changes", "RocksTable"]
@@ -37,12 +38,14 @@ class RocksTable:
         max_parallelism: int,
         spill: Callable[[StateSpec], None],
         changes_max: int,
+        naming: Naming,
     ) -> None:
         self._spec = spec
         self._family = family
         self._max_parallelism = max_parallelism
         self._spill = spill
         self._changes_max = changes_max
+        self._naming = naming
         self._changes: Changes = {}
         self._noted = 0
         self._taken: tuple[Changes, ...] = ()
@@ -80,7 +83,7 @@ class RocksTable:
     def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
         values: list[Any] = [self._changed(key, ()) for key in keys]
         unknown = [number for number, value in enumerate(values) if value is _UNKNOWN]
-        stored = self._family.get(self._keys([keys[number] for number in unknown])) if unknown else []
+        stored = self._found(self._keys([keys[number] for number in unknown])) if unknown else []
         for number, data in zip(unknown, stored, strict=True):
             values[number] = None if data is None else decode(data)
         return values
@@ -98,10 +101,11 @@ class RocksTable:
         for layer in layers:
             for key, entries in layer.items():
                 changed.setdefault(key, {}).update(entries)
-        for data, value in self._family.items():
-            key, sub = self._decoded(data)
-            if sub not in changed.get(key, _NOTHING):
-                yield key, sub, decode(value)
+        with self._naming:
+            for data, value in self._family.items():
+                key, sub = self._decoded(data)
+                if sub not in changed.get(key, _NOTHING):
+                    yield key, sub, decode(value)
         for key, entries in changed.items():
             yield from ((key, sub, value) for sub, value in entries.items() if value is not None)
 
@@ -116,6 +120,10 @@ class RocksTable:
     def drop_taken(self) -> None:
         """The oldest taken changes are in RocksDB."""
         self._taken = self._taken[1:]
+
+    def close(self) -> None:
+        """The database is closed only once no family of it is held."""
+        self._family = None
 
     def encoded(self, changes: Changes) -> Iterator[tuple[bytes, bytes | None]]:
         for head, entries in zip(self._keys(list(changes)), changes.values(), strict=True):
@@ -174,21 +182,27 @@ class RocksTable:
         return decode(data[_HEAD.size : end]), self._sub_of(data[end:])
 
     def _stored(self, data: bytes) -> Value | None:
-        found = self._family.get(data)
+        found = self._found(data)
         return None if found is None else decode(found)
+
+    def _found(self, data: Any) -> Any:
+        with self._naming:
+            return self._family.get(data)
 
     def _stored_items(self, key: Key) -> Iterator[tuple[Key, Value]]:
         head = self._key(key)
-        for data, value in self._family.items(from_key=head):
-            if not data.startswith(head):
-                return
-            yield self._sub_of(data[len(head) :]), decode(value)
+        with self._naming:
+            for data, value in self._family.items(from_key=head):
+                if not data.startswith(head):
+                    return
+                yield self._sub_of(data[len(head) :]), decode(value)
 
     def _stored_last(self, key: Key) -> list[Key]:
         """The highest number in RocksDB, if there is one."""
         head = self._key(key)
-        for data in self._family.keys(backwards=True, from_key=head + b"\xff" * 9):
-            return [self._sub_of(data[len(head) :])] if data.startswith(head) else []
+        with self._naming:
+            for data in self._family.keys(backwards=True, from_key=head + b"\xff" * 9):
+                return [self._sub_of(data[len(head) :])] if data.startswith(head) else []
         return []
 
 
