@@ -53,9 +53,15 @@ class Fleet:
         return bool(self._members)
 
     def launch(
-        self, sources: Mapping[int, Source], sinks: Mapping[int, Sink], state: Restoring | None, guarded: bool
+        self,
+        sources: Mapping[int, Source],
+        sinks: Mapping[int, Sink],
+        state: Restoring | None,
+        guarded: bool,
+        in_order: frozenset[int] = frozenset(),
     ) -> None:
-        """Fork all workers. Their state is restored before they take orders. `guarded` as `Launch` has it."""
+        """Fork all workers. Their state is restored before they take orders. `guarded` and `in_order` as `Launch` has
+        them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
@@ -69,7 +75,7 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded))
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:

@@ -25,11 +25,12 @@ from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
-from onefold.engine.driver.standing import Standing, standing
+from onefold.engine.driver.standing import Standing, check_workers, standing, with_workers
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
+from onefold.flow.ordering import check_same_again, in_fixed_order
 
 __all__ = ["FlowRun"]
 
@@ -50,6 +51,7 @@ class FlowRun:
         self._tracker = Tracker(settings.restarts)
         self._progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
+        self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
 
     def drain(self) -> None:
@@ -98,6 +100,7 @@ class FlowRun:
         session = self._session
         facts = session.facts()
         refuse_query(facts, session.name)
+        check_workers(facts, self._settings.workers)
         planners = Planners(self._sources, facts.frozen)
         try:
             begin = facts.frozen
@@ -107,6 +110,10 @@ class FlowRun:
             session.drive(session.life.sweep())
             fingerprint = session.open_sinks(self._schemas())
             self._check_writers()
+            check_same_again(self._plan.graph, session.write_through)
+            self._in_order = in_fixed_order(self._plan.graph, session.write_through)
+            if self._in_order:
+                fingerprint = with_workers(fingerprint, self._settings.workers)
             standing_now = standing(session.facts(), started, self._plan.has_state)
             writers = Writers(
                 self._plan,
@@ -204,7 +211,7 @@ class FlowRun:
             name, backend = self._session.name, self._settings.state
             state = Restoring(self._state_root, name, backend, self._generation, at.handles)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
-        self._fleet.launch(self._sources, sinks, state, guarded)
+        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order)
 
     @property
     def _generation(self) -> int:

@@ -76,7 +76,15 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
         for node in chain.nodes
     }
-    return Subtask(chain, launch.index, launch.parallelism, plan.graph.max_parallelism, logics, state)
+    return Subtask(
+        chain,
+        launch.index,
+        launch.parallelism,
+        plan.graph.max_parallelism,
+        logics,
+        state,
+        chain.head.number in launch.in_order,
+    )
 
 
 def _backend(name: str, storage: Storage, generation: int, max_parallelism: int) -> StateBackend:
