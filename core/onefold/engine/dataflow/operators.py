@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.marks import NODE, Mark, no_mark
 from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
 from onefold.engine.logics.reading import ReadingLogic
@@ -20,8 +21,9 @@ Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's num
 class Operators:
     """Those of one subtask, with one logic a node, by the nodes' numbers. What they emit is never empty."""
 
-    def __init__(self, chain: Chain, logics: Mapping[int, Logic]) -> None:
+    def __init__(self, chain: Chain, logics: Mapping[int, Logic], mark: Mark | None = None) -> None:
         self._chain = chain
+        self._mark = no_mark() if mark is None else mark  # whose code runs
         self._logics = logics
         self.need_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
 
@@ -44,12 +46,17 @@ class Operators:
     def flush(self, task: TaskId) -> Iterator[Emitted]:
         """What is emitted once an epoch, after its last batch."""
         for node in self._chain.nodes:
+            self._mark[NODE] = node.number + 1
             yield from self._emit(node.number, self._logics[node.number].flush(task))
 
     def prepare(self) -> list[Committable]:
         """What the writers of sinks have prepared, after `flush`."""
-        preparing = [logic for logic in self._logics.values() if isinstance(logic, Preparing)]
-        return [committable for logic in preparing if (committable := logic.prepare()) is not None]
+        prepared = []
+        for number, logic in self._logics.items():
+            if isinstance(logic, Preparing):
+                self._mark[NODE] = number + 1
+                prepared.append(logic.prepare())
+        return [committable for committable in prepared if committable is not None]
 
     def bad_of_epoch(self) -> int:
         """How many records of the epoch could not be read; counts anew from here."""
@@ -71,6 +78,7 @@ class Operators:
             logic.close()
 
     def _process(self, node: int, batch: Input, port: int) -> Iterator[Emitted]:
+        self._mark[NODE] = node + 1
         yield from self._emit(node, self._logics[node].take(batch, port))
 
     def _emit(self, node: int, outputs: Iterable[Output]) -> Iterator[Emitted]:
@@ -81,6 +89,7 @@ class Operators:
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch
+            self._mark[NODE] = node + 1
 
     def _readers(self, node: int, output: str | None) -> Iterator[tuple[int, int]]:
         for other in self._chain.nodes[1:]:

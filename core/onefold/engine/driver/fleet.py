@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import onefold.core.errors
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import OnefoldError
+from onefold.core.errors import OnefoldError, Retriable
 from onefold.core.source import Source, Split
+from onefold.core.waiting import has_word
+from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import WorkerFailed
+from onefold.engine.driver.watching import Watch
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Restoring, Stop
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
@@ -25,7 +28,9 @@ from onefold.flow.graph import Shipping
 
 __all__ = ["Fleet"]
 
-STOP_S = 10.0
+LOOK_S = 1.0
+STOP_S = 10.0  # for what does not return, once the flow is to end
+DRAIN_S = 60.0  # for an epoch that goes on
 
 log = logging.getLogger("onefold")
 
@@ -40,8 +45,11 @@ class _Member:
 class Fleet:
     """`workers` processes that `nursery` forks. Runs are counted from each launch on, from 1."""
 
-    def __init__(self, nursery: Nursery, plan: Plan, workers: int) -> None:
+    def __init__(self, nursery: Nursery, plan: Plan, workers: int, marks: Marks | None = None) -> None:
         self._nursery, self._plan, self._workers = nursery, plan, workers
+        self._watch = Watch(plan, marks or Marks(workers))
+        self._epochs: dict[int, int] = {}  # of the runs that are open
+        self._drains_s: float | None = None  # since when the flow is to end
         self._members: list[_Member] = []
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
@@ -82,6 +90,8 @@ class Fleet:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
         ahead of the epoch. Returns the run's number."""
         self._runs += 1
+        if task is not None:
+            self._epochs[self._runs] = task.epoch
         shares = [
             {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
@@ -90,19 +100,34 @@ class Fleet:
 
     def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
+        self._epochs[run] = task.epoch
         self._order([Open(run, task)] * self._workers)
 
     def collect(self, run: int) -> list[Done]:
         """Wait until all workers have acknowledged the run. Raises the error of one that failed, WorkerFailed where one
-        is lost, and where the error is not onefold's."""
+        is lost, and where the error is not onefold's; Retriable where the flow is to end, and the run does not."""
+        self._watch.forget()
         with selectors.DefaultSelector() as selector:
             for index, member in enumerate(self._members):
                 selector.register(member.answers.socket, selectors.EVENT_READ, index)
             while len(self._done.setdefault(run, {})) < self._workers:
-                for key, _ in selector.select():
+                for key, _ in selector.select(LOOK_S):
                     self._receive(key.data)
+                self._look(run)
+        self._epochs.pop(run, None)
         done = self._done.pop(run)
         return [done[index] for index in range(self._workers)]
+
+    def drain(self) -> None:
+        """Also from a signal's handler: what workers are at gets a bounded time from now on."""
+        if self._drains_s is None:
+            self._drains_s = time.monotonic()
+
+    def check(self) -> None:
+        """Between epochs: raises the error of a worker that has ended, as `collect`."""
+        for index, member in enumerate(self._members):
+            if has_word(member.answers.socket.fileno()):
+                self._receive(index)
 
     def stop(self) -> None:
         """Let the workers end in good order, if there are any."""
@@ -124,7 +149,24 @@ class Fleet:
         for member in members:
             self._nursery.end(member.pid)
             member.orders.socket.close()
-        self._done, self._runs = {}, 0
+        self._done, self._runs, self._epochs = {}, 0, {}
+
+    def _look(self, run: int) -> None:
+        """At the workers that have not acknowledged the run. Raises Retriable where the flow is to end, and one of them
+        does not return, or all of them together go on for too long."""
+        epoch, stuck = self._epochs.get(run), []
+        for index, member in enumerate(self._members):
+            if index not in self._done.get(run, {}) and (name := self._watch.look(index, member.pid, epoch)):
+                stuck.append(f"worker {index} (process {member.pid}) is in {name!r}")
+        since_s = self._drains_s
+        left_s = 0.0 if since_s is None else since_s + (STOP_S if stuck else DRAIN_S) - time.monotonic()
+        if since_s is not None and left_s <= 0.0:
+            why = ", ".join(stuck) or "its workers still work on it"
+            raise Retriable(
+                "epoch-not-ended",
+                f"the flow was asked to end, and epoch {epoch} does not: {why}. Nothing of it was decided, and the next"
+                " start runs it again",
+            )
 
     def _order(self, orders: Sequence[object]) -> None:
         for index, (member, order) in enumerate(zip(self._members, orders, strict=True)):

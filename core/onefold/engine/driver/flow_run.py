@@ -43,7 +43,7 @@ AHEAD_RECORDS_MIN = 20_000
 
 class FlowRun:
     """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs. Where that has
-    failed, it waits for nothing, and ends with the error."""
+    failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a while."""
 
     def __init__(self, plan: Plan, session: Session, fleet: Fleet, settings: Settings, state_root: str | None) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
@@ -58,6 +58,7 @@ class FlowRun:
         self._drains = True
         self._session.patience.end()
         self._tracker.end()
+        self._fleet.drain()
 
     def run(self) -> Progress:
         """Until the sources end, or it is drained. Raises the error that no restart helps against: Fenced where another
@@ -136,17 +137,27 @@ class FlowRun:
         while not self._drains:
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.life.sweep())
+                if (fenced := self._session.taken_over()) is not None:
+                    raise fenced
                 swept_s = time.monotonic()
             span = self._next(planners, writers, at)
             if span is None:
                 if planners.is_done(at.at):
                     return
+                self._check_fleet()
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
                 continue
             wait, began_s = None, time.monotonic()
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
+
+    def _check_fleet(self) -> None:
+        """Raises NeedsStart where a worker has ended while there was nothing to do."""
+        try:
+            self._fleet.check()
+        except Retriable as error:
+            raise error.retyped(NeedsStart) from error
 
     def _next(self, planners: Planners, writers: Writers, at: Standing) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
