@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -43,3 +44,24 @@ def test_the_mark_names_the_node_whose_code_runs_also_after_those_that_it_fed() 
     assert len(list(operators.take(BATCH, 0))) == 2 + 4 + 8
     list(operators.flush(cast(Any, None)))
     assert all({*of} == {number} for number, of in noted.items())
+
+
+class Forking:
+    """A logic whose process becomes two."""
+
+    def take(self, batch: Any, port: int) -> Iterator[Any]:
+        del port
+        self.child = os.fork()
+        yield None, batch
+
+
+def test_a_process_that_a_function_forks_ends_where_it_returns() -> None:
+    logic, first = Forking(), os.getpid()
+    node = Node(0, MappingBatches(cast(Any, None)), (), ROWS)
+    operators = Operators(Chain(0, (node,), (), ()), cast(Any, {0: logic}))
+    emitted = list(operators.take(BATCH, 0))
+    if os.getpid() != first:
+        os._exit(7)  # it returned
+    assert len(emitted) == 1
+    _, status = os.waitpid(logic.child, 0)
+    assert os.waitstatus_to_exitcode(status) == 1

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
+from onefold.core.own_process import OwnProcess
 from onefold.engine.dataflow.marks import NODE, Mark, no_mark
 from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
@@ -25,6 +26,7 @@ class Operators:
         self._chain = chain
         self._mark = no_mark() if mark is None else mark  # whose code runs
         self._logics = logics
+        self._own = OwnProcess()
         self.need_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
 
     def restored(self) -> None:
@@ -84,6 +86,7 @@ class Operators:
     def _emit(self, node: int, outputs: Iterable[Output]) -> Iterator[Emitted]:
         """Into the nodes of the chain that read them, and then out of it."""
         for output, batch in outputs:
+            self._own.check()
             if not batch.num_rows:
                 continue
             for other, port in self._readers(node, output):

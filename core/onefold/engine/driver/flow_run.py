@@ -13,6 +13,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
+from onefold.core.own_process import OwnProcess
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
@@ -188,7 +189,11 @@ class FlowRun:
         planners.completed(now.at)
         self._progress.count(outcome.record, lambda: planners.latest(now.at))
         if self._settings.on_outcome is not None:
-            self._settings.on_outcome(outcome)
+            own = OwnProcess()
+            try:
+                self._settings.on_outcome(outcome)
+            finally:
+                own.check()
         return now
 
     def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:

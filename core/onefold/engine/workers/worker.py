@@ -10,6 +10,7 @@ from functools import partial
 
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.core.own_process import OwnProcess
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
 from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Mark, no_mark
 from onefold.engine.dataflow.plan import Exchange, Plan
@@ -51,6 +52,7 @@ class Worker:
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
         self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._is_over = False
+        self._own = OwnProcess()
         self._worked_at_s: float | None = None  # when it last made progress, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
@@ -63,6 +65,7 @@ class Worker:
         except _DriverGone:
             self._abort()
         except BaseException as error:  # a function of the user's may also exit
+            self._own.check()
             self._abort()
             at_s = self._worked_at_s
             tell_failure(self._answers, error, None if at_s is None else time.monotonic() - at_s)
@@ -74,6 +77,7 @@ class Worker:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
         while not self._is_over:
             worked = self._work()
+            self._own.check()
             self._mark[NODE] = NOWHERE
             if worked:
                 self._mark[STEPS] += 1
