@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from onefold.core.source import Part
 
-__all__ = ["CUT_ROWS", "Cutter"]
+__all__ = ["CUT_ROWS", "Cutter", "cut"]
 
 CUT_ROWS = 2048
 
@@ -46,6 +47,17 @@ class Cutter:
 
     def _made(self, rows: pa.RecordBatch) -> pa.RecordBatch | Part:
         return rows if self._none is None else Part(rows, self._none.bad)
+
+
+def cut(items: Iterable[pa.RecordBatch | Part]) -> Iterator[pa.RecordBatch | Part]:
+    """The items of a whole sequence, cut."""
+    cutter = Cutter()
+    for item in items:
+        cutter.put(item)
+        while (made := cutter.take()) is not None:
+            yield made
+    while (made := cutter.rest()) is not None:
+        yield made
 
 
 class _Cuts:
