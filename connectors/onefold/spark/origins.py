@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Origins", "origins"]
+from onefold.core.writing.replacing import Origins
 
-
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Where the columns come from that were asked for."""
-
-    of_values: tuple[str, ...] = ()  # from what is aggregated, or from the clock: the next epoch may have another value
-    unknown: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()  # by what the query groups besides, as SQL; nothing where a column is unknown
+__all__ = ["origins"]
 
 
 class _Kind(enum.Enum):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onefold.core import ConfigError, Sink, Upsert, Upserting
+from onefold.core.writing.replacing import Origins, check_replaces
 from onefold.spark.origins import origins
 from onefold.spark.runtime.columns import EPOCH_COLUMN
 
@@ -29,7 +31,13 @@ def check_output_mode(mode: str, df: DataFrame, sinks: Sequence[Sink]) -> None:
             _check_has_epoch(sink.name, _upsert_of(sink), df)
         return
     for sink in sinks:
-        _check_replaces(sink.name, _upsert_of(sink), df)
+        check_replaces(
+            sink.name,
+            _upsert_of(sink),
+            partial(_origins, df),
+            row="with output_mode='update' a group's row",
+            instead="use output_mode='append', with a watermark",
+        )
     if EPOCH_COLUMN in df.columns and is_epoch_named(sinks):
         raise ConfigError(
             "column-name-taken", f"update mode adds the column {EPOCH_COLUMN!r}, and the rows have one: rename theirs"
@@ -69,43 +77,6 @@ def _check_has_epoch(sink: str, upsert: Upsert | None, df: DataFrame) -> None:
         )
 
 
-def _check_replaces(sink: str, upsert: Upsert | None, df: DataFrame) -> None:
-    if upsert is None:
-        raise ConfigError(
-            "update-into-appends",
-            f"output_mode='update' writes a group again whenever it changes, and sink {sink!r} would keep each of these"
-            f" rows. Let it replace rows by key (mode='upsert' with key= and order={EPOCH_COLUMN!r}; in HBase"
-            " mode='row_key'; in Kafka delivery='transactional' with key=); or use output_mode='append', with a"
-            " watermark",
-        )
-    if upsert.order and EPOCH_COLUMN not in upsert.order:
-        raise ConfigError(
-            "update-without-epoch",
-            f"in output_mode='update' the row of the newest epoch is the right one, and sink {sink!r} keeps the highest"
-            f" by {', '.join(upsert.order)}: let order= begin with {EPOCH_COLUMN!r}, the number of the epoch",
-        )
-    before = upsert.order[: upsert.order.index(EPOCH_COLUMN)] if upsert.order else ()
-    names = (*upsert.key, *before)
-    if not {*names} <= {*df.columns}:
-        return  # refused when the sink is opened, with the columns that there are
-    found = origins(df, names)
-    if found.of_values:
-        raise ConfigError(
-            "update-by-values",
-            f"{', '.join(found.of_values)} may have another value whenever a group is written again, and sink {sink!r}"
-            f" has it in its key, or in order= before {EPOCH_COLUMN!r}: a group's older rows would stay. Let the key"
-            f" have the columns of groupBy, and order= begin with {EPOCH_COLUMN!r}",
-        )
-    if unknown := [name for name in before if name in found.unknown]:
-        raise ConfigError(
-            "update-by-values",
-            f"sink {sink!r} has {', '.join(unknown)} in order= before {EPOCH_COLUMN!r}, and the query's plan does not"
-            " show whether a group keeps these values (on Spark Connect, or behind a Python function or a join). Let"
-            f" order= begin with {EPOCH_COLUMN!r}",
-        )
-    if found.left_out:
-        raise ConfigError(
-            "update-key-too-small",
-            f"the query has a row for each group, and sink {sink!r} one for each {', '.join(upsert.key)}: groups that"
-            f" differ in {', '.join(found.left_out)} alone would replace each other. Add it to the sink's key",
-        )
+def _origins(df: DataFrame, names: Sequence[str]) -> Origins:
+    """A column that is not there is refused when the sink is opened, with the columns that there are."""
+    return origins(df, names) if {*names} <= {*df.columns} else Origins()

@@ -24,6 +24,7 @@ from pyspark.sql import Row
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, Split
+from onefold.engine.dataflow import cutting
 from onefold.engine.dataflow.plan import plan
 from onefold.flow import Flow, Side, StatefulProcessor, Stream, count, last, max_, mean, min_, sum_
 from onefold.sinks import PostgresSink
@@ -54,6 +55,7 @@ class Records:
     name: str = "orders"
     on_error: str = "fail"
     bad_records_max: int = 0
+    step: int = 2  # records in one part
 
     def arrow_schema(self) -> pa.Schema:
         return RECORDS
@@ -61,8 +63,8 @@ class Records:
     def read(self, split: Split, *, guarded: bool) -> Iterator[Part]:
         assert not guarded
         span, none = split.range, pa.RecordBatch.from_pylist([], BAD_COLUMNS)
-        for at in range(span.start, span.end, 2):
-            rows = self.partitions[span.partition][at : min(at + 2, span.end)]
+        for at in range(span.start, span.end, self.step):
+            rows = self.partitions[span.partition][at : min(at + self.step, span.end)]
             yield Part(pa.RecordBatch.from_pylist(list(rows), RECORDS), none)
 
 
@@ -363,3 +365,37 @@ def test_a_timer_that_is_put_off_leaves_none_in_sparks_store(monkeypatch: pytest
         assert [at_ms for _, at_ms in spark.store[0, "timers"]] == [number * 1_000 + TIMER_MS]
     assert spark.batch([], 4_500) == {"quiet": [{"account": 1, "at": 4_500}]}
     assert not spark.store[0, "timers"]
+
+
+class Calls(StatefulProcessor):
+    """Tells of each call how many rows it had, and the sum of their weights in their order."""
+
+    def init(self, handle: Any) -> None:
+        assert handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:  # noqa: N802, N803
+        assert timerValues
+        given = [row.weight for row in rows]
+        yield key[0], len(given), sum(given)
+
+
+def test_a_batch_that_runs_again_has_the_same_calls_however_its_records_were_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    topic = tuple(
+        tuple({"id": n, "account": n % 2, "weight": 0.1 * (n + p) ** 3} for n in range(17)) for p in range(PARTITIONS)
+    )
+    for step in (1, 2, 4, 100):
+        source: Any = Records(topic, step=step)
+        flow = Flow("shop", max_parallelism=5)
+        records = flow.source(source, uid="orders")
+        both = records.filter(pc.field("id") > 5).union(records)
+        sink(both.key_by("account").process(Calls(), "account long, rows long, weight double", uid="calls"), "calls")
+        sums = both.key_by("account").aggregate(uid="sums", weight=sum_("weight"), mean=mean("weight"))
+        sink(sums, "sums", "account")
+        ranges = [OffsetRange("orders", p, 0, 17) for p in range(PARTITIONS)]
+        with pytest.MonkeyPatch.context() as small:
+            small.setattr(cutting, "CUT_ROWS", 3)
+            found.append(as_text(Spark(flow, source, random.Random(step), monkeypatch).batch(ranges, 1_000)))
+    assert found == [found[0]] * 4

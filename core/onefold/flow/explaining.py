@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.flow.drawing.layers import Box, Line
 from onefold.flow.drawing.svg import drawn
-from onefold.flow.graph import Edge, Graph, Node, Shipping
+from onefold.flow.graph import Edge, Graph, Shipping
 from onefold.flow.operators import (
     Aggregating,
     Connecting,
@@ -26,6 +26,7 @@ from onefold.flow.operators import (
     Uniting,
     Writing,
 )
+from onefold.flow.ordering import order_dependent
 
 __all__ = ["explained", "pictured"]
 
@@ -135,25 +136,13 @@ def _guarantee(graph: Graph) -> list[str]:
                 f"condition: {name} is written before an epoch is decided, and again after a crash: the same records"
                 " must give the same rows"
             )
-            if ordered := [each.name for each in _before(graph, node) if isinstance(each.operator, _OF_ORDER)]:
+            if ordered := [each.name for each in order_dependent(graph, node)]:
                 lines.append(
-                    f"condition: rows of several partitions or streams come in no fixed order: {', '.join(ordered)}"
-                    f" must give {name} the same rows in any"
+                    f"condition: {', '.join(ordered)} before {name} takes rows in an order that is the same again, with"
+                    " as many workers: an epoch that was begun runs again with no other number"
                 )
     try:
         sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
-
-
-_OF_ORDER = (Processing, Connecting, Reducing, Aggregating)
-
-
-def _before(graph: Graph, node: Node) -> list[Node]:
-    """The nodes whose rows reach a node."""
-    found = {node.number}
-    for other in reversed(graph.nodes):
-        if other.number in found:
-            found |= {edge.source for edge in other.inputs}
-    return [other for other in graph.nodes if other.number in found and other is not node]

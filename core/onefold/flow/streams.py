@@ -79,7 +79,8 @@ class Stream:
         sides   schemas of side outputs by their names; the function yields `Side("late", batch)` for them
 
         Batches have any number of rows, one or more. Where records are processed again after a crash, they may be cut
-        into other batches.
+        into other batches. A batch is shared with other branches of the flow: give a new one, and never write into its
+        memory.
         """
         given = self._tried(function)
         found = next((batch.schema for output, batch in given if output is None), None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from onefold.core.contract import Sink, Upsert, Upserting
+from onefold.core.contract import Sink, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
+from onefold.core.writing.replacing import Origins, check_replaces
 from onefold.flow.building import Nodes, check_key
 from onefold.flow.evaluation import column_of
 from onefold.flow.graph import Edge, Node, Shipping
@@ -41,7 +44,13 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
     origin = _origin(nodes, edge)
     if origin.groups is not None:
-        _check_replaces(sink.name, upsert, origin.groups)
+        check_replaces(
+            sink.name,
+            upsert,
+            partial(_origins, origin.groups),
+            row="an aggregate's or a reduce's row",
+            instead="emit what is final from a process()",
+        )
     elif upsert is not None and is_numbered and {*upsert.order} == {EPOCH_COLUMN}:
         raise _ties(sink.name)
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
@@ -116,31 +125,7 @@ def _ties(sink: str) -> ConfigError:
     )
 
 
-def _check_replaces(sink: str, upsert: Upsert | None, key: dict[str, str | None]) -> None:
-    """Raise ConfigError where older rows of a group would stay beside its newest one."""
-    if upsert is None:
-        raise ConfigError(
-            "update-into-appends",
-            f"an aggregate's or a reduce's row is written again whenever its key's changes, and sink {sink!r} would"
-            " keep each of these rows. Let it replace rows by key (mode='upsert' with key= and"
-            f" order={EPOCH_COLUMN!r}; in HBase mode='row_key'; in Kafka delivery='transactional' with key=); or emit"
-            " what is final from a process()",
-        )
-    if upsert.order and upsert.order[0] != EPOCH_COLUMN:
-        raise ConfigError(
-            "update-without-epoch",
-            f"of an aggregate or a reduce the row of the newest epoch is the right one, and sink {sink!r} keeps the"
-            f" highest by {', '.join(upsert.order)}: let order= begin with {EPOCH_COLUMN!r}, the number of the epoch",
-        )
-    if left_out := [name for name, now in key.items() if now not in upsert.key]:
-        raise ConfigError(
-            "update-key-too-small",
-            f"the flow has a row for each {', '.join(key)}, and sink {sink!r} one for each {', '.join(upsert.key)}:"
-            f" keys that differ in {', '.join(left_out)} alone would replace each other. Add it to the sink's key",
-        )
-    if of_values := [name for name in upsert.key if name not in key.values()]:
-        raise ConfigError(
-            "update-by-values",
-            f"{', '.join(of_values)} may have another value whenever a key's row is written again, and sink {sink!r}"
-            f" has it in its key: the older rows would stay. Let its key be {', '.join(key)}",
-        )
+def _origins(key: Mapping[str, str | None], names: Sequence[str]) -> Origins:
+    """Of columns of groups, whose key has these names, and now those."""
+    left_out = tuple(name for name, now in key.items() if now not in names)
+    return Origins(tuple(name for name in names if name not in key.values()), (), left_out)

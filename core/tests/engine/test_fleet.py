@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -11,8 +12,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from onefold.core import TaskId
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
+from onefold.engine.dataflow.marks import NODE, STEPS, Marks
 from onefold.engine.dataflow.plan import Plan, plan
+from onefold.engine.driver import fleet as fleet_module
+from onefold.engine.driver import watching
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.messages import Failed, Launch, Ready, Restoring
@@ -150,4 +155,52 @@ def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> 
         with pytest.raises(Retriable, match="no answer"):
             fleet.collect(1)
     assert 2 * STUCK_S <= fleet.worked_s < 3 * STUCK_S
+    fleet.end()
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memoryview]:
+    """A fleet that looks soon, its worker's socket, and the worker's mark; epoch 7 has begun."""
+    monkeypatch.setattr(fleet_module, "LOOK_S", 0.01)
+    monkeypatch.setattr(watching, "SILENT_S", 0.03)
+    nursery, marks = OneWorker(), Marks(1)
+    fleet = Fleet(cast(Any, nursery), reducing(), 1, marks)
+    fleet.launch({}, {}, None, guarded=False)
+    fleet.begin({}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
+    return fleet, nursery.worker, marks.of(0)
+
+
+def test_a_worker_whose_function_does_not_return_is_named_and_given_up_when_the_flow_is_to_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_module, "STOP_S", 0.3)
+    fleet, worker, mark = watched(monkeypatch)
+    with worker:
+        mark[NODE] = 1 + 1
+        fleet.drain()
+        with pytest.raises(Retriable, match=r"epoch 7 does not: worker 0 \(process 1\) is in 'reduced'"):
+            fleet.collect(1)
+    fleet.end()
+    told = [record.getMessage() for record in caplog.records if "has been in" in record.getMessage()]
+    assert "worker 0 (process 1) has been in 'reduced' for 0 s, in epoch 7" in told[0]
+    assert 2 <= len(told) <= 4, "less and less often"
+
+
+@pytest.mark.parametrize("node", [0, 2])
+def test_an_epoch_that_goes_on_has_longer_when_the_flow_is_to_end(monkeypatch: pytest.MonkeyPatch, node: int) -> None:
+    monkeypatch.setattr(fleet_module, "STOP_S", 0.0)
+    monkeypatch.setattr(fleet_module, "DRAIN_S", 0.3)
+    fleet, worker, mark = watched(monkeypatch)
+
+    def step(*_: object) -> None:
+        mark[STEPS] += 1
+
+    seen = watching.Watch.look
+    monkeypatch.setattr(watching.Watch, "look", lambda *args: (step(), seen(*args))[1])
+    with worker:
+        mark[NODE] = node
+        fleet.drain()
+        began_s = time.monotonic()
+        with pytest.raises(Retriable, match=r"still work on it.*\[epoch-not-ended\]"):
+            fleet.collect(1)
+        assert time.monotonic() - began_s > 0.2
     fleet.end()

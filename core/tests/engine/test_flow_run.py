@@ -52,12 +52,31 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
         drive=driven.append,
         life=SimpleNamespace(sweep=lambda: "sweep"),
         patience=SimpleNamespace(retry=lambda ask, _: ask()),
+        taken_over=lambda: None,
     )
+    rest(session)
+    assert driven == ["sweep"] * sweeps
+
+
+def rest(session: Any) -> None:
+    """Runs a flow without new records."""
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
-    flow = FlowRun(plan, cast(Any, session), cast(Any, None), SETTINGS, None)
+    flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
     flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
-    assert driven == ["sweep"] * sweeps
+
+
+def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_took_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_run, "SWEEP_EVERY_S", 0.0)
+    session = SimpleNamespace(
+        drive=lambda _: None,
+        life=SimpleNamespace(sweep=lambda: None),
+        taken_over=lambda: Fenced("taken-over", "another process has taken over"),
+    )
+    with pytest.raises(Fenced):
+        rest(session)
 
 
 @pytest.mark.parametrize("fenced", [Fenced("taken-over", "another process has taken over"), None])
@@ -101,7 +120,7 @@ def test_a_flow_that_is_asked_to_end_waits_no_more_and_ends_with_the_error_that_
 ) -> None:
     down = OutOfResources("kafka-unreachable", "no broker answers")
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
-    fleet: Any = SimpleNamespace(end=lambda: None)
+    fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     flow = FlowRun(plan, session, fleet, Settings(1, "memory", 0.0, FixedDelay(1, WAIT_S), None), None)
 
@@ -140,14 +159,15 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
     monkeypatch.setattr(FlowRun, "_live", live)
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(end=lambda: None)), SETTINGS, None)
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(end=lambda: None, drain=lambda: None)), SETTINGS, None)
     with pytest.raises(InDoubt):
         flow.run()
 
 
 def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order() -> None:
     session: Any = SimpleNamespace(patience=Patience(WAIT_S))
-    flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, cast(Any, None), SETTINGS, None)
+    fleet: Any = SimpleNamespace(drain=lambda: None)
+    flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, fleet, SETTINGS, None)
     with _draining(flow.drain):
         alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
         alarm.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onefold.core import SinkKind
-from onefold.engine.testing.flow_world import explore, simulate
-from onefold.engine.testing.mutants import MUTANTS
+from onefold.engine.testing.mutants import MUTANTS, OF_ORDER
+from onefold.engine.testing.schedules import explore, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
@@ -32,6 +32,18 @@ def test_two_faults_close_to_each_other_leave_every_row_once(point: int) -> None
         for option in (1, 99):  # the first that is not the usual one, and the last
             script = {point: option, point + second: 99}
             assert simulate((TP,), script).wrong == [], script
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kinds", [(WT,), (TP, WT)], ids=str)
+def test_rows_that_show_early_are_the_same_again_whatever_the_pace_of_the_workers(kinds: tuple[SinkKind, ...]) -> None:
+    for seed in range(40):
+        assert sample(kinds, seed).wrong == [], seed
+
+
+@pytest.mark.proof
+def test_taking_channels_by_arrival_is_noticed_where_rows_show_early() -> None:
+    assert any(sample((WT,), seed, OF_ORDER).wrong for seed in range(40))
 
 
 @pytest.mark.proof

@@ -7,9 +7,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
+
+import pytest
 
 from onefold.engine.workers.nursery import Nursery
 
@@ -67,3 +70,46 @@ def count_links(control: socket.socket, links: list[socket.socket]) -> None:
 def test_a_worker_gets_more_sockets_than_one_message_carries() -> None:
     with answer_of(count_links, links=300) as answer:
         assert answer.recv(100) == b"300"
+
+
+def leave_a_process_behind(control: socket.socket, _: list[socket.socket]) -> None:
+    if os.fork() == 0:
+        signal.alarm(int(WAIT_S))
+        signal.pause()
+    control.sendall(b"forked")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_a_worker_forked_does_not_hide_the_workers_end() -> None:
+    with answer_of(leave_a_process_behind) as answer:
+        assert answer.recv(100) == b"forked"
+        assert answer.recv(100) == b""
+
+
+ANSWERED = """
+import signal, socket, sys
+from contextlib import closing
+from onefold.engine.workers.nursery import Nursery
+{first}
+def work(control, _):
+    print("said")
+    control.sendall(b"alive")
+    control.recv(1)
+with closing(Nursery(work, lambda: None)) as nursery:
+    mine, theirs = socket.socketpair()
+    pid = nursery.fork(theirs, [])
+    assert mine.recv(100) == b"alive"
+    assert nursery.end(pid) == -9
+"""
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_workers_run_where_standard_streams_are_closed(closed: str) -> None:
+    command = f'exec "$0" -c "$1" {closed}'
+    code = ANSWERED.format(first="")
+    assert subprocess.run(["sh", "-c", command, sys.executable, code], timeout=WAIT_S).returncode == 0
+
+
+def test_workers_are_ended_where_the_drivers_parent_ignores_the_ends_of_children() -> None:
+    code = ANSWERED.format(first="signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S).returncode == 0

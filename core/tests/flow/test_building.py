@@ -165,8 +165,9 @@ def test_a_sink_whose_order_names_the_epoch_gets_its_number() -> None:
     [
         (None, "update-into-appends"),
         (Upsert(("account",), ("n",)), "update-without-epoch"),
-        (Upsert(("note",)), "update-key-too-small"),
+        (Upsert(("note",)), "update-by-values"),
         (Upsert(("account", "n")), "update-by-values"),
+        (Upsert(("account",), ("n", "onefold_epoch")), "update-by-values"),
     ],
 )
 @pytest.mark.parametrize("makes", [lambda s: s, lambda s: s.filter(pc.field("n") > 1).select("n", "account", "note")])
@@ -176,6 +177,20 @@ def test_changing_rows_into_a_sink_that_would_keep_older_ones_are_refused(
     _, stream = orders()
     counted = stream.key_by("account").aggregate(uid="n", n=count(), note=count("note"))
     assert refusal(lambda: makes(counted).sink(AnySink(replaces=replaces)))[0] == code
+
+
+def test_a_key_that_lacks_a_column_of_the_groups_is_refused() -> None:
+    _, stream = orders()
+    counted = stream.key_by("account", "id").aggregate(uid="n", n=count())
+    assert refusal(lambda: counted.sink(AnySink(replaces=Upsert(("account",)))))[0] == "update-key-too-small"
+
+
+def test_an_order_may_have_columns_of_the_groups_before_the_epoch_as_on_spark() -> None:
+    """The newest id of each account, and of that the newest row: both tell groups apart."""
+    flow, stream = orders()
+    counted = stream.key_by("account", "id").aggregate(uid="n", n=count())
+    counted.sink(AnySink(replaces=Upsert(("account",), ("id", "onefold_epoch"))))
+    assert flow.graph().written(sink_node(flow.graph(), "archive")).names[-1] == "onefold_epoch"
 
 
 def test_a_union_is_nullable_where_one_of_its_streams_is() -> None:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, fields
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,10 +24,11 @@ from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.job.session import task_of
 from onefold.core.writing.attempt import Written
-from onefold.engine.dataflow.operators import Emitted, Operators
+from onefold.engine.dataflow.cutting import cut
+from onefold.engine.dataflow.operators import Operators
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.logics.making import make_logic
-from onefold.flow.operators import Writing
+from onefold.flow.operators import Uniting, Writing
 from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.direct import parts_of
@@ -61,14 +63,16 @@ def sink_chains(plan: Plan) -> list[Chain]:
 
 
 def read_stage(plan: Plan, source: KafkaSource, ranges: Batches) -> Iterator[pa.RecordBatch]:
-    """Reads ranges of offsets, and runs the chain that reads."""
+    """Reads ranges of offsets, and runs the chain that reads. Where it unites streams of its own, whose rows take turns
+    by batches, these are cut so that the turns are the same when an epoch runs again."""
     freeze_imports()
     index = present(TaskContext.get(), "it runs in a task").partitionId()
     chain = plan.chains[0]
     operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
-    for batch in ranges:
-        for part in parts_of(source, batch):
-            yield packed_batch(packer.pack(operators.take(part, 0)))
+    parts = (part for batch in ranges for part in parts_of(source, batch))
+    has_turns = any(isinstance(node.operator, Uniting) for node in chain.nodes)
+    for part in cut(parts) if has_turns else parts:
+        yield packed_batch(packer.pack(operators.take(part, 0)))
     if bad := operators.bad_of_epoch():
         yield packed_batch([Packed("", index, BAD, index, bad)])
 
@@ -84,8 +88,8 @@ def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.
             continue
         chain = running[head]
         operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
-        for row in of:
-            yield packed_batch(packer.pack(_taken(plan, operators, row)))
+        for port, batch in _cut(plan, of):
+            yield packed_batch(packer.pack(operators.take(batch, port)))
 
 
 class LevelProcessor(StatefulProcessor):
@@ -137,8 +141,8 @@ class _Running:
         self.operators.restored()
         told_ms = self.operators.timer_ms()  # where it is still to come, Spark has it
         self.operators.begin(task)
-        for row in rows:
-            yield from packer.pack(_taken(self._plan, self.operators, row))
+        for port, batch in _cut(self._plan, rows):
+            yield from packer.pack(self.operators.take(batch, port))
         yield from packer.pack(self.operators.flush(task))
         self._tables.store()
         self._tell(told_ms, now_ms)
@@ -186,8 +190,13 @@ def _operators(plan: Plan, chain: Chain, tables: SparkTables | None, sinks: Mapp
     return Operators(chain, {node.number: make_logic(plan.graph, node, sinks, tables, 0, 1) for node in chain.nodes})
 
 
-def _taken(plan: Plan, operators: Operators, row: Packed) -> Iterator[Emitted]:
-    return operators.take(unpacked(plan, row), plan.exchanges[row.exchange].input)
+def _cut(plan: Plan, rows: Iterable[Packed]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches of rows that are in order, each sender's cut anew, and the input that each is for: as Spark and Kafka
+    cut them, they would be others when the epoch runs again."""
+    for (exchange, _), of in groupby(rows, attrgetter("exchange", "sender")):
+        for batch in cut(unpacked(plan, row) for row in of):
+            assert isinstance(batch, pa.RecordBatch)
+            yield plan.exchanges[exchange].input, batch
 
 
 def _rows(packed: Iterable[Packed]) -> Iterator[Row]:

@@ -27,7 +27,8 @@ def sole_last_resource(guarantees: Mapping[str, Guarantee]) -> str | None:
         raise ConfigError(
             "several-last-resources",
             f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
-            " can: use delivery='two_phase' for the others",
+            " can: let the others be two-phase (PostgresSink with delivery='two_phase'; SqlSink has no such), or give"
+            " each a flow or a pipeline of its own",
         )
     return merging[0] if merging else None
 
@@ -38,7 +39,7 @@ def check_shared(sink: str, is_shared: bool) -> None:
         raise ConfigError(
             "store-elsewhere",
             f"sink {sink!r} merges inside the decision's own transaction, so the checkpoint store must be"
-            " in its database: leave out store=, or use delivery='two_phase'",
+            " in its database: leave out store=, or let the sink be two-phase (PostgresSink with delivery='two_phase')",
         )
 
 

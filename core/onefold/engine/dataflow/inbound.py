@@ -2,7 +2,8 @@
 
 Barriers are aligned: once a channel has delivered an epoch's barrier, what comes after it waits until all channels
 have delivered theirs, so that a snapshot in between has all of the epoch's records and nothing of the next. Barriers
-that overtake (unaligned), and channels that do not wait (at least once), are other ways to write `take`.
+that overtake (unaligned), and channels that do not wait (at least once), are other ways to write `take`; in_order.py
+has one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
+from onefold.engine.dataflow.waiting import Waiting
 
 __all__ = ["Inbound"]
 
@@ -27,7 +29,7 @@ class Inbound:
 
     def __init__(self, channels: int) -> None:
         require(channels > 0, "a subtask has an input")
-        self._queues: list[deque[Item]] = [deque() for _ in range(channels)]
+        self._queues: list[deque[Item]] | list[Waiting] = [deque() for _ in range(channels)]
         self._at_barrier: set[int] = set()
         self._next = 0  # the channel that is asked first, so that none starves
         self._run = 1

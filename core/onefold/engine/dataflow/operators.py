@@ -9,7 +9,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
+from onefold.core.own_process import OwnProcess
 from onefold.engine.dataflow.failures import operator_failed
+from onefold.engine.dataflow.marks import NODE, Mark, no_mark
 from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
 from onefold.engine.logics.reading import ReadingLogic
@@ -22,9 +24,11 @@ Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's num
 class Operators:
     """Those of one subtask, with one logic a node, by the nodes' numbers. What they emit is never empty."""
 
-    def __init__(self, chain: Chain, logics: Mapping[int, Logic]) -> None:
+    def __init__(self, chain: Chain, logics: Mapping[int, Logic], mark: Mark | None = None) -> None:
         self._chain = chain
+        self._mark = no_mark() if mark is None else mark  # whose code runs
         self._logics = logics
+        self._own = OwnProcess()
         self.need_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
 
     def restored(self) -> None:
@@ -46,12 +50,17 @@ class Operators:
     def flush(self, task: TaskId) -> Iterator[Emitted]:
         """What is emitted once an epoch, after its last batch."""
         for node in self._chain.nodes:
+            self._mark[NODE] = node.number + 1
             yield from self._emit(node.number, partial(self._logics[node.number].flush, task))
 
     def prepare(self) -> list[Committable]:
         """What the writers of sinks have prepared, after `flush`."""
-        preparing = [logic for logic in self._logics.values() if isinstance(logic, Preparing)]
-        return [committable for logic in preparing if (committable := logic.prepare()) is not None]
+        prepared = []
+        for number, logic in self._logics.items():
+            if isinstance(logic, Preparing):
+                self._mark[NODE] = number + 1
+                prepared.append(logic.prepare())
+        return [committable for committable in prepared if committable is not None]
 
     def bad_of_epoch(self) -> int:
         """How many records of the epoch could not be read; counts anew from here."""
@@ -73,16 +82,19 @@ class Operators:
             logic.close()
 
     def _process(self, node: int, batch: Input, port: int) -> Iterator[Emitted]:
+        self._mark[NODE] = node + 1
         yield from self._emit(node, partial(self._logics[node].take, batch, port))
 
     def _emit(self, node: int, call: Callable[[], Iterable[Output]]) -> Iterator[Emitted]:
         """Into the nodes of the chain that read them, and then out of it."""
         for output, batch in self._named(node, call):
+            self._own.check()
             if not batch.num_rows:
                 continue
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch
+            self._mark[NODE] = node + 1
 
     def _named(self, number: int, call: Callable[[], Iterable[Output]]) -> Iterator[Output]:
         """What a logic gives. Raises what a function in it raises with the operator's name and the function's line."""

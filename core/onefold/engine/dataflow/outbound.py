@@ -18,12 +18,15 @@ _TURN_ROWS = 8192
 
 
 class Outbound:
-    """Of subtask `index` among `parallelism`."""
+    """Of subtask `index` among `parallelism`. `in_order`: what goes where depends on nothing before the epoch."""
 
-    def __init__(self, chain: Chain, index: int, parallelism: int, max_parallelism: int) -> None:
+    def __init__(
+        self, chain: Chain, index: int, parallelism: int, max_parallelism: int, in_order: bool = False
+    ) -> None:
         self._exchanges = chain.outputs
         self._index, self._parallelism, self._max_parallelism = index, parallelism, max_parallelism
         self._rebalanced = Counter[int]()  # rows, by their exchange
+        self._in_order = in_order
 
     def batch(self, node: int, output: str | None, batch: pa.RecordBatch) -> Iterator[Send]:
         """What a node has emitted on an output."""
@@ -34,6 +37,8 @@ class Outbound:
 
     def barrier(self, barrier: Barrier) -> Iterator[Send]:
         """To every subtask that may have got batches from here."""
+        if self._in_order:
+            self._rebalanced.clear()
         for exchange in self._exchanges:
             for to in exchange.receivers(self._index, self._parallelism):
                 yield Send(exchange.number, to, barrier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -77,6 +78,12 @@ class Chain:
             for exchange in self.inputs
             for sender in exchange.senders(index, parallelism)
         )
+
+    def turns(self, channels: Sequence[Channel]) -> list[int]:
+        """These channels by their numbers, in a fixed order: broadcast rows, as of rules, come before those that they
+        are for."""
+        broadcast = {each.number for each in self.inputs if each.edge.shipping is Shipping.BROADCAST}
+        return sorted(range(len(channels)), key=lambda number: channels[number].exchange not in broadcast)
 
     @property
     def uid(self) -> str | None:

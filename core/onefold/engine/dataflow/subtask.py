@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
+from onefold.engine.dataflow.marks import Mark
 from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.plan import Chain
@@ -44,7 +46,8 @@ class State:
 
 
 class Subtask:
-    """Subtask `index` of a chain in `parallelism` workers, with one logic a node."""
+    """Subtask `index` of a chain in `parallelism` workers, with one logic a node. `in_order`: it does the same in an
+    epoch that runs again. `mark` is the worker's."""
 
     def __init__(
         self,
@@ -54,16 +57,18 @@ class Subtask:
         max_parallelism: int,
         logics: Mapping[int, Logic],
         state: State | None = None,
+        in_order: bool = False,
+        mark: Mark | None = None,
     ) -> None:
         require((chain.uid is None) is (state is None), "operators with state have a backend")
         self.chain = chain
         self.phase = Phase.TAKING
         self.channels = chain.channels(index, parallelism)
-        self.inbound = Inbound(len(self.channels))
+        self.inbound = InOrder(chain.turns(self.channels)) if in_order else Inbound(len(self.channels))
         self.receivers = [(each, to) for each in chain.outputs for to in each.receivers(index, parallelism)]
         self._numbers = {(each.exchange, each.sender): number for number, each in enumerate(self.channels)}
-        self._operators = Operators(chain, logics)
-        self._outbound = Outbound(chain, index, parallelism, max_parallelism)
+        self._operators = Operators(chain, logics, mark)
+        self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
         self._state = state
         self._frozen: Frozen | None = None
         self._tasks: dict[int, TaskId] = {}  # of the epochs that are open, and those that opened ahead

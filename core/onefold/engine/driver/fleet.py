@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import onefold.core.errors
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import OnefoldError
+from onefold.core.errors import OnefoldError, Retriable
 from onefold.core.source import Source, Split
+from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import WorkerFailed
+from onefold.engine.driver.watching import Watch
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Ready, Restoring, Stop
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
@@ -25,7 +27,9 @@ from onefold.flow.graph import Shipping
 
 __all__ = ["Fleet"]
 
-STOP_S = 10.0
+LOOK_S = 1.0
+STOP_S = 10.0  # for what does not return, once the flow is to end
+DRAIN_S = 60.0  # for an epoch that goes on
 
 log = logging.getLogger("onefold")
 
@@ -40,8 +44,11 @@ class _Member:
 class Fleet:
     """`workers` processes that `nursery` forks. Runs are counted from each launch on, from 1."""
 
-    def __init__(self, nursery: Nursery, plan: Plan, workers: int) -> None:
+    def __init__(self, nursery: Nursery, plan: Plan, workers: int, marks: Marks | None = None) -> None:
         self._nursery, self._plan, self._workers = nursery, plan, workers
+        self._watch = Watch(plan, marks or Marks(workers))
+        self._epochs: dict[int, int] = {}  # of the runs that are open
+        self._drains_s: float | None = None  # since when the flow is to end
         self._members: list[_Member] = []
         self._ready: dict[int, Ready] = {}
         self._done: dict[int, dict[int, Done]] = {}
@@ -54,9 +61,15 @@ class Fleet:
         return bool(self._members)
 
     def launch(
-        self, sources: Mapping[int, Source], sinks: Mapping[int, Sink], state: Restoring | None, guarded: bool
+        self,
+        sources: Mapping[int, Source],
+        sinks: Mapping[int, Sink],
+        state: Restoring | None,
+        guarded: bool,
+        in_order: frozenset[int] = frozenset(),
     ) -> None:
-        """Fork all workers. Their state is restored before they take orders. `guarded` as `Launch` has it."""
+        """Fork all workers. Their state is restored before they take orders. `guarded` and `in_order` as `Launch` has
+        them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
@@ -70,13 +83,15 @@ class Fleet:
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
-            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded))
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
         ahead of the epoch. Returns the run's number."""
         self._runs += 1
+        if task is not None:
+            self._epochs[self._runs] = task.epoch
         shares = [
             {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
@@ -85,17 +100,21 @@ class Fleet:
 
     def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
+        self._epochs[run] = task.epoch
         self._order([Open(run, task)] * self._workers)
 
     def collect(self, run: int) -> list[Done]:
         """Wait until all workers have acknowledged the run. Raises the error of one that failed, WorkerFailed where one
-        is lost, and where the error is not onefold's."""
+        is lost, and where the error is not onefold's; Retriable where the flow is to end, and the run does not."""
+        self._watch.forget()
         with selectors.DefaultSelector() as selector:
             for index, member in enumerate(self._members):
                 selector.register(member.answers.socket, selectors.EVENT_READ, index)
             while len(self._done.setdefault(run, {})) < self._workers:
-                for key, _ in selector.select():
+                for key, _ in selector.select(LOOK_S):
                     self._receive(key.data)
+                self._look(run)
+        self._epochs.pop(run, None)
         done = self._done.pop(run)
         return [done[index] for index in range(self._workers)]
 
@@ -104,6 +123,11 @@ class Fleet:
         for index in range(len(self._members)):
             self._receive(index)
         return min((ready.timer_ms for ready in self._ready.values() if ready.timer_ms is not None), default=None)
+
+    def drain(self) -> None:
+        """Also from a signal's handler: what workers are at gets a bounded time from now on."""
+        if self._drains_s is None:
+            self._drains_s = time.monotonic()
 
     def stop(self) -> None:
         """Let the workers end in good order, if there are any."""
@@ -126,7 +150,24 @@ class Fleet:
         for member in members:
             self._nursery.end(member.pid)
             member.orders.socket.close()
-        self._ready, self._done, self._runs = {}, {}, 0
+        self._ready, self._done, self._runs, self._epochs = {}, {}, 0, {}
+
+    def _look(self, run: int) -> None:
+        """At the workers that have not acknowledged the run. Raises Retriable where the flow is to end, and one of them
+        does not return, or all of them together go on for too long."""
+        epoch, stuck = self._epochs.get(run), []
+        for index, member in enumerate(self._members):
+            if index not in self._done.get(run, {}) and (name := self._watch.look(index, member.pid, epoch)):
+                stuck.append(f"worker {index} (process {member.pid}) is in {name!r}")
+        since_s = self._drains_s
+        left_s = 0.0 if since_s is None else since_s + (STOP_S if stuck else DRAIN_S) - time.monotonic()
+        if since_s is not None and left_s <= 0.0:
+            why = ", ".join(stuck) or "its workers still work on it"
+            raise Retriable(
+                "epoch-not-ended",
+                f"the flow was asked to end, and epoch {epoch} does not: {why}. Nothing of it was decided, and the next"
+                " start runs it again",
+            )
 
     def _order(self, orders: Sequence[object]) -> None:
         for index, (member, order) in enumerate(zip(self._members, orders, strict=True)):

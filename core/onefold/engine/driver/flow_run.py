@@ -14,6 +14,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
+from onefold.core.own_process import OwnProcess
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
@@ -26,11 +27,12 @@ from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
-from onefold.engine.driver.standing import Standing, standing
+from onefold.engine.driver.standing import Standing, check_workers, standing, with_workers
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
+from onefold.flow.ordering import check_same_again, in_fixed_order
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
@@ -46,7 +48,7 @@ AHEAD_RECORDS_MIN = 20_000
 
 class FlowRun:
     """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs. Where that has
-    failed, it waits for nothing, and ends with the error."""
+    failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a while."""
 
     def __init__(
         self,
@@ -63,12 +65,14 @@ class FlowRun:
         self._tracker = Tracker(settings.restarts)
         self._progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
+        self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
 
     def drain(self) -> None:
         self._drains = True
         self._session.patience.end()
         self._tracker.end()
+        self._fleet.drain()
 
     def run(self) -> Progress:
         """Until the sources end, or it is drained. Raises the error that no restart helps against: Fenced where another
@@ -111,6 +115,7 @@ class FlowRun:
         session = self._session
         facts = session.facts()
         refuse_query(facts, session.name)
+        check_workers(facts, self._settings.workers)
         planners = Planners(self._sources, facts.frozen)
         try:
             begin = facts.frozen
@@ -120,6 +125,10 @@ class FlowRun:
             session.drive(session.life.sweep())
             fingerprint = session.open_sinks(self._schemas())
             self._check_writers()
+            check_same_again(self._plan.graph, session.write_through)
+            self._in_order = in_fixed_order(self._plan.graph, session.write_through)
+            if self._in_order:
+                fingerprint = with_workers(fingerprint, self._settings.workers)
             standing_now = standing(session.facts(), started, self._plan.has_state)
             writers = Writers(
                 self._plan,
@@ -142,6 +151,8 @@ class FlowRun:
         while not self._drains:
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
                 self._session.drive(self._session.life.sweep())
+                if (fenced := self._session.taken_over()) is not None:
+                    raise fenced
                 swept_s = time.monotonic()
             span = self._next(planners, writers, at)
             if span is None:
@@ -185,7 +196,11 @@ class FlowRun:
         planners.completed(now.at)
         self._progress.count(outcome.record, lambda: planners.latest(now.at))
         if self._settings.on_outcome is not None:
-            self._settings.on_outcome(outcome)
+            own = OwnProcess()
+            try:
+                self._settings.on_outcome(outcome)
+            finally:
+                own.check()
         return now
 
     def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
@@ -222,7 +237,7 @@ class FlowRun:
                 scratch = str(self._databases.folder)
             state = Restoring(self._state_root, name, backend, self._generation, at.handles, scratch)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
-        self._fleet.launch(self._sources, sinks, state, guarded)
+        self._fleet.launch(self._sources, sinks, state, guarded, self._in_order)
 
     @property
     def _generation(self) -> int:

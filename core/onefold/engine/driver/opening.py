@@ -15,6 +15,7 @@ from onefold.core.job.session import Session
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
@@ -29,7 +30,14 @@ __all__ = ["opened"]
 
 @contextmanager
 def opened(
-    plan: Plan, nursery: Nursery, settings: Settings, checkpoint: str, store: str | None, retain: int, patience_s: float
+    plan: Plan,
+    nursery: Nursery,
+    marks: Marks,
+    settings: Settings,
+    checkpoint: str,
+    store: str | None,
+    retain: int,
+    patience_s: float,
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     graph = plan.graph
@@ -40,7 +48,7 @@ def opened(
         everyone = sinks if keeper is None else (*sinks, keeper)
         session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
         opened.callback(session.close)
-        fleet = Fleet(nursery, plan, settings.workers)
+        fleet = Fleet(nursery, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
         opened.callback(fleet.end)  # before its folder goes
         flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, databases)

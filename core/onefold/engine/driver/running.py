@@ -16,6 +16,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
+from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import FixedDelay, Restarts
@@ -65,13 +66,16 @@ def run(
     cut = plan(graph)
     _check(graph, workers, state)
     _allow_files(cut, workers)
-    with closing(Nursery(partial(_work, cut), partial(_warm, cut))) as nursery:  # before this process has any client
+    marks = Marks(workers)
+    with closing(
+        Nursery(partial(_work, cut, marks), partial(_warm, cut))
+    ) as nursery:  # before this process has any client
         with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
 
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
-        with opened(cut, nursery, settings, str(checkpoint), store, retain, patience_s) as flow:
+        with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             return flow.run()
 
 
@@ -82,10 +86,10 @@ def _warm(plan: Plan) -> None:
         warm(plan)
 
 
-def _work(plan: Plan, control: socket.socket, links: list[socket.socket]) -> None:
+def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
     from onefold.engine.workers.starting import worker_of  # imported by then, see `_warm`
 
-    worker_of(plan)(control, links)
+    worker_of(plan, marks)(control, links)
 
 
 def _allow_files(cut: Plan, workers: int) -> None:

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from onefold.core.checks import present
 from onefold.core.contract import EpochRecord
-from onefold.core.errors import CheckpointMismatch
+from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.engine.state import STATE
 
-__all__ = ["Standing", "standing"]
+__all__ = ["Standing", "check_workers", "standing", "with_workers"]
+
+_WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +49,22 @@ def standing(facts: StoreFacts, started: Started, has_state: bool) -> Standing:
         )
     begun = facts.begun
     return found if begun is None else Standing(found.at, found.epoch, found.handles, begun.range.end)
+
+
+def with_workers(fingerprint: str, workers: int) -> str:
+    """The fingerprint of epochs that give the same rows again only with as many workers."""
+    return f"{fingerprint}{_WORKERS}{workers}"
+
+
+def check_workers(facts: StoreFacts, workers: int) -> None:
+    """Raise ConfigError where an epoch was begun that has to run again with another number of workers."""
+    begun = facts.begun
+    job, _, _ = begun.fingerprint.partition("/") if begun is not None else ("", "", "")
+    needed = job.rpartition(_WORKERS)[2] if _WORKERS in job else ""
+    if begun is not None and needed.isdecimal() and int(needed) != workers:
+        raise ConfigError(
+            "worker-count",
+            f"epoch {begun.epoch} of flow {begun.pipeline!r} was begun by {needed} workers, parts of it may show in"
+            f" {', '.join(begun.write_through)}, and other rows would come of it with workers={workers}. Start the flow"
+            f" with workers={needed} until that epoch is complete; then with any other number",
+        )

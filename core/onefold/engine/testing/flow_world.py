@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -37,17 +37,17 @@ from onefold.engine.testing.model_fleet import ModelFleet, Subject
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Processing, Reading, Writing
+from onefold.flow.ordering import in_fixed_order
 from onefold.flow.processor import StatefulProcessor
 
-__all__ = ["FlowWorld", "Outcome", "explore", "simulate"]
+__all__ = ["DRIVER_DIES", "FlowWorld", "Outcome"]
 
 FLOW = "model"
 RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
 CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0": 4, "t/1": 4})
-ROWS = pa.schema([("key", pa.string())])
+ROWS = pa.schema([("key", pa.string()), ("record", pa.string())])
 OUT = pa.schema([("out", pa.string())])
 LIVES_MAX = 12
-PRODUCTION = Subject()
 DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class CrashError(BaseException):
 
 
 class _Counting(StatefulProcessor):
-    """Numbers the rows of each key, and gives one more row a key in the epoch after its first."""
+    """Numbers the rows of each key as they come, and gives one more row a key in the epoch after its first."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -67,19 +67,21 @@ class _Counting(StatefulProcessor):
         (count,) = self._count.get() or (0,)
         if count == 0:
             self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
-        for _ in rows:
+        for row in rows:
             count += 1
-            yield (f"{key[0]}/{count}",)
+            yield (f"{key[0]}/{count} {row.record}",)
         self._count.update((count,))
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
         del timerValues, expiredTimerInfo
-        yield (f"{key[0]}/timer",)
+        yield (f"{key[0]}/timer no",)
 
 
 EXPECTED = Counter(
     [f"{key}/{n + 1}" for key, of in Counter("".join(map("".join, RECORDS.values()))).items() for n in range(of)]
     + [f"{key}/timer" for key in "abc"]
+    + [f"{partition}:{at}" for partition, of in RECORDS.items() for at in range(len(of))]
+    + 3 * ["no"]
 )
 
 
@@ -95,8 +97,9 @@ class _Source:
         del guarded
         begin, end = split.range
         none = empty_batch(BAD_COLUMNS)
-        for key in RECORDS[split.partition][begin:end]:
-            yield Part(pa.record_batch([[key]], schema=ROWS), none)
+        for at in range(begin, end):
+            row = [RECORDS[split.partition][at]], [f"{split.partition}:{at}"]
+            yield Part(pa.record_batch([*row], schema=ROWS), none)
 
 
 class _Splits:
@@ -133,7 +136,9 @@ class FlowWorld:
         self.plan = plan(Graph(FLOW, tuple(nodes), MAX_PARALLELISM))
         by_node = dict(enumerate(self.sinks.values(), start=2))
         snapshots = ModelSnapshots(self.state)
-        self.fleet = ModelFleet(self.plan, workers, by_node, snapshots, subject, self.choose)
+        shows_early = [name for name, kind in named.items() if kind is SinkKind.WRITE_THROUGH]
+        in_order = in_fixed_order(self.plan.graph, shows_early)
+        self.fleet = ModelFleet(self.plan, workers, by_node, snapshots, subject, self.choose, in_order)
         self.lives = 0
 
     @property
@@ -217,7 +222,10 @@ class FlowWorld:
         """The invariants, at rest."""
         wrong = []
         for name, sink in self.sinks.items():
-            shown = sink.shown()
+            shown = Counter[str]()
+            for row, times in sink.shown().items():
+                for part in row.split():  # a number of a key, and the record that has it
+                    shown[part] += times
             if shown != EXPECTED:
                 missing, more = EXPECTED - shown, shown - EXPECTED
                 wrong.append(f"{name} lacks {sorted(missing.elements())} and has too much {sorted(more.elements())}")
@@ -227,45 +235,6 @@ class FlowWorld:
         if last is None or last.state is not EpochState.COMPLETE:
             wrong.append(f"the flow rests at {last}")
         return wrong
-
-
-def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: Subject = PRODUCTION) -> Outcome:
-    return FlowWorld(kinds, script, subject).run()
-
-
-@dataclass
-class Explored:
-    """How many schedules ran, what failed first, and how often each option was taken."""
-
-    schedules: int = 0
-    failed: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
-    taken: Counter[str] = field(default_factory=Counter)
-
-
-def explore(
-    kinds: Sequence[SinkKind],
-    deviations: int,
-    subject: Subject = PRODUCTION,
-    failures_max: int = 3,
-) -> Explored:
-    """Every schedule that takes another option than the first at no more than so many points."""
-    report = Explored()
-
-    def follow(script: dict[int, int], left: int) -> None:
-        outcome = simulate(kinds, script, subject)
-        report.schedules += 1
-        if outcome.wrong:
-            report.failed.append((script, outcome.wrong))
-        first = max(script, default=-1) + 1
-        for point in range(first, len(outcome.options) if left else 0):
-            for option in range(1, len(outcome.options[point])):
-                if len(report.failed) >= failures_max:
-                    return
-                report.taken[outcome.options[point][option]] += 1
-                follow({**script, point: option}, left - 1)
-
-    follow({}, deviations)
-    return report
 
 
 def _range(at: Standing, writers: Writers) -> Range | None:

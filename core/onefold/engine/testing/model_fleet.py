@@ -9,6 +9,7 @@ from functools import partial
 
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Part, Split
+from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
 from onefold.engine.dataflow.plan import Chain, Plan
@@ -20,7 +21,7 @@ from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.messages import Done
 from onefold.engine.workers.reader import Reader
 
-__all__ = ["Action", "Choose", "ModelFleet", "Subject"]
+__all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "ModelFleet", "Subject"]
 
 Choose = Callable[[Sequence[str]], str]
 Action = Callable[[], None]
@@ -34,6 +35,7 @@ class Subject:
 
     subtask: type[Subtask] = Subtask
     inbound: type[Inbound] = Inbound
+    in_order: Callable[[Sequence[int]], Inbound] = InOrder
     groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
 
@@ -46,7 +48,8 @@ class _Worker:
 
 @dataclass
 class ModelFleet:
-    """As `driver.fleet.Fleet`; `choose` picks what happens next. `late` is what lands after its workers have died."""
+    """As `driver.fleet.Fleet`; `choose` picks what happens next. `late` is what lands after its workers have
+    died; `in_order` as `Launch` has it."""
 
     plan: Plan
     workers: int
@@ -54,6 +57,7 @@ class ModelFleet:
     snapshots: ModelSnapshots
     subject: Subject
     choose: Choose
+    in_order: frozenset[int] = frozenset()
     late: list[Action] = field(default_factory=list)
     worked_s: float = 0.0
 
@@ -161,8 +165,10 @@ class ModelFleet:
         logics = {
             n.number: make_logic(self.plan.graph, n, self.sinks, backend, index, self.workers) for n in chain.nodes
         }
-        subtask = self.subject.subtask(chain, index, self.workers, of, logics, state)
-        subtask.inbound = self.subject.inbound(len(subtask.channels))
+        is_in_order = chain.head.number in self.in_order
+        subtask = self.subject.subtask(chain, index, self.workers, of, logics, state, is_in_order)
+        turns = chain.turns(subtask.channels)
+        subtask.inbound = self.subject.in_order(turns) if is_in_order else self.subject.inbound(len(turns))
         self.subject.spoil(subtask)
         return subtask
 

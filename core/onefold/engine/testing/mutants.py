@@ -13,7 +13,7 @@ from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.testing.model_fleet import Subject
 
-__all__ = ["MUTANTS"]
+__all__ = ["MUTANTS", "OF_ORDER"]
 
 
 class _FrozenLate(Subtask):
@@ -51,6 +51,13 @@ class _NotHeldBack(Inbound):
         return any(not (isinstance(item, Barrier) and channel in self._at_barrier) for item, channel in fronts)
 
 
+class _ByArrival(Inbound):
+    """Takes channels as what comes on them comes, also where an epoch must be the same when it runs again."""
+
+    def __init__(self, turns: Sequence[int]) -> None:
+        super().__init__(len(turns))
+
+
 def _forget_timers(subtask: Subtask) -> None:
     for logic in subtask._operators._logics.values():
         if isinstance(logic, ProcessingLogic) and logic._handle.timers is not None:
@@ -68,3 +75,4 @@ MUTANTS = {
     "timers are not restored": Subject(spoil=_forget_timers),
     "a key group is restored twice": Subject(groups=_all_groups),
 }
+OF_ORDER = Subject(in_order=_ByArrival)  # wrong at several points together, and before a sink that writes through

@@ -36,7 +36,8 @@ class Restoring:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
-    resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost."""
+    resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost. `in_order` has
+    the nodes that take their input in a fixed order."""
 
     index: int
     parallelism: int
@@ -45,6 +46,7 @@ class Launch:
     sinks: Mapping[int, Sink]
     state: Restoring | None
     guarded: bool = False
+    in_order: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Nursery:
     the nursery, while the driver goes on: what it imports, no worker has to."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
+        _fill_standard_streams()
         self._socket, theirs = socket.socketpair()
         driver = os.getpid()
         self._pid = _fork()
@@ -121,9 +122,24 @@ def _end(pid: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def _fill_standard_streams() -> None:
+    """Where one is closed, a socket would get its number, and whatever is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed before this process began
+            with suppress(OSError, ValueError):  # closed since, or its reader is gone
+                stream.flush()
+
+
 def _fork() -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     # So that the child's first full collection looks at no object of this process, and copies no page: 0.1 s and 35 MB
     # a worker. To collect before it takes as long as that at least, for 0.2 MB.
     gc.freeze()
@@ -140,6 +156,7 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
     status = 1
     try:
         _heed_no_signals()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a driver's parent may ignore it, and nobody could be waited for
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:  # else it ended before that was set
             run()
@@ -147,8 +164,7 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         os._exit(status)
 
 
@@ -164,12 +180,16 @@ def _work(work: Work, sockets: list[socket.socket]) -> None:
     os.register_at_fork(
         before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _DRIVERS_SIGNALS),
         after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _DRIVERS_SIGNALS),
-        after_in_child=_heed_signals,
+        after_in_child=partial(_leave, sockets),
     )
     work(sockets[0], sockets[1:])
 
 
-def _heed_signals() -> None:
+def _leave(sockets: list[socket.socket]) -> None:
+    """In a process that a worker forked: it heeds signals, and has no part in the worker's sockets, whose end would not
+    be noticed as long as it lives."""
+    for each in sockets:
+        each.close()
     for number in _DRIVERS_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _DRIVERS_SIGNALS)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.marks import Mark, Marks
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.dataflow.subtask import State, Subtask
 from onefold.engine.key_groups import key_groups_of_subtask
@@ -33,7 +34,7 @@ def warm(plan: Plan) -> None:
         pa.array([], pa.null())
 
 
-def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None]:
+def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket, list[socket.socket]], None]:
     """What a forked process does as a worker of that plan."""
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
@@ -42,7 +43,7 @@ def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
         try:
-            worker = _worker(plan, launch, control, sockets)
+            worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
         except BaseException as error:
             tell_failure(Outgoing(control), error)
         else:
@@ -51,17 +52,21 @@ def worker_of(plan: Plan) -> Callable[[socket.socket, list[socket.socket]], None
     return work
 
 
-def _worker(plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket]) -> Worker:
+def _worker(
+    plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
+) -> Worker:
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
-    subtasks = [_subtask(plan, chain, launch, snapshots) for chain in plan.chains]
+    subtasks = [_subtask(plan, chain, launch, snapshots, place) for chain in plan.chains]
     readers = {
         c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
-    return Worker(plan, launch.index, control, links, subtasks, readers)
+    return Worker(plan, launch.index, control, links, subtasks, readers, place)
 
 
-def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]]) -> Subtask:
+def _subtask(
+    plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], place: Mark | None
+) -> Subtask:
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:
@@ -76,7 +81,16 @@ def _subtask(plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, S
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
         for node in chain.nodes
     }
-    return Subtask(chain, launch.index, launch.parallelism, plan.graph.max_parallelism, logics, state)
+    return Subtask(
+        chain,
+        launch.index,
+        launch.parallelism,
+        plan.graph.max_parallelism,
+        logics,
+        state,
+        chain.head.number in launch.in_order,
+        place,
+    )
 
 
 def _backend(restoring: Restoring, storage: Storage, max_parallelism: int) -> StateBackend:

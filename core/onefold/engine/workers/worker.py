@@ -10,7 +10,9 @@ from functools import partial
 
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.core.own_process import OwnProcess
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
+from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Mark, no_mark
 from onefold.engine.dataflow.plan import Exchange, Plan
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Ready, Stop
@@ -37,16 +39,20 @@ class Worker:
         sockets: Mapping[Link, socket.socket],
         subtasks: Sequence[Subtask],
         readers: Mapping[int, Reader],
+        mark: Mark | None = None,
     ) -> None:
         self._index, self._subtasks, self._readers = index, subtasks, readers
         self._orders, self._answers = Incoming(control), Outgoing(control)
         self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
         self._incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
         self._exchanges = plan.exchanges
+        self._heads = [chain.head.number + 1 for chain in plan.chains]
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
+        self._mark = no_mark() if mark is None else mark
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
         self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._is_over = False
+        self._own = OwnProcess()
         self._worked_at_s: float | None = None  # when it last made progress, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
@@ -59,6 +65,7 @@ class Worker:
         except _DriverGone:
             self._abort()
         except BaseException as error:  # a function of the user's may also exit
+            self._own.check()
             self._abort()
             at_s = self._worked_at_s
             tell_failure(self._answers, error, None if at_s is None else time.monotonic() - at_s)
@@ -72,7 +79,10 @@ class Worker:
         self._answer(Ready(min((ms for ms in timers if ms is not None), default=None)))
         while not self._is_over:
             worked = self._work()
+            self._own.check()
+            self._mark[NODE] = NOWHERE
             if worked:
+                self._mark[STEPS] += 1
                 self._worked_at_s = time.monotonic()
             self._watch()
             for key, _ in self._selector.select(0 if worked else None):
@@ -87,6 +97,7 @@ class Worker:
         for number, reader in self._readers.items():
             subtask = self._subtasks[number]
             if reader.has_orders and subtask.queued_bytes(None, self._index) < QUEUED_BYTES_MAX:
+                self._mark[NODE] = self._heads[number]
                 item = reader.read()
                 if item is not None:
                     subtask.put(None, self._index, item)

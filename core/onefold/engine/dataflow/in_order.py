@@ -1,0 +1,76 @@
+"""The inputs of a subtask in a fixed order: what it does in an epoch is the same when the epoch runs again.
+
+For operators whose rows depend on the order of their input, before a sink whose rows show before the epoch is decided
+(`onefold.flow.ordering`). Each channel is taken to its barrier before the next is begun, in batches of a fixed number
+of rows: so the calls of all operators are a function of what the channels carry, which is the same again by induction
+from the sources' splits on, where as many workers run.
+
+No subtask waits for another for ever. A channel whose turn is to come never holds its sender up: what does not fit in
+memory waits in a file. A sender only waits for a receiver whose turn is the sender's and that has much to do, so for
+one further down the flow, and those that write to sinks wait for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from onefold.core.checks import require
+from onefold.core.source import Part
+from onefold.engine.dataflow.cutting import Cutter
+from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.items import Barrier, size_bytes
+from onefold.engine.dataflow.waiting import Waiting
+
+__all__ = ["InOrder"]
+
+
+class InOrder(Inbound):
+    """`turns` are the channels, in the order in which they are taken."""
+
+    def __init__(self, turns: Sequence[int]) -> None:
+        super().__init__(len(turns))
+        require(sorted(turns) == [*range(len(turns))], turns)
+        self._turns = tuple(turns)
+        self._queues = [Waiting() for _ in turns]
+        self._cutter = Cutter()
+        self._at_end: Barrier | None = None  # of the channel whose turn it is: was reached, and rows may be left
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        """The next batch of the channel whose turn it is, and the channel."""
+        while (channel := self._turn) is not None:
+            if (cut := self._cutter.take()) is not None:
+                return channel, cut
+            if self._at_end is not None:
+                if (cut := self._cutter.rest()) is not None:
+                    return channel, cut
+                self._end(channel)
+            elif self._queues[channel]:
+                item = self._queues[channel].popleft()
+                if isinstance(item, Barrier):
+                    self._at_end = item
+                else:
+                    self._bytes[channel] -= size_bytes(item)
+                    self._cutter.put(item)
+            else:
+                return None
+        return None
+
+    def _end(self, channel: int) -> None:
+        require(self._at_end == Barrier(self._run), f"the barrier of run {self._run}, not {self._at_end}")
+        self._at_end = None
+        self._at_barrier.add(channel)
+
+    @property
+    def _turn(self) -> int | None:
+        return next((channel for channel in self._turns if channel not in self._at_barrier), None)
+
+    @property
+    def has_ready(self) -> bool:
+        turn = self._turn
+        return turn is not None and (len(self._queues[turn]) > 0 or self._cutter.has_cut or self._at_end is not None)
+
+    def queued_bytes(self, channel: int) -> int:
+        """Nothing for a channel whose turn is to come."""
+        return self._bytes[channel] if channel == self._turn or channel in self._at_barrier else 0
