@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from onefold.core.values.kinds import Family, family
+from onefold.core.values.exact import Family, family
 
 __all__ = ["Form", "copied", "form_name", "has_containers", "hashable", "is_key", "with_shortcut"]
 
