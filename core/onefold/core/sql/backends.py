@@ -269,6 +269,9 @@ class PostgresBackend(Backend):
         return ";".join([*chosen, postgres_errors.DURABLE])
 
     def hint(self, error: SQLAlchemyError) -> str:
+        state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+        if postgres_errors.lacks_identity(state, reason(error)):
+            return f". {postgres_errors.REPLICA_IDENTITY}"
         return f". {postgres_errors.READ_ONLY}" if postgres_errors.is_read_only(reason(error)) else ""
 
     def lock_creation(self, connection: sa.Connection) -> None:
