@@ -1,0 +1,55 @@
+"""The mark in a flow's checkpoint that it has written: what is left where its bookkeeping is gone, and its rows are not.
+
+Store and ledgers may be in one schema of the sink's database, and go with it. The mark is written once, after the first
+decided epoch; a flow with state has its ledger there besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from onefold.core.contract import LedgerEntry
+from onefold.core.errors import CheckpointMismatch
+from onefold.core.protocol.effects import StoreFacts
+from onefold.engine.state import STATE
+from onefold.engine.state.storage import Storage
+
+__all__ = ["Mark"]
+
+_NAME = "has_written.json"
+
+
+class Mark:
+    """`root` is the checkpoint, a folder or a URL."""
+
+    def __init__(self, root: str, flow: str) -> None:
+        self._storage, self._flow = Storage(root, flow), flow
+        self.is_there = False
+
+    def check(self, facts: StoreFacts, ledgers: Callable[[], dict[str, LedgerEntry | None]]) -> None:
+        """Raise CheckpointMismatch where the flow has written, and neither store nor ledgers know of it. Where only the
+        ledgers know, the protocol says what to do."""
+        self.is_there = self._storage.find(_NAME) is not None
+        if facts.last is not None:
+            if not self.is_there:
+                self.keep(facts.store_id)
+        elif self.is_there and not any(_has_epoch(sink, entry) for sink, entry in ledgers().items()):
+            raise CheckpointMismatch(
+                "bookkeeping-gone",
+                f"flow {self._flow!r} has written epochs, by {self._storage.path(_NAME)}, and neither its checkpoint"
+                " store nor its destinations know of one: their bookkeeping was dropped, or is an older copy, and all"
+                " would be written again. Nothing was written. Restore it, or name the store that the flow had; or"
+                f" begin anew: empty its tables, and remove the folder {self._storage.path()}",
+            )
+
+    def keep(self, store_id: str) -> None:
+        """From here on the flow has written."""
+        with self._storage.locked():
+            self._storage.replace(_NAME, json.dumps({"store_id": store_id}).encode())
+        self.is_there = True
+
+
+def _has_epoch(sink: str, entry: LedgerEntry | None) -> bool:
+    """The state's own ledger goes with the mark, and says no more than it."""
+    return sink != STATE and entry is not None and (entry.epoch > 0 or bool(entry.members))

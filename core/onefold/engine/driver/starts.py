@@ -1,0 +1,65 @@
+"""What a flow's start settles, and what it refuses: positions that no source reads, and settings that have no effect."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.epoch import Initial
+from onefold.core.protocol.recovery import is_ignored, other_setting
+from onefold.core.source import Source, settled
+
+__all__ = ["check_covered", "initial_of"]
+
+log = logging.getLogger("onefold")
+
+SHOWN_MAX = 3
+
+
+def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> None:
+    """Raise ConfigError where the flow stands in something that no source of today reads."""
+    read = [*sources]
+    at = facts.last.range.end.of_records() if facts.last else facts.frozen or Positions()
+    strange = [name for name, _ in at.items if not any(source.covers(name) for source in read)]
+    if strange:
+        more = f" and {len(strange) - SHOWN_MAX} more" if len(strange) > SHOWN_MAX else ""
+        raise ConfigError(
+            "positions-not-read",
+            f"flow {flow!r} stands at positions in {', '.join(strange[:SHOWN_MAX])}{more}, which none of its sources"
+            f" reads ({', '.join(source.name for source in read) or 'it has none'}): a source or a topic was taken out,"
+            " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
+            " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
+        )
+
+
+def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
+    """Where the flow's first start begins. Raises ConfigError for a setting that is another than the one by which this
+    was settled, and says so in the log where it has no effect any more, since records were written."""
+    told = {source.name: of.starting_text for source in sources if (of := settled(source)) is not None}
+    before = _told(facts.frozen)
+    for name, now in told.items():
+        only = next(iter(before.values())) if len(before) == len(told) == 1 else None  # its topics may be others now
+        was = before.get(name, only)
+        if was is None or not is_ignored(Positions().with_setting(was), now):
+            continue
+        if facts.last is None:
+            raise other_setting(was, now)
+        log.warning(
+            "flow %r: starting_offsets=%r of %s is ignored: the flow goes on from what was written. To begin"
+            " elsewhere, give it another name and an empty table",
+            flow,
+            now,
+            name,
+        )
+    setting = facts.frozen.setting if facts.frozen else json.dumps(sorted(told.items()))
+    return Initial(begin, "ledger" in told.values(), setting)
+
+
+def _told(frozen: Positions | None) -> dict[str, str]:
+    """The settings by which a flow's begin was settled, by their sources."""
+    text = frozen.setting if frozen else None
+    return dict(json.loads(text)) if text and text.startswith("[") else {}
