@@ -190,9 +190,7 @@ class FlowRun:
         for names, setting in session.patience.retry(
             lambda: [*planners.begin_added(at.at, session.pin)], "asking where the sources begin"
         ):
-            log.info(
-                "flow %r: %s was added later: it is read from starting_offsets=%r on", session.name, names, setting
-            )
+            log.info("flow %r: %s, added later: read from starting_offsets=%r on", session.name, names, setting)
 
     def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
         """What is read while the epoch before it is processed and decided: only where there is much to catch up with,

@@ -1,4 +1,4 @@
-"""The mark in a flow's checkpoint that it has written: what is left where its bookkeeping is gone, and its rows are not.
+"""The mark in a flow's checkpoint that it has written: it is left where the bookkeeping is gone, and the rows are not.
 
 Store and ledgers may be in one schema of the sink's database, and go with it. The mark is written once, after the first
 decided epoch; a flow with state has its ledger there besides.
@@ -7,13 +7,18 @@ decided epoch; a flow with state has its ledger there besides.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from onefold.core.contract import LedgerEntry
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.state import STATE
-from onefold.engine.state.storage import Storage
+from onefold.engine.state import STATE, folder_of
+
+if TYPE_CHECKING:
+    from onefold.engine.state.storage import Storage
 
 __all__ = ["Mark"]
 
@@ -24,13 +29,16 @@ class Mark:
     """`root` is the checkpoint, a folder or a URL."""
 
     def __init__(self, root: str, flow: str) -> None:
-        self._storage, self._flow = Storage(root, flow), flow
+        self._root, self._flow = root, flow
         self.is_there = False
 
     def check(self, facts: StoreFacts, ledgers: Callable[[], dict[str, LedgerEntry | None]]) -> None:
         """Raise CheckpointMismatch where the flow has written, and neither store nor ledgers know of it. Where only the
         ledgers know, the protocol says what to do."""
-        self.is_there = self._storage.find(_NAME) is not None
+        if "://" in self._root:
+            self.is_there = self._storage.find(_NAME) is not None
+        else:
+            self.is_there = os.path.lexists(os.path.join(self._root, folder_of(self._flow), _NAME))
         if facts.last is not None:
             if not self.is_there:
                 self.keep(facts.store_id)
@@ -48,6 +56,12 @@ class Mark:
         with self._storage.locked():
             self._storage.replace(_NAME, json.dumps({"store_id": store_id}).encode())
         self.is_there = True
+
+    @cached_property
+    def _storage(self) -> Storage:
+        from onefold.engine.state.storage import Storage  # with file systems: once in a flow's life, of a local folder
+
+        return Storage(self._root, self._flow)
 
 
 def _has_epoch(sink: str, entry: LedgerEntry | None) -> bool:

@@ -1,4 +1,4 @@
-"""What a flow's start settles, and what it refuses: positions that no source reads, and settings that have no effect."""
+"""What a flow's start settles, and what it refuses: positions that no source reads, settings that have no effect."""
 
 from __future__ import annotations
 
