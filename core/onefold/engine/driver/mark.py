@@ -7,9 +7,9 @@ decided epoch; a flow with state has its ledger there besides.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onefold.core.contract import LedgerEntry
@@ -34,15 +34,15 @@ class Mark:
 
     def check(self, facts: StoreFacts, ledgers: Callable[[], dict[str, LedgerEntry | None]]) -> None:
         """Raise CheckpointMismatch where the flow has written, and neither store nor ledgers know of it. Where only the
-        ledgers know, the protocol says what to do."""
-        if "://" in self._root:
-            self.is_there = self._storage.find(_NAME) is not None
-        else:
-            self.is_there = os.path.lexists(os.path.join(self._root, folder_of(self._flow), _NAME))
-        if facts.last is not None:
-            if not self.is_there:
+        ledgers know, the protocol says what to do. Raises ConfigError where no mark could be written later."""
+        self.is_there = self._find()
+        if not self.is_there:
+            if facts.last is not None:
                 self.keep(facts.store_id)
-        elif self.is_there and not any(_has_epoch(sink, entry) for sink, entry in ledgers().items()):
+            else:
+                with self._storage.locked():  # which makes the folder
+                    pass
+        elif facts.last is None and not any(_has_epoch(sink, entry) for sink, entry in ledgers().items()):
             raise CheckpointMismatch(
                 "bookkeeping-gone",
                 f"flow {self._flow!r} has written epochs, by {self._storage.path(_NAME)}, and neither its checkpoint"
@@ -57,13 +57,20 @@ class Mark:
             self._storage.replace(_NAME, json.dumps({"store_id": store_id}).encode())
         self.is_there = True
 
+    def _find(self) -> bool:
+        if "://" in self._root:
+            return self._storage.find(_NAME) is not None
+        return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+
     @cached_property
     def _storage(self) -> Storage:
-        from onefold.engine.state.storage import Storage  # with file systems: once in a flow's life, of a local folder
+        from onefold.engine.state.storage import Storage  # with file systems: for a local folder only once
 
         return Storage(self._root, self._flow)
 
 
 def _has_epoch(sink: str, entry: LedgerEntry | None) -> bool:
     """The state's own ledger goes with the mark, and says no more than it."""
-    return sink != STATE and entry is not None and (entry.epoch > 0 or bool(entry.members))
+    return (
+        sink != STATE and entry is not None and (entry.epoch > 0 or bool(entry.members) or entry.announced is not None)
+    )

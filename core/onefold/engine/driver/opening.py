@@ -14,7 +14,7 @@ from onefold.core.job.session import Session
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
-from onefold.core.values.ways import FLOW
+from onefold.core.values.ways import FLOW, in_words_of
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
@@ -49,7 +49,8 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     everyone = sinks if keeper is None else (*sinks, keeper)
     session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, ways=FLOW)
     try:
-        yield session
+        with in_words_of(session.ways):
+            yield session
     finally:
         session.close()
 
