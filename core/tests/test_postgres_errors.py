@@ -25,7 +25,7 @@ from onefold.core.sql.meaning import Meaning
         ("55000", "cannot delete from table t because it does not have a replica identity", Meaning.HOPELESS),
         ("55P02", "parameter cannot be changed now", Meaning.HOPELESS),
         ("55P04", "unsafe use of new value of enum type", Meaning.HOPELESS),
-        ("42622", "identifier too long", Meaning.HOPELESS),
+        ("42622", "identifier too long", Meaning.BAD_ROW),
         ("57014", "canceling statement due to user request", Meaning.PASSING),
         ("25006", "cannot execute INSERT in a read-only transaction", Meaning.PASSING),
         ("0A000", "cannot set transaction read-write mode during recovery", Meaning.PASSING),

@@ -30,7 +30,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.ways import PIPELINE, Ways
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally, check_dead_letters
-from onefold.spark.errors.failures import check_start, from_spark
+from onefold.spark.errors.failures import asking_jvm, check_start, from_spark
 from onefold.spark.errors.sealing import seal
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
@@ -215,6 +215,7 @@ class Pipeline:
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
+    @asking_jvm()
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
         try:
@@ -244,6 +245,7 @@ class Pipeline:
     def is_paused(self) -> bool:
         return self._gate.is_held
 
+    @asking_jvm()
     def drain(self, query: StreamingQuery, within_s: float) -> bool:
         """End the query, with its epoch complete in every sink: `await_termination` returns as after its last batch.
 

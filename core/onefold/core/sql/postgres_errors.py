@@ -88,9 +88,10 @@ _EXHAUSTIONS = (
 # Of connecting with target_session_attrs=read-write, of SQLSTATE 25006, and of 0A000 for BEGIN READ WRITE on a standby.
 _READ_ONLY = ("session is read-only", "in a read-only transaction", "during recovery")
 # The classes (Postgres manual, appendix A) that a row as such ends with: its values (22), a constraint (23), a view's
-# CHECK OPTION (44), its size or depth (54000, 54001), and what a function that looks at it says, be it a trigger's, a
-# default's or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in another language (38, 39).
-_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "44", "54000", "54001", "P0")
+# CHECK OPTION (44), its size or depth (54000, 54001, and 42622: a text that is too long for the type `name`), and what
+# a function that looks at it says, be it a trigger's, a default's or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in
+# another language (38, 39).
+_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "42622", "44", "54000", "54001", "P0")
 # All others that Postgres has. What is in neither is a trigger's own: RAISE ... USING ERRCODE = 'OR001'.
 _OF_THE_SERVER = (
     *("00", "01", "02", "03", "08", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "24", "25", "26", "27", "28", "2B", "2D"),

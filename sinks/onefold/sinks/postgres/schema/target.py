@@ -206,11 +206,12 @@ def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
 
 def asking_types(name: str, columns: Sequence[str]) -> Statement:
     """Answers with these columns' types with their modifiers, as they are now, to be compared; a column that is gone is
-    left out.
+    left out. Those of a table that was made UNLOGGED compare as others.
 
     A numeric of fewer places is of the same type, and rounds what it is given.
     """
-    query = f"""SELECT a.attname, {_OWN_TYPE} FROM pg_attribute a
+    query = f"""SELECT a.attname, concat_ws(' ', {_OWN_TYPE}, nullif(c.relpersistence::text, 'p'))
+                FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
                 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
     return query, (name, list(columns))
 
