@@ -39,12 +39,11 @@ def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> No
 def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
     """Where the flow's first start begins. Raises ConfigError for a setting that is another than the one by which this
     was settled, and says so in the log where it has no effect any more, since records were written."""
-    told = {source.name: of.starting_text for source in sources if (of := settled(source)) is not None}
-    before = _told(facts.frozen)
-    for name, now in told.items():
-        only = next(iter(before.values())) if len(before) == len(told) == 1 else None  # its topics may be others now
-        was = before.get(name, only)
-        if was is None or not is_ignored(Positions().with_setting(was), now):
+    read = [*sources]
+    told = {source.name: of.starting_text for source in read if (of := settled(source)) is not None}
+    for source in read:
+        was, now = _settled_by(source, facts.frozen), told.get(source.name)
+        if was is None or now is None or not is_ignored(Positions().with_setting(was), now):
             continue
         if facts.last is None:
             raise other_setting(was, now)
@@ -53,13 +52,20 @@ def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: P
             " elsewhere, give it another name and an empty table",
             flow,
             now,
-            name,
+            source.name,
         )
-    setting = facts.frozen.setting if facts.frozen else json.dumps(sorted(told.items()))
+    if facts.frozen is not None:
+        setting = facts.frozen.setting
+    else:  # of one source as it is, as a pipeline on Spark has it
+        setting = json.dumps(sorted(told.items())) if len(told) > 1 else next(iter(told.values()), None)
     return Initial(begin, "ledger" in told.values(), setting)
 
 
-def _told(frozen: Positions | None) -> dict[str, str]:
-    """The settings by which a flow's begin was settled, by their sources."""
+def _settled_by(source: Source, frozen: Positions | None) -> str | None:
+    """The setting by which the begin of a source was settled; None for one that was added later."""
     text = frozen.setting if frozen else None
-    return dict(json.loads(text)) if text and text.startswith("[") else {}
+    if frozen is None or text is None:
+        return None
+    if text.startswith("["):
+        return dict(json.loads(text)).get(source.name)
+    return text if any(source.covers(name) for name, _ in frozen.items) else None
