@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from harness.calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
+from harness.lives import Epochs
 
 from onefold.core.contract import CommittedPart, SinkKind
-from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, Retriable, WorkLost
+from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.sinks import PostgresSink
 
 pytestmark = pytest.mark.servers
@@ -286,3 +288,32 @@ def test_a_server_that_crashed_keeps_prepared_work_and_empties_the_stage(
     firm_committer.commit(decided(kept), [kept])
     assert ask.ids("firm") == [1, 2, 3]
     assert ask.ids("loose") == []
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_a_table_that_is_made_unlogged_while_the_pipeline_runs_takes_no_further_epoch(
+    postgres_url: str, delivery: str
+) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    rows = pa.record_batch({"id": [1]}, schema=schema)
+    with (
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+        Epochs(PostgresSink(postgres_url, "t", delivery=delivery), schema) as epochs,
+    ):
+        epochs.run(rows)
+        connection.execute("ALTER TABLE t SET UNLOGGED")
+        with pytest.raises(OnefoldError) as refused:
+            epochs.run(rows)
+        assert "UNLOGGED" in refused.value.message
+        assert connection.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_a_text_that_is_too_long_for_a_column_of_the_type_name_is_a_bad_row(postgres_url: str, delivery: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id bigint, name name)")
+        sink = PostgresSink(postgres_url, "t", delivery=delivery, on_error="dead_letter")
+        with Epochs(sink, schema) as epochs:
+            epochs.run(pa.record_batch({"id": [1, 2, 3], "name": ["a", "x" * 64, "y" * 63]}, schema=schema))
+        assert connection.execute("SELECT id FROM t ORDER BY 1").fetchall() == [(1,), (3,)]

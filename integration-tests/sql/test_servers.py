@@ -267,3 +267,15 @@ def test_a_sqlite_file_that_may_only_be_read_is_told_as_such(tmp_path: Path, ben
     sink = SqlSink(f"sqlite:///file:{tmp_path / 'x.db'}?mode=ro&uri=true", "t")
     with pytest.raises(ConfigError, match="readonly database"):
         sink.open("another", rows((1, 1, "a")).schema)
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE t (id int, ID int)", "SELECT nothing", "CREATE TABLE t (a int, KEY (b))"]
+)
+def test_what_mariadb_refuses_as_it_is_ends_a_pipeline_and_is_not_waited_for(mariadb_url: str, statement: str) -> None:
+    database = Database(mariadb_url, 5)
+    with pytest.raises(ConfigError) as refused, database.transaction() as connection:
+        connection.exec_driver_sql(statement)
+    assert refused.value.code == "database-access-denied"
+    assert "password" not in refused.value.message
+    database.close()

@@ -54,8 +54,7 @@ def read(named: str) -> Definition:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors of Windows begin a file with a BOM
     except OSError as error:
         raise ConfigError("file-unreadable", f"the file cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

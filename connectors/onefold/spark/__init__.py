@@ -9,7 +9,7 @@ from onefold.core.extras import on_demand
 if TYPE_CHECKING:
     from onefold.spark.dedup.deduplication import deduplicate
     from onefold.spark.errors.exits import exit_codes
-    from onefold.spark.flows.starting import FlowQuery, start
+    from onefold.spark.flows.starting import FlowQuery, recover, start
     from onefold.spark.formats.bad_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
     from onefold.spark.formats.postgres_source import read_postgres
@@ -26,6 +26,7 @@ __all__ = [
     "read_bad_records",
     "read_hbase",
     "read_postgres",
+    "recover",
     "register",
     "start",
 ]
@@ -42,6 +43,7 @@ __getattr__ = on_demand(
         "read_bad_records": "onefold.spark.formats.bad_records",
         "read_hbase": "onefold.spark.formats.hbase_source",
         "read_postgres": "onefold.spark.formats.postgres_source",
+        "recover": "onefold.spark.flows.starting",
         "register": "onefold.spark.formats.registration",
         "start": "onefold.spark.flows.starting",
     },

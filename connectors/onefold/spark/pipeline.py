@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
@@ -22,13 +22,15 @@ from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.protocol.recovery import is_ignored
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.values.ways import PIPELINE, Ways
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally, check_dead_letters
-from onefold.spark.errors.failures import check_start, from_spark
+from onefold.spark.errors.failures import asking_jvm, check_start, from_spark
 from onefold.spark.errors.sealing import seal
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
@@ -71,6 +73,8 @@ class Pipeline:
 
     A pipeline pickles, and opens its connections when they are needed.
     """
+
+    WAYS: ClassVar[Ways] = PIPELINE  # that its errors name
 
     def __init__(
         self,
@@ -211,6 +215,7 @@ class Pipeline:
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
+    @asking_jvm()
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
         try:
@@ -240,6 +245,7 @@ class Pipeline:
     def is_paused(self) -> bool:
         return self._gate.is_held
 
+    @asking_jvm()
     def drain(self, query: StreamingQuery, within_s: float) -> bool:
         """End the query, with its epoch complete in every sink: `await_termination` returns as after its last batch.
 
@@ -298,13 +304,9 @@ class Pipeline:
         accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
         accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
         """
-        session = self._session()
-        started = session.start(None, adopt_ledger, accept_damage)
-        if accept_targets:
-            session.accept_targets()
-        if not adopt_ledger and accept_damage is None:  # else the query's start sweeps, once its checkpoint agrees
-            session.drive(session.life.sweep())
-        return started
+        return self._session().recover(
+            adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets
+        )
 
     @property
     def started(self) -> Started | None:
@@ -348,7 +350,7 @@ class Pipeline:
             begin = session.patience.retry(source.initial_positions, "asking where the source begins")
         setting = source.starting_text
         started = session.start(Initial(begin, setting == "ledger", setting), goes_on=True)
-        if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
+        if is_ignored(frozen_before, setting):
             log.warning(
                 "pipeline %r: starting_offsets=%r is ignored: it goes on from what was written. To begin elsewhere,"
                 " give it another name, a new checkpoint directory and an empty table",
@@ -417,6 +419,7 @@ class Pipeline:
                 self.patience_s,
                 self.dead_letters,
                 self.bad_records,
+                self.WAYS,
             )
         return self._live
 

@@ -336,6 +336,13 @@ def test_a_file_that_cannot_be_read_is_such_an_error_too(tmp_path: Path) -> None
         read(str(tmp_path / "bytes.toml"))
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(write: Write) -> None:
+    path = Path(write())
+    marked = path.with_name("marked.toml")
+    marked.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read(str(marked)).name == read(str(path)).name
+
+
 def test_secrets_come_from_variables_and_files(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "password").write_text("hunter/2@ü\n")
     monkeypatch.setenv("HOST_OF_SHOP", "db")

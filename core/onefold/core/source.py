@@ -15,7 +15,18 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.positions import Positions, Range
 
-__all__ = ["Bounded", "BoundedSource", "Keep", "Part", "Source", "SourcePlanner", "Split", "own_positions"]
+__all__ = [
+    "Bounded",
+    "BoundedSource",
+    "Keep",
+    "Part",
+    "Settled",
+    "Source",
+    "SourcePlanner",
+    "Split",
+    "own_positions",
+    "settled",
+]
 
 Keep = Callable[[str, Callable[[], str]], str]
 """Answers with what was found first under a name; asks the function where nothing was (`Session.pin`)."""
@@ -124,6 +135,21 @@ class SourcePlanner(Protocol):
 
 
 @runtime_checkable
+class Settled(Source, Protocol):
+    """A source whose begin is a setting of the user's, which a flow's first start settles for good."""
+
+    @property
+    def starting_text(self) -> str:
+        """The setting, in the user's words; "ledger" is where the flow stands."""
+        ...
+
+    def added(self, known: Positions) -> Positions:
+        """Where that begins which the settings name and `known` has nothing of, as a topic that was added later. Empty
+        where nothing is."""
+        ...
+
+
+@runtime_checkable
 class Bounded(Source, Protocol):
     """A source that can be read up to where it ends now, and no further."""
 
@@ -176,6 +202,12 @@ class BoundedSource:
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return self.source.read(split, guarded=guarded)
+
+
+def settled(source: Source) -> Settled | None:
+    """The source, where its begin is a setting; None where it is not."""
+    inner = source.source if isinstance(source, BoundedSource) else source
+    return inner if isinstance(inner, Settled) else None
 
 
 def own_positions(source: Source, positions: Positions) -> Positions:

@@ -2,6 +2,6 @@
 
 from onefold.engine.driver.progress import Progress
 from onefold.engine.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, Restarts
-from onefold.engine.driver.running import run
+from onefold.engine.driver.running import recover, run
 
-__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Progress", "Restarts", "run"]
+__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Progress", "Restarts", "recover", "run"]

@@ -127,6 +127,22 @@ class Flow:
         runtime = importlib.import_module("onefold.spark")
         return runtime.start(self.graph(), spark, checkpoint=checkpoint, **settings)
 
+    def recover(self, *, checkpoint: str, spark: Any = None, **settings: Any) -> Any:
+        """Finish or undo what earlier drivers left, without running the flow: a way out that an error names.
+
+        checkpoint  as for `run` or `start`
+        spark       the session, for a flow that Spark runs
+        settings    as `onefold.engine.recover` and `onefold.spark.recover` take them: `store`, and which way it is
+                    (`adopt_ledger=True`, `accept_damage=`, `accept_targets=True`)
+        """
+        if spark is not None:
+            return importlib.import_module("onefold.spark").recover(
+                self.graph(), spark, checkpoint=checkpoint, **settings
+            )
+        with naming_extras("engine"):
+            engine = importlib.import_module("onefold.engine")
+        return engine.recover(self.graph(), checkpoint=checkpoint, **settings)
+
     def _unused(self, name: str, output: str | None) -> str:
         if output is None:
             return f"the rows of {name} in flow {self.name!r} go nowhere: give them a sink, or leave it out"

@@ -26,6 +26,7 @@ from onefold.flow.graph import Graph
 RESTS = 3
 WAIT_S = 20.0
 SETTINGS = Settings(1, "memory", 0.0, FixedDelay(), None)
+NO_MARK = cast(Any, None)
 
 
 class Resting:
@@ -61,7 +62,7 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
 def rest(session: Any) -> None:
     """Runs a flow without new records."""
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
-    flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None)
+    flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
     flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
 
@@ -86,7 +87,7 @@ def test_a_flow_that_has_come_to_its_end_is_fenced_where_another_process_took_ov
     monkeypatch.setattr(FlowRun, "_live", lambda *_: None)
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda: fenced)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(stop=lambda: None)), SETTINGS, None)
+    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(stop=lambda: None)), SETTINGS, None, NO_MARK)
     with nullcontext() if fenced is None else pytest.raises(Fenced):
         assert flow.run().epochs == 0
 
@@ -108,7 +109,7 @@ def test_a_flow_whose_sinks_must_be_opened_anew_starts_again_as_often_as_restart
     fleet: Any = SimpleNamespace(stop=lambda: None, end=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
     settings = Settings(1, "memory", 0.0, FixedDelay(attempts, 0.0), None)
-    flow = FlowRun(plan, session, fleet, settings, None)
+    flow = FlowRun(plan, session, fleet, settings, None, NO_MARK)
     with nullcontext() if attempts == 2 else pytest.raises(Retriable, match=r"\[table-altered\]"):  # exit code 75
         flow.run()
     assert goes_on == [False, True, True][: attempts + 1]
@@ -122,7 +123,7 @@ def test_a_flow_that_is_asked_to_end_waits_no_more_and_ends_with_the_error_that_
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
     fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, fleet, Settings(1, "memory", 0.0, FixedDelay(1, WAIT_S), None), None)
+    flow = FlowRun(plan, session, fleet, Settings(1, "memory", 0.0, FixedDelay(1, WAIT_S), None), None, NO_MARK)
 
     def fail() -> None:
         if asked == "in a try":
@@ -159,7 +160,8 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
     monkeypatch.setattr(FlowRun, "_live", live)
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, cast(Any, SimpleNamespace(end=lambda: None, drain=lambda: None)), SETTINGS, None)
+    fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
+    flow = FlowRun(plan, session, fleet, SETTINGS, None, NO_MARK)
     with pytest.raises(InDoubt):
         flow.run()
 
@@ -167,7 +169,7 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
 def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order() -> None:
     session: Any = SimpleNamespace(patience=Patience(WAIT_S))
     fleet: Any = SimpleNamespace(drain=lambda: None)
-    flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, fleet, SETTINGS, None)
+    flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, fleet, SETTINGS, None, NO_MARK)
     with _draining(flow.drain):
         alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
         alarm.start()

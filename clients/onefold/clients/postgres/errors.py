@@ -47,8 +47,7 @@ def is_refusal(error: psycopg.Error) -> bool:
 
 def refuses_ddl(error: psycopg.Error) -> bool:
     """Whether a statement that alters a table was refused as such: that says nothing of the server's health."""
-    state = sqlstate(error)
-    return state[:2] in ("0A", "22", "23", "2B", "42", "55") and state != _LOCK_TIMEOUT
+    return postgres_errors.meaning(sqlstate(error), said(error)) in (Meaning.BAD_ROW, Meaning.HOPELESS)
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -164,6 +163,8 @@ def translate(
             "prepared-transactions-disabled",
             f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'",
         )
+    if postgres_errors.lacks_identity(state, text):
+        return ConfigError("replica-identity-missing", f"{message}. {postgres_errors.REPLICA_IDENTITY}")
     if state == "53200" and "prepared transactions" in text:
         return OutOfResources(
             "prepared-transactions-exhausted",

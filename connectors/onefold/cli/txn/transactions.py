@@ -194,7 +194,7 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
         case Fate.LEAVE if gid.epoch in damaged:
             return (
                 f"epoch {gid.epoch} is damaged: mend what its error names, then call"
-                f" pipeline.recover(accept_damage={gid.epoch})"
+                f" recover(accept_damage={gid.epoch}) of the pipeline or flow"
             )
         case Fate.LEAVE:
             return (

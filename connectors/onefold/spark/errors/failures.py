@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
@@ -25,6 +25,7 @@ from onefold.spark.errors.sealing import opened
 
 __all__ = [
     "WorkerDied",
+    "asking_jvm",
     "carried",
     "check_start",
     "disk_full",
@@ -180,6 +181,17 @@ def is_jvm_gone(error: Exception) -> bool:
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     raised_by = next((name for name in reversed(modules) if name != "socket"), "")
     return isinstance(error, ConnectionError | EOFError) and raised_by.startswith(("py4j.", "pyspark."))
+
+
+@contextmanager
+def asking_jvm() -> Iterator[None]:
+    """Raises Retriable where the JVM that is asked in the block is gone. Also decorates functions."""
+    try:
+        yield
+    except Exception as error:
+        if not is_jvm_gone(error):
+            raise
+        raise from_spark(error) from error
 
 
 def is_of_spark(error: Exception) -> bool:

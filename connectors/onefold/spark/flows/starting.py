@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import CheckpointMismatch, ConfigError
-from onefold.core.protocol.epoch import Outcome
+from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.values.ways import SPARK_FLOW, Ways
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
@@ -25,7 +26,7 @@ from onefold.spark.flows.translation import Translation
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime.direct import RANGES
 
-__all__ = ["FlowQuery", "start"]
+__all__ = ["FlowQuery", "recover", "start"]
 
 _PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -68,22 +69,51 @@ def start(
 
     Raises ConfigError for what Spark cannot run of it.
     """
+    pipeline = _pipeline(graph, spark, store, patience_s, on_outcome)
+    return FlowQuery(pipeline, pipeline.start(spark, graph, checkpoint, trigger))
+
+
+def recover(
+    graph: Graph,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    store: str | None = None,
+    patience_s: float = PATIENCE_S,
+    adopt_ledger: bool = False,
+    accept_damage: int | None = None,
+    accept_targets: bool = False,
+) -> Started:
+    """As `Pipeline.recover`, of a flow that Spark runs: without starting it. Its checkpoint is not looked at."""
+    del checkpoint
+    with closing(_pipeline(graph, spark, store, patience_s)) as pipeline:
+        return pipeline.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
+
+
+def _pipeline(
+    graph: Graph,
+    spark: SparkSession,
+    store: str | None,
+    patience_s: float,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> _FlowPipeline:
     check_flow(graph)
     if not hasattr(spark, "_jsparkSession"):
         raise ConfigError(
             "flow-not-on-spark", f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own"
         )
-    pipeline = _FlowPipeline(
+    return _FlowPipeline(
         graph.flow,
         [writing.sink for _, writing in graph.writings()],
         store,
         patience_s=patience_s,
         on_outcome=on_outcome,
     )
-    return FlowQuery(pipeline, pipeline.start(spark, graph, checkpoint, trigger))
 
 
 class _FlowPipeline(Pipeline):
+    WAYS: ClassVar[Ways] = SPARK_FLOW
+
     def start(
         self, spark: SparkSession, graph: Graph, checkpoint: str, trigger: Mapping[str, Any] | None
     ) -> StreamingQuery:

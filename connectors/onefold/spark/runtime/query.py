@@ -18,6 +18,7 @@ from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.values.ways import PIPELINE, Ways
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
@@ -51,8 +52,9 @@ class QuerySession(Session):
         patience_s: float,
         dead_letters: Sink | None = None,
         tally: Tally | None = None,
+        ways: Ways = PIPELINE,
     ) -> None:
-        super().__init__(name, sinks, store, patience_s, dead_letters)
+        super().__init__(name, sinks, store, patience_s, dead_letters, ways)
         self._sweeper: Sweeper | None = None
         self._job: Job | None = None  # None until the sinks were opened for the running query
         self._tally = tally or Tally()

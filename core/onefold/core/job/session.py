@@ -48,6 +48,7 @@ from onefold.core.protocol.runs import DecidedRun
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
 from onefold.core.store.pins import pin
+from onefold.core.values.ways import PIPELINE, Ways, in_words_of
 from onefold.core.writing.topic_identity import check_counted
 
 __all__ = ["Session", "task_of"]
@@ -70,8 +71,10 @@ class Session:
         store: CheckpointStore,
         patience_s: float,
         dead_letters: Sink | None = None,
+        ways: Ways = PIPELINE,
     ) -> None:
         self.name = name
+        self.ways = ways  # that errors name
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
         self.store = store
@@ -120,7 +123,7 @@ class Session:
         self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
     ) -> T:
         """Run one of the life's protocols to its end."""
-        with self.lock, logged_as(pipeline=self.name):
+        with self.lock, logged_as(pipeline=self.name), in_words_of(self.ways):
             before = self.started
             if before is not None:
                 note(generation=before.generation.number)
@@ -158,6 +161,17 @@ class Session:
             started = self.drive(self.life.start(initial, adopt_ledger, accept_damage))
             self.check_restored()  # one that began meanwhile is fenced by now, or is noted
         note(generation=started.generation.number)
+        return started
+
+    def recover(
+        self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
+    ) -> Started:
+        """Finish or undo what earlier processes left, and fence them; the arguments are what the user accepts."""
+        started = self.start(None, adopt_ledger, accept_damage)
+        if accept_targets:
+            self.accept_targets()
+        if not adopt_ledger and accept_damage is None:  # else the next start sweeps, once its checkpoint agrees
+            self.drive(self.life.sweep())
         return started
 
     def check_restored(self) -> None:
@@ -314,9 +328,10 @@ class Session:
     def check_targets(self) -> Sequence[Finding]:
         """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to
         is missing, or was made anew."""
-        return self.patience.retry(
-            lambda: [*check_targets(self.store, self.name, self._everyone)], "looking at what the sinks write to"
-        )
+        with in_words_of(self.ways):
+            return self.patience.retry(
+                lambda: [*check_targets(self.store, self.name, self._everyone)], "looking at what the sinks write to"
+            )
 
     def accept_targets(self, by: Generation | None = None) -> None:
         """On the user's word, what the sinks write to at the next start, whatever that is. `by` is the generation that

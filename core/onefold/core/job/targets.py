@@ -15,6 +15,7 @@ from onefold.core.errors import DataLoss
 from onefold.core.findings import Finding, Level, Target, Targeting
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pinned
+from onefold.core.values.ways import ways
 
 __all__ = ["accept_targets", "check_targets", "note_targets"]
 
@@ -49,22 +50,22 @@ def check_targets(store: CheckpointStore, pipeline: str, sinks: Iterable[Sink]) 
 
 def _refuse_lost(pipeline: str, sink: str, epoch: int, was: Target | None, now: Target) -> None:
     """Raise DataLoss for a target that is missing, or another one than it was. `epoch` is the last that is decided."""
-    ways = (
-        "to go on without them, call pipeline.recover(accept_targets=True) once; to begin anew, run `onefold reset"
+    ways_out = (
+        f"to go on without them, call {ways().recover('accept_targets=True')} once; to begin anew, run `onefold reset"
         f" {pipeline}`"
     )
     if not now.is_there:
         raise DataLoss(
             "target-missing",
             f"{now.name} of sink {sink!r} is missing, and the rows of pipeline {pipeline!r} up to epoch {epoch} were"
-            f" written there. Nothing was made or written. Restore it, with its rows; {ways}",
+            f" written there. Nothing was made or written. Restore it, with its rows; {ways_out}",
         )
     if was is not None and was.identity and now.identity and was.identity != now.identity:
         raise DataLoss(
             "target-made-anew",
             f"{now.name} of sink {sink!r} is not the one that the rows of pipeline {pipeline!r} were written to up to"
             f" epoch {epoch}: it was dropped and made anew (it was {was.identity}, and is {now.identity}). Nothing was"
-            f" written. If it has those rows, restored or moved, or {ways}",
+            f" written. If it has those rows, restored or moved, or {ways_out}",
         )
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from onefold.core.contract import Announcement, Binding, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
+from onefold.core.values.ways import ways
 
 __all__ = [
-    "ADOPT",
     "UNBOUND",
     "bound",
     "check_bound",
@@ -25,10 +25,6 @@ __all__ = [
     "went_back",
 ]
 
-ADOPT = (
-    "call pipeline.recover(adopt_ledger=True), then start with a new checkpoint directory and"
-    " starting_offsets='ledger': the pipeline resumes exactly where the destination stands"
-)
 UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")
 
 
@@ -38,13 +34,14 @@ def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
 
 
 def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
-    afresh = "call pipeline.recover(adopt_ledger=True) and start with a new checkpoint directory: no epoch is complete"
+    way = ways()
+    afresh = f"call {way.recover('adopt_ledger=True')} and {way.again}: no epoch is complete"
     return CheckpointMismatch(
         "another-store",
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
         " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"
         " that store, or give one of them another name. To go on with this one instead,"
-        f" {ADOPT if ledger.epoch else afresh}",
+        f" {way.adopt if ledger.epoch else afresh}",
     )
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.positions import Positions, Relation
-from onefold.core.protocol.binding import ADOPT, is_foreign, of_another_store
+from onefold.core.protocol.binding import is_foreign, of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.misfits import by_batch_number, check_has_order, check_is_from_this_start
+from onefold.core.values.ways import ways
 
 __all__ = [
     "Committed",
@@ -21,26 +22,19 @@ __all__ = [
     "check_committed",
     "check_ledger",
     "check_setting",
+    "is_ignored",
     "ledger_end",
     "orphans",
+    "other_setting",
     "place",
     "resolve",
 ]
-
-NEW_CHECKPOINT = (
-    "start the query with a new, empty checkpoint directory and starting_offsets='ledger': "
-    "it resumes exactly where the destination stands"
-)
 
 START_OVER = (
     "nothing is on record as written, so go on only with what is empty, too: start with a new, empty checkpoint"
     " directory and an empty table"
 )
 
-BACK_TO_IT = (
-    "go back to the store that they had, with the checkpoint that belongs to it, and call"
-    " pipeline.recover(adopt_ledger=True) there: it finishes what it had begun"
-)
 PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 
 
@@ -79,7 +73,7 @@ def resolve(
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
                 " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
                 f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
-                f" {record.range.end.to_json()}, then call pipeline.recover(accept_damage={record.epoch}); or"
+                f" {record.range.end.to_json()}, then call {ways().recover(f'accept_damage={record.epoch}')}; or"
                 " take the destination and the store back to one backup",
             )
     for sink, ledger in ledgers.items():
@@ -162,7 +156,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
                 "sink-ahead-of-store",
                 f"sink {sink!r} holds epoch {shown.epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
-                f" Restore the newer store, or {ADOPT}",
+                f" Restore the newer store, or {ways().adopt}",
             )
         if not shown.is_of(record):
             end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
@@ -170,7 +164,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
                 "histories-differ",
                 f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
                 f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination"
-                f" have different histories. Point the pipeline to the store it had before, or {ADOPT}",
+                f" have different histories. Point the pipeline to the store it had before, or {ways().adopt}",
             )
 
 
@@ -218,7 +212,7 @@ def adoption(
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
         stand = ", ".join(f"{s} at epoch {entries[s].epoch if s in entries else 'none'}" for s in ledgers)
-        new, way = ledgers.keys() - entries.keys(), BACK_TO_IT
+        new, way = ledgers.keys() - entries.keys(), _back_to_it()
         if new and new <= {*may_come_late} and len(accounts) == 1:
             way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
         raise CheckpointMismatch("sinks-disagree", f"the sinks do not agree on one epoch ({stand}): {way}")
@@ -230,9 +224,16 @@ def adoption(
         raise CheckpointMismatch(
             "epoch-half-written",
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            f" store that decided it knows the rest: {BACK_TO_IT}",
+            f" store that decided it knows the rest: {_back_to_it()}",
         )
     return entry
+
+
+def _back_to_it() -> str:
+    return (
+        "go back to the store that they had, with the checkpoint that belongs to it, and call"
+        f" {ways().recover('adopt_ledger=True')} there: it finishes what it had begun"
+    )
 
 
 def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
@@ -254,12 +255,22 @@ def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> 
     Later a pipeline goes on from what was written, whatever the setting says.
     """
     if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
-        raise ConfigError(
-            "starting-offsets-settled",
-            f"starting_offsets={setting!r} would be ignored: the pipeline's first start settled where it begins, by"
-            f" starting_offsets={frozen.setting!r}, and it goes on from there. Put that back; or, to begin elsewhere,"
-            " give the pipeline another name, and the query a new, empty checkpoint directory",
-        )
+        raise other_setting(frozen.setting, setting)
+
+
+def other_setting(settled: str | None, now: str | None) -> ConfigError:
+    """The error for a setting that would be ignored."""
+    return ConfigError(
+        "starting-offsets-settled",
+        f"starting_offsets={now!r} would be ignored: the pipeline's first start settled where it begins, by"
+        f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere, give the"
+        f" pipeline another name{ways().elsewhere}",
+    )
+
+
+def is_ignored(frozen: Positions | None, setting: str) -> bool:
+    """Whether a setting has no effect any more, since the pipeline began by another one. "ledger" is where it is."""
+    return frozen is not None and setting not in ("ledger", frozen.setting or setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +318,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" again exactly as it was, to {begun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
-            f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
-            f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.write_direct and"
-            " reader='onefold', which plans that very range",
+            f" columns and the settings that it had until that epoch is complete{_other_checkpoint()}",
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
     if facts.last is None and request.continues and not is_at_base:
@@ -331,15 +340,20 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
                 "gap-in-positions",
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
-                f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}",
+                f" to another pipeline, or the destination and its store are an older copy; {ways().other}",
             )
         case _:
             raise CheckpointMismatch(
                 "batch-overlaps",
                 f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
                 f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
-                f" pipeline's. Nothing was written; {NEW_CHECKPOINT}",
+                f" pipeline's. Nothing was written; {ways().other}",
             )
+
+
+def _other_checkpoint() -> str:
+    way = ways()
+    return way.other and f"; or, where only the checkpoint is another, {way.other}{way.other_plans}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +376,7 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
             "checkpoint-ahead",
             f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"
             " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
-            f" Restore the newer copy; or, {START_OVER if last is None else NEW_CHECKPOINT}",
+            f" Restore the newer copy; or, {START_OVER if last is None else ways().other}",
         )
 
 

@@ -269,6 +269,9 @@ class PostgresBackend(Backend):
         return ";".join([*chosen, postgres_errors.DURABLE])
 
     def hint(self, error: SQLAlchemyError) -> str:
+        state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+        if postgres_errors.lacks_identity(state, reason(error)):
+            return f". {postgres_errors.REPLICA_IDENTITY}"
         return f". {postgres_errors.READ_ONLY}" if postgres_errors.is_read_only(reason(error)) else ""
 
     def lock_creation(self, connection: sa.Connection) -> None:
@@ -315,18 +318,29 @@ class MariaDbBackend(Backend):
 
     name, driver, tells_rights = "MariaDB", "pymysql", False
 
-    # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends.
+    # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends. What is in none of
+    # these may go away: a lock, a deadlock, a server that is read only until another takes over.
     _BAD_ROW = (
         *(1048, 1062, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1451, 1452, 1586, 1690, 1761, 1762),
-        *(1644, 1874, 1918, 3819, 4025),  # 1644: a trigger's SIGNAL
+        *(1644, 1918, 3819, 4025),  # 1644: a trigger's SIGNAL
     )
     _HOPELESS = (
-        *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
-        *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
-        *(1059, 1166, 1300),  # a name that is too long, or has characters that names have not
+        # who, and what they may
+        *(1044, 1045, 1130, 1131, 1141, 1142, 1143, 1147, 1148, 1175, 1211, 1227, 1251, 1370, 1396, 1419, 1524, 1698),
+        *(1820, 1862, 1873, 4151),
+        # SQLSTATE class 42 and the like: names that are not there, twice there, or none
+        *(1046, 1049, 1051, 1052, 1054, 1060, 1063, 1066, 1091, 1109, 1110, 1146, 1176, 1193, 1247, 1305, 1932),
+        *(1059, 1102, 1103, 1166, 1280, 1281, 1300),
+        # what a table, a column or a key cannot be
+        *(1067, 1068, 1069, 1070, 1071, 1072, 1073, 1074, 1075, 1089, 1113, 1115, 1117, 1118, 1121, 1163, 1164, 1167),
+        *(1170, 1171, 1173, 1178, 1253, 1286, 1288, 1293, 1294, 1347, 1356, 1439, 1471, 1901, 1903, 1904, 1907, 1910),
+        *(1965, 1967, 1996, 1997),
+        # what a statement cannot say, or a setting cannot be
+        *(1055, 1056, 1058, 1064, 1065, 1104, 1107, 1111, 1136, 1138, 1139, 1140, 1149, 1153, 1162, 1210, 1222, 1230),
+        *(1231, 1232, 1234, 1235, 1241, 1248, 1250, 1267, 1270, 1271, 1273, 1275, 1318, 1442, 1582, 1583, 1665),
         2026,  # TLS that the URL asks for, and the server has not
     )
-    _EXHAUSTED = (1021, 1040, 1041, 1114, 1135, 1203, 1226)
+    _EXHAUSTED = (1021, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1206, 1226, 1637, 1998)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
     _BROKEN = (0, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1196, 1317, 1927, 2006, 2013, 2014, 2055)
     _PASSING_FROM, _CLIENT_FROM = 1000, 2000

@@ -164,10 +164,10 @@ class Database:
             case Meaning.BAD_ROW:
                 return BadRecord("row-refused", f"{said}. Nothing was written")
             case Meaning.HOPELESS:
-                return ConfigError(
-                    "database-access-denied",
-                    f"{said}. Check its URL, its password, and that the role or the folder may be written",
-                )
+                way = "Nothing was written: mend what it names, and let the role or the folder be written"
+                if what == "can't be reached":
+                    way = "Check its URL, its password, and that the role or the folder may be written"
+                return ConfigError("database-access-denied", f"{said}. {way}")
             case Meaning.EXHAUSTED:
                 return OutOfResources("database-resources-exhausted", said)
             case Meaning.PASSING | Meaning.BROKEN | Meaning.UNKNOWN:

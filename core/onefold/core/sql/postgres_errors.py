@@ -4,6 +4,7 @@ connection fails and there is none. The one place that knows SQLSTATEs; and whic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from onefold.core.sql.meaning import Meaning
@@ -13,8 +14,10 @@ __all__ = [
     "LIMITS",
     "LIMITS_LIFTED",
     "READ_ONLY",
+    "REPLICA_IDENTITY",
     "is_read_only",
     "is_there_already",
+    "lacks_identity",
     "lifting",
     "meaning",
     "refuses_row",
@@ -85,23 +88,37 @@ _EXHAUSTIONS = (
 # Of connecting with target_session_attrs=read-write, of SQLSTATE 25006, and of 0A000 for BEGIN READ WRITE on a standby.
 _READ_ONLY = ("session is read-only", "in a read-only transaction", "during recovery")
 # The classes (Postgres manual, appendix A) that a row as such ends with: its values (22), a constraint (23), a view's
-# CHECK OPTION (44), its size or depth (54000, 54001), and what a function that looks at it says, be it a trigger's, a
-# default's or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in another language (38, 39).
-_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "44", "54000", "54001", "P0")
+# CHECK OPTION (44), its size or depth (54000, 54001, and 42622: a text that is too long for the type `name`), and what
+# a function that looks at it says, be it a trigger's, a default's or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in
+# another language (38, 39).
+_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "42622", "44", "54000", "54001", "P0")
 # All others that Postgres has. What is in neither is a trigger's own: RAISE ... USING ERRCODE = 'OR001'.
 _OF_THE_SERVER = (
     *("00", "01", "02", "03", "08", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "24", "25", "26", "27", "28", "2B", "2D"),
     *("34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "72", "F0", "HV", "XX"),
 )
-# A session that ended, or a COMMIT that broke off in the middle ("completion unknown"); after any other error the
-# transaction has rolled back, as for a deferred constraint.
-_BROKEN = ("08", "57P", "40003", "25P03", "25P04")
-_HOPELESS = ("0A", "28", "2B", "3D", "3F", "42", "53400")  # 53400: a limit that somebody has to raise
-_EXHAUSTED = ("53",)
-_PASSING = ("25006", "40", "55", "57", "58")
+# What the rest mean, the first that fits: a session that ended, or a COMMIT that broke off in the middle ("completion
+# unknown"; after any other error the transaction has rolled back, as for a deferred constraint); what goes away by
+# itself; what somebody has to mend; and what has run out. Of class 55 only these two pass: an object in use, a lock.
+# 55000 says that an object is not as the statement needs it (no replica identity, no prepared transactions), 55P02 that
+# a setting is not to be changed now, 55P04 that an enum's value is too new. Of class 42 none passes: names, types and
+# rights stay as they are (two that create one thing at once, `is_there_already`). 53400 is a limit that somebody has to
+# raise.
+_MEANINGS = (
+    (Meaning.BROKEN, ("08", "57P", "40003", "25P03", "25P04")),
+    (Meaning.PASSING, ("25006", "40", "55006", "55P03", "57", "58")),
+    (Meaning.HOPELESS, ("0A", "28", "2B", "3D", "3F", "42", "53400", "55")),
+    (Meaning.EXHAUSTED, ("53",)),
+)
+# Of SQLSTATE 55000, COMMIT PREPARED while another session is at the same transaction.
+_BUSY = re.compile("prepared transaction with identifier .* is busy")
 _WANTING = ("23001", "23503")  # a row that is referred to, or refers to none
 # What two that create the same thing at once collide with too; 42710 is a table's row type.
 _THERE_ALREADY = ("23505", "42P06", "42P07", "42710")
+REPLICA_IDENTITY = (
+    "The table is in a publication, of FOR ALL TABLES maybe, and Postgres has to say there which rows change: ALTER"
+    " TABLE ... REPLICA IDENTITY FULL, or USING INDEX with a unique index of columns that are NOT NULL"
+)
 READ_ONLY = (
     "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
     " the primary is found"
@@ -125,18 +142,19 @@ def meaning(state: str, text: str) -> Meaning:
         return Meaning.PASSING  # until the primary is found
     if not state:
         return Meaning.BROKEN
-    classes = {
-        Meaning.BROKEN: _BROKEN,
-        Meaning.HOPELESS: _HOPELESS,
-        Meaning.EXHAUSTED: _EXHAUSTED,
-        Meaning.PASSING: _PASSING,
-    }
-    return next((meant for meant, states in classes.items() if state.startswith(states)), Meaning.UNKNOWN)
+    if state == "55000" and _BUSY.search(text):
+        return Meaning.PASSING
+    return next((meant for meant, states in _MEANINGS if state.startswith(states)), Meaning.UNKNOWN)
 
 
 def is_read_only(text: str) -> bool:
     """Whether the server takes no writes, as a standby."""
     return any(words in text for words in _READ_ONLY)
+
+
+def lacks_identity(state: str, text: str) -> bool:
+    """Whether rows were not updated or deleted for want of a replica identity, since the table is published."""
+    return state == "55000" and "replica identity" in text
 
 
 def refuses_row(state: str) -> bool:

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,17 +18,18 @@ from onefold.core.job.session import Session
 from onefold.core.own_process import OwnProcess
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
+from onefold.engine.driver.mark import Mark
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
-from onefold.engine.driver.standing import Standing, check_workers, standing, with_workers
+from onefold.engine.driver.standing import Kept, Standing, check_workers, standing, with_workers
+from onefold.engine.driver.starts import check_covered, initial_of
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
@@ -57,9 +59,11 @@ class FlowRun:
         fleet: Fleet,
         settings: Settings,
         state_root: str | None,
+        mark: Mark,
         databases: Scratch | None = None,
     ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
+        self._mark = mark
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
         self._tracker = Tracker(settings.restarts)
@@ -116,12 +120,15 @@ class FlowRun:
         facts = session.facts()
         refuse_query(facts, session.name)
         check_workers(facts, self._settings.workers)
+        check_covered(session.name, self._sources.values(), facts)
+        session.patience.retry(lambda: self._mark.check(facts, session.ledgers), "reading the checkpoint")
         planners = Planners(self._sources, facts.frozen)
         try:
             begin = facts.frozen
             if begin is None:
                 begin = session.patience.retry(planners.initial, "asking where the sources begin")
-            started = session.start(Initial(begin), goes_on=has_started)
+            initial = initial_of(session.name, self._sources.values(), facts, begin)
+            started = session.start(initial, goes_on=has_started)
             session.drive(session.life.sweep())
             fingerprint = session.open_sinks(self._schemas())
             self._check_writers()
@@ -129,7 +136,8 @@ class FlowRun:
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
             if self._in_order:
                 fingerprint = with_workers(fingerprint, self._settings.workers)
-            standing_now = standing(session.facts(), started, self._plan.has_state)
+            standing_now = standing(session.facts(), started, self._kept)
+            self._begin_added(planners, standing_now)
             writers = Writers(
                 self._plan,
                 self._fleet,
@@ -187,6 +195,9 @@ class FlowRun:
             write_through=session.write_through,
         )
         outcome = session.drive(writers.heeding(session.life.run_epoch(request, runs_max=sys.maxsize)), writers)
+        if not self._mark.is_there:
+            store_id = present(session.started, "an epoch is run after a start").store_id
+            session.patience.retry(lambda: self._mark.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
         now = Standing.after(outcome.record)
         writers.decided(now)
@@ -202,6 +213,13 @@ class FlowRun:
             finally:
                 own.check()
         return now
+
+    def _begin_added(self, planners: Planners, at: Standing) -> None:
+        session = self._session
+        for names, setting in session.patience.retry(
+            lambda: [*planners.begin_added(at.at, session.pin)], "asking where the sources begin"
+        ):
+            log.info("flow %r: %s, added later: read from starting_offsets=%r on", session.name, names, setting)
 
     def _ahead(self, planners: Planners) -> Callable[[Range], Range | None]:
         """What is read while the epoch before it is processed and decided: only where there is much to catch up with,
@@ -238,6 +256,15 @@ class FlowRun:
             state = Restoring(self._state_root, name, backend, self._generation, at.handles, scratch)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         self._fleet.launch(self._sources, sinks, state, guarded, self._in_order)
+
+    @property
+    def _kept(self) -> Kept | None:
+        """How the state's own notes are asked for an epoch's snapshots; None for a flow without state."""
+        if self._state_root is None:
+            return None
+        from onefold.engine.state.participant import noted  # only for state
+
+        return partial(noted, self._state_root, self._session.name)
 
     @property
     def _generation(self) -> int:

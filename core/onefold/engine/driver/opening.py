@@ -15,17 +15,19 @@ from onefold.core.job.session import Session
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.values.ways import FLOW, in_words_of
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.driver.mark import Mark
 from onefold.engine.driver.settings import Settings
 from onefold.engine.workers.nursery import Nursery
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
 
-__all__ = ["opened"]
+__all__ = ["opened", "session_of"]
 
 
 @contextmanager
@@ -40,20 +42,30 @@ def opened(
     patience_s: float,
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
-    graph = plan.graph
-    with ExitStack() as opened:
-        keeper = _keeper(checkpoint, retain) if plan.has_state else None
-        sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
-        url = _store_url(graph.flow, sinks, checkpoint, store)
-        everyone = sinks if keeper is None else (*sinks, keeper)
-        session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
-        opened.callback(session.close)
+    with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
         fleet = Fleet(nursery, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
         opened.callback(fleet.end)  # before its folder goes
-        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, databases)
+        mark = Mark(checkpoint, session.name)
+        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, mark, databases)
         opened.enter_context(_draining(flow.drain))
         yield flow
+
+
+@contextmanager
+def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float) -> Iterator[Session]:
+    """A flow's session with its store and its sinks, of which its state is one; closed with the block."""
+    graph = plan.graph
+    keeper = _keeper(checkpoint, retain) if plan.has_state else None
+    sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
+    url = _store_url(graph.flow, sinks, checkpoint, store)
+    everyone = sinks if keeper is None else (*sinks, keeper)
+    session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, ways=FLOW)
+    try:
+        with in_words_of(session.ways):
+            yield session
+    finally:
+        session.close()
 
 
 def _keeper(checkpoint: str, retain: int) -> Sink:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Source, SourcePlanner, Split, own_positions
+from onefold.core.source import Keep, Source, SourcePlanner, Split, own_positions, settled
 
 __all__ = ["Planners"]
 
@@ -17,12 +18,28 @@ class Planners:
     def __init__(self, sources: Mapping[int, Source], frozen: Positions | None) -> None:
         self._sources = dict(sources)
         self._planners: dict[int, SourcePlanner] = {}
+        self._added: dict[int, Positions] = {}
         for number, source in sources.items():
             own = None if frozen is None else own_positions(source, frozen)
             self._planners[number] = source.planner(own)
 
     def initial(self) -> Positions:
         return self._joined(lambda _, planner: planner.initial())
+
+    def begin_added(self, at: Positions, keep: Keep) -> Iterator[tuple[str, str]]:
+        """From here on what was added to the flow and has no position at `at`, begins where its own setting says, as
+        that was found first. Returns each source's name and setting.
+
+        The chain of epochs knows no such begin: to it, what has no position stands at its first record.
+        """
+        for number, source in self._sources.items():
+            if (of := settled(source)) is None:
+                continue
+            found = of.added(own_positions(source, at))
+            if found.items:
+                topics = ",".join(sorted({name.rpartition("/")[0] for name, _ in found.items}))
+                self._added[number] = Positions.from_json(keep(_pin(topics), found.to_json))
+                yield topics, of.starting_text
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""
@@ -52,7 +69,10 @@ class Planners:
             planner.close()
 
     def _own(self, number: int, positions: Positions) -> Positions:
-        return own_positions(self._sources[number], positions)
+        own, added = own_positions(self._sources[number], positions), self._added.get(number)
+        if added is None:
+            return own
+        return Positions.of({**dict(added.items), **dict(own.items)}, {**dict(added.marks), **dict(own.marks)})
 
     def _joined(self, ask: Callable[[int, SourcePlanner], Positions]) -> Positions:
         """The positions of all sources. Raises ConfigError where two of them have a partition in common."""
@@ -74,3 +94,8 @@ class Planners:
             f"the sources {' and '.join(both)} of the flow both read {name}, which has one position. Let one source"
             " read it, and use that stream twice",
         )
+
+
+def _pin(topics: str) -> str:
+    """Under which the begin is kept: names in the store have a limit."""
+    return f"added {hashlib.sha256(topics.encode()).hexdigest()[:32]}"

@@ -25,9 +25,9 @@ from onefold.engine.workers.nursery import Nursery
 from onefold.flow.graph import Graph, Shipping
 
 if TYPE_CHECKING:
-    from onefold.core.protocol.epoch import Outcome
+    from onefold.core.protocol.epoch import Outcome, Started
 
-__all__ = ["run"]
+__all__ = ["recover", "run"]
 
 WORKERS_MAX = 64
 FILES_OWN = 256  # of clients, and whatever else this process has open
@@ -77,6 +77,32 @@ def run(
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             return flow.run()
+
+
+def recover(
+    graph: Graph,
+    *,
+    checkpoint: str | Path,
+    store: str | None = None,
+    retain: int = RETAIN,
+    patience_s: float = PATIENCE_S,
+    adopt_ledger: bool = False,
+    accept_damage: int | None = None,
+    accept_targets: bool = False,
+) -> Started:
+    """Finish or undo what earlier drivers left, and fence them, without running the flow.
+
+    `checkpoint` and `store` are the flow's, as for `run`. The others are ways out that an error names; call with them
+    once, then run the flow as usual.
+
+    adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
+    accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
+    accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
+    """
+    from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
+
+    with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
+        return session.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
 
 
 def _warm(plan: Plan) -> None:

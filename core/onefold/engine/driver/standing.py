@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from onefold.core.checks import present
 from onefold.core.contract import EpochRecord
@@ -12,9 +13,12 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.engine.state import STATE
 
-__all__ = ["Standing", "check_workers", "standing", "with_workers"]
+__all__ = ["Kept", "Standing", "check_workers", "standing", "with_workers"]
 
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
+
+Kept = Callable[[EpochRecord], tuple[str, ...]]
+"""The snapshots that the state's own notes name for an epoch, by its time too; none where they know no such epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,16 @@ class Standing:
         return cls(record.range.end.of_records(), record.epoch, handles)
 
 
-def standing(facts: StoreFacts, started: Started, has_state: bool) -> Standing:
+def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> Standing:
     """Where the next epoch begins, and how. Raises CheckpointMismatch where the flow keeps state, and the last epoch
-    has none of it."""
+    has none of it: one that was adopted from the ledgers has no manifest, and the state's own notes tell."""
     if facts.last is None:
         begin = present(started.start, "a start finds where a first epoch begins")
         return Standing(begin, until=started.until)
     found = Standing.after(facts.last)
-    if has_state and not found.handles:
+    if kept is not None and not found.handles:
+        found = replace(found, handles=kept(facts.last))
+    if kept is not None and not found.handles:
         raise CheckpointMismatch(
             "state-missing",
             f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none: its"

@@ -1,6 +1,13 @@
 """Keyed and operator state: backends, snapshots and their storage."""
 
-__all__ = ["RETAIN", "STATE"]
+from urllib.parse import quote
+
+__all__ = ["RETAIN", "STATE", "folder_of"]
 
 STATE = "state"  # the participant of an epoch that keeps a flow's state, among its sinks
 RETAIN = 3  # decided epochs whose state is kept
+
+
+def folder_of(pipeline: str) -> str:
+    """The name of a flow's folder in its checkpoint."""
+    return quote(pipeline, safe="").replace(".", "%2E")  # "." and ".." are other folders

@@ -33,6 +33,7 @@ from onefold.core.contract import (
     CommittedPart,
     Committer,
     Decided,
+    EpochRecord,
     Guarantee,
     LedgerEntry,
     SinkKind,
@@ -46,7 +47,7 @@ from onefold.engine.state import RETAIN, STATE
 from onefold.engine.state.snapshot import owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
-__all__ = ["StateCommitter", "StateSink", "committable"]
+__all__ = ["StateCommitter", "StateSink", "committable", "noted"]
 
 _LEDGER = "ledger.json"
 _EPOCHS = "epochs"
@@ -60,6 +61,12 @@ def committable(handle: str, rows: int = 0, size: int = 0) -> Committable:
         raise InternalError("state-handle-unknown", f"{handle!r} is no snapshot's handle")
     name, generation, epoch = owner
     return Committable(STATE, SinkKind.TWO_PHASE, name, generation, epoch, rows, size)
+
+
+def noted(root: str, pipeline: str, record: EpochRecord) -> tuple[str, ...]:
+    """The snapshots that the commit of that very epoch wrote down; none where there is no such note."""
+    note = StateCommitter(Storage(root, pipeline)).note(record.epoch)
+    return note.handles if note is not None and note.timestamp_ms == record.timestamp_ms else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,7 @@ class StateCommitter:
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         record = decided.record
         with self.storage.locked():
-            note = self._note(record.epoch)
+            note = self.note(record.epoch)
             if note is None and self._is_retired(record.epoch):
                 return
             note = note or _Note(record.epoch, record.generation, record.timestamp_ms)
@@ -226,7 +233,7 @@ class StateCommitter:
         found = [self._read(name, _note) for name in names]
         return [note for note in found if note is not None]
 
-    def _note(self, epoch: int) -> _Note | None:
+    def note(self, epoch: int) -> _Note | None:
         return self._read(f"{_EPOCHS}/{epoch}.json", _note)
 
     def _write(self, note: _Note) -> None:

@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
 
 from onefold.core.errors import ConfigError, OnefoldError, OutOfResources, Retriable
 from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
+from onefold.engine.state import folder_of
 
 __all__ = ["Storage"]
 
@@ -143,7 +143,7 @@ class Storage:
                 "state-storage-unknown",
                 f"checkpoints cannot be kept in {self.root}: {error}. Name a folder, or a URL of s3, gs, hdfs or file",
             ) from error
-        return system, f"{base.rstrip('/')}/{_folder_of(self.pipeline)}"
+        return system, f"{base.rstrip('/')}/{folder_of(self.pipeline)}"
 
     def _write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         path = self.path(name)
@@ -178,7 +178,3 @@ class Storage:
                 " make folders and files",
             )
         return Retriable("state-storage-unavailable", f"{at} cannot be read or written: {error}")
-
-
-def _folder_of(pipeline: str) -> str:
-    return quote(pipeline, safe="").replace(".", "%2E")  # "." and ".." are other folders

@@ -175,7 +175,7 @@ class FlowWorld:
         try:
             started = self._drive(driver, life.start(Initial(Positions.of(CUTS[0]))))
             self._drive(driver, life.sweep())
-            at = standing(self.store.facts(FLOW), started, has_state=True)
+            at = standing(self.store.facts(FLOW), started, lambda _: ())
             tracker = Tracker(FixedDelay(attempts=LIVES_MAX, delay_s_each=0.0))
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
             ahead = lambda behind: _next_range(behind.end)  # noqa: E731

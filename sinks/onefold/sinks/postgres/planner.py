@@ -12,6 +12,7 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
+from onefold.core.sql import postgres_errors
 from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations
@@ -155,6 +156,12 @@ def _check_key(connection: Connection, found: Target, changes: Changes, delivery
             "unique-index-missing",
             f"mode='upsert' finds rows by {key}, and table {found.table} has no unique index on exactly these columns:"
             f" CREATE UNIQUE INDEX ON {found.table.sql} ({key})",
+        )
+    if published := target.unidentified(connection, found.table):
+        raise ConfigError(
+            "replica-identity-missing",
+            f"mode='upsert' updates rows of table {published}, which has no replica identity."
+            f" {postgres_errors.REPLICA_IDENTITY}",
         )
     if missing := [r for r in found.denied if r != "DELETE" or changes.deletes]:
         raise ConfigError(

@@ -90,8 +90,8 @@ class PostgresWriter(AttemptWriter):
             changed = ", ".join(name for name in plan.types if found.get(name) != plan.types[name])
             raise Retriable(
                 "table-altered",
-                f"column {changed} is not of the type that it had. The table was altered since the sink was opened:"
-                " start the pipeline again",
+                f"column {changed} is not of the type that it had, or the table is UNLOGGED now. The table was altered"
+                " since the sink was opened: start the pipeline again",
             )
 
     def _finish(self, connection: pool.Session, load: Load) -> str:

@@ -75,7 +75,7 @@ def _makes(
             yield Finding.making(says, str(database), [f"CREATE TABLE {settings.table} (...)"])
         return
     if there is None:
-        made = target.new(adapter, settings.table, _written(settings, schema), settings.key)
+        made = target.new(adapter, settings.table, _written(adapter, settings, schema), settings.key)
         yield Finding.making(says, str(database), creating(dialect, [made]))
         there = target.as_found(made)
     planned = _planned(dialect, adapter, settings, pipeline, schema, there)
@@ -111,7 +111,7 @@ def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema
     adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
     there = target.find(connection, adapter, settings.table)
     if there is None:
-        target.create(connection, adapter, settings.table, _written(settings, schema), settings.key)
+        target.create(connection, adapter, settings.table, _written(adapter, settings, schema), settings.key)
         there = present(
             target.find(connection, adapter, settings.table), f"no table {settings.table} after it was made"
         )
@@ -122,7 +122,7 @@ def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema
     )
 
 
-def _written(settings: Settings, schema: pa.Schema) -> pa.Schema:
+def _written(adapter: Adapter, settings: Settings, schema: pa.Schema) -> pa.Schema:
     """The columns that go into the table. Raises ConfigError, SchemaMismatch for names that cannot be there."""
     reserved = RESERVED & {*schema.names}
     if reserved:
@@ -130,10 +130,17 @@ def _written(settings: Settings, schema: pa.Schema) -> pa.Schema:
             "column-name-taken",
             f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'",
         )
-    if strange := unusable(schema.names):
+    if strange := [*unusable(schema.names), *adapter.unusable(schema.names)]:
         raise SchemaMismatch(
             "column-name-invalid",
             f"the column {strange[0]!r} has no name that a table could have: rename it in the rows",
+        )
+    folded = [name.casefold() for name in schema.names]
+    if alike := [name for name in schema.names if folded.count(name.casefold()) > schema.names.count(name)]:
+        raise SchemaMismatch(
+            "column-name-invalid",
+            f"the columns {' and '.join(map(repr, alike))} differ only in case, and the database takes them for one:"
+            " rename one in the rows",
         )
     if settings.changes is None:
         return schema
@@ -154,7 +161,7 @@ def _planned(
     remembered. Where equality matters, types are the target's."""
     changes, key = settings.changes, settings.key
     order = changes.order if changes is not None else ()
-    written = _written(settings, schema)
+    written = _written(adapter, settings, schema)
     columns = target.columns_of(dialect, adapter, settings.table, there, written, order)
     plan = Plan(
         pipeline,

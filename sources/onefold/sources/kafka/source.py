@@ -99,6 +99,18 @@ class KafkaSource(KafkaSourceConfig):
         """The same source up to where it ends at a flow's first start; partitions that come later are not read."""
         return BoundedSource(self)
 
+    def added(self, known: Positions) -> Positions:
+        """Where topics begin that are named, and were added later; of a pattern, where all do. Others that a pattern
+        matches later are read from their first record on."""
+        begun = {topic for topic in known.topics() if self.subscription.covers(topic)}
+        if begun and self.topics_pattern is not None:
+            return Positions()
+        named = [topic for topic in self.topics if topic not in begun]
+        if begun and not named:
+            return Positions()
+        broker = self.broker()
+        return starting.initial(broker, self.subscription, self.starting_text, without=begun).positions()
+
     @property
     def has_schema(self) -> bool:
         """Whether its schema is known. If not, `find_schema` asks the servers, whose answer may change."""

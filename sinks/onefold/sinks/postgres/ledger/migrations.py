@@ -65,6 +65,11 @@ CREATE TABLE {s}.onefold_evolutions (
     role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
 """,
     "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);",
+    # Without a key, rows of a table in a publication (FOR ALL TABLES) cannot be deleted.
+    """
+ALTER TABLE {s}.onefold_version REPLICA IDENTITY FULL;
+ALTER TABLE {s}.onefold_staged_dead REPLICA IDENTITY FULL;
+""",
 )
 
 

@@ -82,7 +82,11 @@ def create(connection: Connection, table: Table) -> str:
 def creating(table: Table) -> list[str]:
     """The statements that make the table."""
     columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
-    return [f"CREATE TABLE {table.sql} ({columns})", f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"]
+    return [
+        f"CREATE TABLE {table.sql} ({columns})",
+        f"ALTER TABLE {table.sql} REPLICA IDENTITY FULL",  # without it, none is deleted from a table that is published
+        f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)",
+    ]
 
 
 def check(connection: Connection, table: Table) -> bool:

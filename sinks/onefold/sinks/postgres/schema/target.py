@@ -26,6 +26,7 @@ __all__ = [
     "find",
     "place",
     "types",
+    "unidentified",
     "unseen",
     "with_types",
 ]
@@ -157,7 +158,20 @@ _UNSAFE = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
 WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
-
+# Tables and partitions that are in a publication of what an upsert does, and of whose rows it cannot say which change.
+_UNIDENTIFIED = f"""
+WITH tree AS {_TREE}
+SELECT relid::regclass::text FROM tree JOIN pg_class c ON c.oid = relid
+WHERE c.relkind = 'r' AND c.relreplident <> 'f' AND NOT EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = relid AND i.indimmediate AND i.indisvalid
+        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
+    AND EXISTS (
+        SELECT FROM pg_publication p JOIN pg_publication_tables USING (pubname)
+        JOIN pg_class k ON k.relname = tablename JOIN pg_namespace n ON n.oid = k.relnamespace AND nspname = schemaname
+        WHERE (p.pubupdate OR p.pubdelete)
+            AND (k.oid = relid OR k.oid IN (SELECT ancestor.relid FROM pg_partition_ancestors(tree.relid) ancestor)))
+ORDER BY 1 LIMIT 1
+"""
 
 _NAMED_TYPES = """
 SELECT b.typname, m.typmod, e.typname, b.typtype = 'e', format_type(b.oid, m.typmod)
@@ -192,11 +206,12 @@ def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
 
 def asking_types(name: str, columns: Sequence[str]) -> Statement:
     """Answers with these columns' types with their modifiers, as they are now, to be compared; a column that is gone is
-    left out.
+    left out. Those of a table that was made UNLOGGED compare as others.
 
     A numeric of fewer places is of the same type, and rounds what it is given.
     """
-    query = f"""SELECT a.attname, {_OWN_TYPE} FROM pg_attribute a
+    query = f"""SELECT a.attname, concat_ws(' ', {_OWN_TYPE}, nullif(c.relpersistence::text, 'p'))
+                FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
                 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
     return query, (name, list(columns))
 
@@ -213,6 +228,14 @@ def unseen(connection: Connection, columns: Sequence[TargetColumn]) -> tuple[str
     Its values would be compared as another type's that they cast to: `citext` as `text`, with case.
     """
     return connection.execute(_UNSEEN, ([column.type.sql for column in columns],)).fetchone()
+
+
+def unidentified(connection: Connection, table: Table) -> str | None:
+    """The table, or a partition of it, whose published rows nobody could update or delete for want of a replica
+    identity."""
+    ((oid,),) = connection.execute("SELECT to_regclass(%s)::oid", (table.sql,))
+    row = connection.execute(_UNIDENTIFIED, {"t": oid}).fetchone()
+    return None if row is None else str(row[0])
 
 
 def find(connection: Connection, table: Table) -> Target | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -78,6 +78,11 @@ class Adapter(ABC):
         if not isinstance(there, sa.Float):
             return 0
         return 64 if isinstance(there, (sa.DOUBLE, sa.DOUBLE_PRECISION)) else 32
+
+    def unusable(self, names: Iterable[str]) -> list[str]:
+        """Of columns' names, those that are written and read back as another."""
+        del names
+        return []
 
     def examine(self, connection: sa.Connection) -> Iterator[Finding]:
         """What the guarantee rests on, as the server is set up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -104,6 +104,10 @@ class MariaDbAdapter(Adapter):
         if getattr(there, "unsigned", False) or getattr(there, "scale", None) is not None:
             return 0  # DOUBLE(10, 2) rounds
         return 64 if isinstance(there, mysql.DOUBLE) else 32 if isinstance(there, mysql.FLOAT) else 0
+
+    def unusable(self, names: Iterable[str]) -> list[str]:
+        """SQLAlchemy reads a backtick as two."""
+        return [name for name in names if "`" in name]
 
     def examine(self, connection: sa.Connection) -> Iterator[Finding]:
         row = connection.exec_driver_sql("SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
@@ -20,6 +22,8 @@ class KafkaSourcePlanner:
         self, source: KafkaSourceConfig, frozen: Positions | None = None, until: Positions | None = None
     ) -> None:
         self._source = source
+        if source.starting_text == "ledger":  # a flow replaces it by its ledger's positions, where it has any
+            source = replace(source, starting_offsets="earliest")
         broker = source.broker()  # which connects while its driver starts
         self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen), broker)
         self._until = None if until is None else OffsetSnapshot.of(until).offsets

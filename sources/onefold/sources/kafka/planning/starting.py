@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from onefold.clients.options import near
@@ -130,10 +130,17 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     return Start(None, topics, partitions, ids)
 
 
-def initial(broker: Broker, subscription: Subscription, starting_offsets: str) -> OffsetSnapshot:
-    """Where a first batch starts, as the broker says now. Without a ledger, "ledger" is "earliest"."""
+def initial(
+    broker: Broker, subscription: Subscription, starting_offsets: str, without: Collection[str] = ()
+) -> OffsetSnapshot:
+    """Where a first batch starts, as the broker says now, but for the topics `without` which it is asked. Without a
+    ledger, "ledger" is "earliest"."""
     spec = "earliest" if starting_offsets == "ledger" else starting_offsets
-    return resolve(broker, subscription.find(broker), parse("starting_offsets", spec, subscription))
+    start = parse("starting_offsets", spec, subscription)
+    topics = {topic: found for topic, found in subscription.find(broker).items() if topic not in without}
+    partitions = {partition: place for partition, place in start.partitions.items() if partition[0] not in without}
+    ids = {topic: name for topic, name in start.ids.items() if topic not in without}
+    return resolve(broker, topics, replace(start, partitions=partitions, ids=ids))
 
 
 def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> OffsetSnapshot:

@@ -1,0 +1,86 @@
+"""The ways out that errors name, in the words of what runs the pipeline: each must be one that can be followed there.
+
+A context variable, as for the log's fields: a rule of the protocol is the same for every runtime, and knows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+__all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "Ways", "in_words_of", "ways"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
+    the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
+    than another name. `other` is what helps where a checkpoint of Spark's does not fit, empty where there is none, and
+    `other_plans` under which condition it helps in the middle of an epoch."""
+
+    call: str
+    goes_on: str
+    again: str
+    elsewhere: str
+    other: str
+    other_plans: str = ""
+
+    def recover(self, argument: str) -> str:
+        return self.call.format(argument)
+
+    @property
+    def adopt(self) -> str:
+        """What to do where the destination is right, and the store is lost or older."""
+        return (
+            f"call {self.recover('adopt_ledger=True')}, then {self.goes_on}: the pipeline resumes exactly where the"
+            " destination stands"
+        )
+
+
+PIPELINE = Ways(
+    call="pipeline.recover({})",
+    goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
+    again="start with a new checkpoint directory",
+    elsewhere=", and the query a new, empty checkpoint directory",
+    other=(
+        "start the query with a new, empty checkpoint directory and starting_offsets='ledger': it resumes exactly where"
+        " the destination stands"
+    ),
+    other_plans=(
+        ", where the source is read with pipeline.read or pipeline.write_direct and reader='onefold', which plans that"
+        " very range"
+    ),
+)
+SPARK_FLOW = Ways(
+    call="flow.recover(spark=spark, checkpoint=..., {})",
+    goes_on=PIPELINE.goes_on,
+    again=PIPELINE.again,
+    elsewhere=PIPELINE.elsewhere,
+    other=PIPELINE.other,
+)
+FLOW = Ways(
+    call="flow.recover(checkpoint=..., {})",
+    goes_on="start the flow again",
+    again="start the flow again",
+    elsewhere="",
+    other="",
+)
+
+_ways: ContextVar[Ways] = ContextVar("onefold_ways", default=PIPELINE)
+
+
+def ways() -> Ways:
+    """Of the pipeline that this thread is at."""
+    return _ways.get()
+
+
+@contextmanager
+def in_words_of(told: Ways) -> Iterator[None]:
+    """The ways that errors of the block name are these."""
+    before = _ways.set(told)
+    try:
+        yield
+    finally:
+        _ways.reset(before)

@@ -1,0 +1,71 @@
+"""What a flow's start settles, and what it refuses: positions that no source reads, settings that have no effect."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.epoch import Initial
+from onefold.core.protocol.recovery import is_ignored, other_setting
+from onefold.core.source import Source, settled
+
+__all__ = ["check_covered", "initial_of"]
+
+log = logging.getLogger("onefold")
+
+SHOWN_MAX = 3
+
+
+def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> None:
+    """Raise ConfigError where the flow stands in something that no source of today reads."""
+    read = [*sources]
+    at = facts.last.range.end.of_records() if facts.last else facts.frozen or Positions()
+    strange = [name for name, _ in at.items if not any(source.covers(name) for source in read)]
+    if strange:
+        more = f" and {len(strange) - SHOWN_MAX} more" if len(strange) > SHOWN_MAX else ""
+        raise ConfigError(
+            "positions-not-read",
+            f"flow {flow!r} stands at positions in {', '.join(strange[:SHOWN_MAX])}{more}, which none of its sources"
+            f" reads ({', '.join(source.name for source in read) or 'it has none'}): a source or a topic was taken out,"
+            " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
+            " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
+        )
+
+
+def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
+    """Where the flow's first start begins. Raises ConfigError for a setting that is another than the one by which this
+    was settled, and says so in the log where it has no effect any more, since records were written."""
+    read = [*sources]
+    told = {source.name: of.starting_text for source in read if (of := settled(source)) is not None}
+    for source in read:
+        was, now = _settled_by(source, facts.frozen), told.get(source.name)
+        if was is None or now is None or not is_ignored(Positions().with_setting(was), now):
+            continue
+        if facts.last is None:
+            raise other_setting(was, now)
+        log.warning(
+            "flow %r: starting_offsets=%r of %s is ignored: the flow goes on from what was written. To begin"
+            " elsewhere, give it another name and an empty table",
+            flow,
+            now,
+            source.name,
+        )
+    if facts.frozen is not None:
+        setting = facts.frozen.setting
+    else:  # of one source as it is, as a pipeline on Spark has it
+        setting = json.dumps(sorted(told.items())) if len(told) > 1 else next(iter(told.values()), None)
+    return Initial(begin, "ledger" in told.values(), setting)
+
+
+def _settled_by(source: Source, frozen: Positions | None) -> str | None:
+    """The setting by which the begin of a source was settled; None for one that was added later."""
+    text = frozen.setting if frozen else None
+    if frozen is None or text is None:
+        return None
+    if text.startswith("["):
+        return dict(json.loads(text)).get(source.name)
+    return text if any(source.covers(name) for name, _ in frozen.items) else None

@@ -1,0 +1,138 @@
+"""What a flow's start settles and refuses, by its sources and what the store knows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pytest
+
+from onefold.core.contract import EpochRecord, EpochState
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.source import BoundedSource, Source
+from onefold.engine.driver.planners import Planners
+from onefold.engine.driver.starts import check_covered, initial_of
+
+FACTS = StoreFacts("store", 1, None, None, (), None)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """A source of topics of one partition, with 100 records in each, which is its own planner."""
+
+    topics: tuple[str, ...]
+    starting_text: str = "earliest"
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.topics)
+
+    def covers(self, name: str) -> bool:
+        return name.partition("/")[0] in self.topics
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> Any:
+        del frozen, until
+        return self
+
+    def added(self, known: Positions) -> Positions:
+        begin = 100 if self.starting_text == "latest" else 0
+        return Positions.of({f"{topic}/0": begin for topic in self.topics if topic not in known.topics()})
+
+    def end(self, start: Positions) -> Positions:
+        return Positions.of({f"{topic}/0": dict(start.items).get(f"{topic}/0", 0) for topic in self.topics})
+
+    on_error = "fail"
+    bad_records_max = 0
+    resolved = arrow_schema = read = planner
+
+
+def sources(*of: Topics) -> list[Source]:
+    return cast(list[Source], [*of])
+
+
+def stands(facts: StoreFacts, end: Positions) -> StoreFacts:
+    record = EpochRecord("p", 1, 1, EpochState.COMPLETE, Range(Positions(), end), 1, "q", 1, "f", (), ())
+    return replace(facts, last=record, complete=record)
+
+
+def settled_by(*of: Topics) -> StoreFacts:
+    begin = Positions.of({f"{topic}/0": 0 for each in of for topic in each.topics})
+    initial = initial_of("p", sources(*of), FACTS, begin)
+    return replace(FACTS, frozen=begin.with_setting(initial.setting))
+
+
+A, B = Topics(("a",)), Topics(("b",), "latest")
+OTHER = replace(A, starting_text="latest")
+
+
+def test_one_sources_setting_is_kept_as_it_is_and_several_by_their_names() -> None:
+    assert initial_of("p", sources(A), FACTS, Positions()).setting == "earliest"
+    assert initial_of("p", sources(A, B), FACTS, Positions()).setting == '[["a", "earliest"], ["b", "latest"]]'
+
+
+@pytest.mark.parametrize(
+    ("first", "now"),
+    [
+        ((A,), (OTHER,)),
+        ((A,), (replace(OTHER, topics=("a", "c")),)),
+        ((A,), (OTHER, B)),
+        ((A, B), (OTHER, B)),
+        ((A, B), (B, OTHER)),
+        ((A, B), (OTHER,)),
+    ],
+)
+def test_another_setting_of_a_source_is_refused_while_nothing_was_written(
+    first: tuple[Topics, ...], now: tuple[Topics, ...]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        initial_of("p", sources(*now), settled_by(*first), Positions())
+    assert refused.value.code == "starting-offsets-settled"
+
+
+@pytest.mark.parametrize("now", [(A,), (A, B), (B, A), (replace(A, starting_text="ledger"), B)])
+def test_the_same_setting_one_that_is_added_and_the_ledger_are_no_change(
+    now: tuple[Topics, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    for facts in (settled_by(A), stands(settled_by(A), Positions.of({"a/0": 5}))):
+        initial = initial_of("p", sources(*now), facts, Positions())
+        assert initial.setting == "earliest"
+        assert initial.from_ledger is any(each.starting_text == "ledger" for each in now)
+    assert not caplog.records
+
+
+def test_a_bounded_source_has_the_setting_of_what_it_bounds(caplog: pytest.LogCaptureFixture) -> None:
+    bounded = BoundedSource(cast(Source, OTHER))
+    with pytest.raises(ConfigError):
+        initial_of("p", [bounded], settled_by(A), Positions())
+    with caplog.at_level(logging.WARNING, "onefold"):
+        initial_of("p", [bounded], stands(settled_by(A), Positions.of({"a/0": 5})), Positions())
+    assert "is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("facts", [settled_by(A, B), stands(settled_by(A), Positions.of({"a/0": 5, "b/0": 1}))])
+def test_positions_that_no_source_reads_are_refused_and_named(facts: StoreFacts) -> None:
+    check_covered("p", sources(B, A), facts)
+    with pytest.raises(ConfigError, match=r"positions in b/0, which none of its sources reads \(a\)") as refused:
+        check_covered("p", sources(A), facts)
+    assert refused.value.code == "positions-not-read"
+
+
+def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions() -> None:
+    pins: dict[str, str] = {}
+    at = Positions.of({"a/0": 7})
+
+    def begin(*of: Topics) -> Planners:
+        planners = Planners(dict(enumerate(sources(*of))), at)
+        assert [*planners.begin_added(at, lambda name, find: pins.setdefault(name, find()))] == [("b", "latest")]
+        return planners
+
+    assert begin(A, B).end(at) == Positions.of({"a/0": 7, "b/0": 100})
+    assert begin(A, replace(B, starting_text="latest")).end(Positions.of({"a/0": 7, "b/0": 103})) == Positions.of(
+        {"a/0": 7, "b/0": 103}
+    )
+    (pinned,) = pins
+    pins[pinned] = Positions.of({"b/0": 90}).to_json()  # when it was first asked, fewer were there
+    assert begin(A, B).end(at) == Positions.of({"a/0": 7, "b/0": 90})
