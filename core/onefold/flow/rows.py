@@ -173,7 +173,9 @@ class RowCollector:
             try:
                 array = exact_array(values, field.type)
                 if not field.nullable and array.null_count:
-                    raise Mismatch("null", "the column is NOT NULL", row=values.index(None))
+                    raise Mismatch(
+                        "null", "the column is NOT NULL", row=next(at for at, each in enumerate(values) if each is None)
+                    )
             except Mismatch as error:
                 row = () if error.row is None else tuple(rows[error.row])
                 raise not_of_type(f"{self._name} gives", error, field, row) from None

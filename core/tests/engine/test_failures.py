@@ -48,7 +48,10 @@ def batches(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 OPERATORS: dict[str, tuple[Operator, str]] = {
-    "flat_map": (FlatMapping(lambda row: [(row["key"], divided(row["n"]))]), ", of the row {'key': 'a', 'n': 0}: "),
+    "flat_map": (
+        FlatMapping(lambda row: [{"key": row["key"], "n": divided(row["n"])}]),
+        ", of the row {'key': 'a', 'n': 0}: ",
+    ),
     "map_batches": (MappingBatches(batches), ": "),
     "process": (Processing(Dividing(), ("key",), ()), ", of the key ('a',): "),
     "reduce": (

@@ -104,7 +104,7 @@ def _are_structs(classes: set[type], values: Sequence[Any], kind: pa.DataType) -
 
 
 def _are_parts(values: Sequence[Any], field: pa.Field) -> bool:
-    return (field.nullable or None not in values) and _is_plain(values, field.type)
+    return (field.nullable or _NONE not in set(map(type, values))) and _is_plain(values, field.type)
 
 
 _TESTS: dict[Family, Test] = {
