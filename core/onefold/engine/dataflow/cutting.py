@@ -11,7 +11,7 @@ from onefold.core.source import Part
 
 __all__ = ["CUT_ROWS", "Cutter", "cut"]
 
-CUT_ROWS = 2048
+CUT_ROWS = 4096
 
 
 class Cutter:
