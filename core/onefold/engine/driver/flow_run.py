@@ -98,7 +98,7 @@ class FlowRun:
         session = self._session
         facts = session.facts()
         refuse_query(facts, session.name)
-        planners = Planners(self._sources, facts.frozen)
+        planners = Planners(self._sources, facts.frozen, session.journal)
         try:
             begin = facts.frozen
             if begin is None:

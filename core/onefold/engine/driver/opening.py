@@ -11,6 +11,7 @@ from pathlib import Path
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.job.session import Session
+from onefold.core.source import Placed
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
@@ -18,6 +19,7 @@ from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.settings import Settings
+from onefold.engine.state.storage import folder_of
 from onefold.engine.workers.nursery import Nursery
 
 __all__ = ["opened"]
@@ -29,10 +31,14 @@ def opened(
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     graph = plan.graph
+    _check_apart(plan, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}")
     with ExitStack() as opened:
         keeper = _keeper(checkpoint, retain) if plan.has_state else None
         sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
         url = _store_url(graph.flow, sinks, checkpoint, store)
+        database = url_of(url, "the checkpoint store's")
+        if database.get_backend_name() == "sqlite" and database.database:
+            _check_apart(plan, database.database, database.database)
         everyone = sinks if keeper is None else (*sinks, keeper)
         session = Session(graph.flow, everyone, CheckpointStore(url), patience_s)
         opened.callback(session.close)
@@ -41,6 +47,13 @@ def opened(
         flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None)
         opened.enter_context(_draining(flow.drain))
         yield flow
+
+
+def _check_apart(plan: Plan, root: str, own: str) -> None:
+    """Raises ConfigError where a source would read the flow's own files."""
+    for _, reading in plan.graph.readings():
+        if isinstance(reading.source, Placed):
+            reading.source.check_apart(root, own)
 
 
 def _keeper(checkpoint: str, retain: int) -> Sink:

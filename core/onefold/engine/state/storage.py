@@ -22,7 +22,7 @@ from pyarrow import fs
 from onefold.core.errors import ConfigError, OnefoldError, OutOfResources, Retriable
 from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
 
-__all__ = ["Storage"]
+__all__ = ["Storage", "folder_of"]
 
 _REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -143,7 +143,7 @@ class Storage:
                 "state-storage-unknown",
                 f"checkpoints cannot be kept in {self.root}: {error}. Name a folder, or a URL of s3, gs, hdfs or file",
             ) from error
-        return system, f"{base.rstrip('/')}/{_folder_of(self.pipeline)}"
+        return system, f"{base.rstrip('/')}/{folder_of(self.pipeline)}"
 
     def _write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         path = self.path(name)
@@ -180,5 +180,6 @@ class Storage:
         return Retriable("state-storage-unavailable", f"{at} cannot be read or written: {error}")
 
 
-def _folder_of(pipeline: str) -> str:
+def folder_of(pipeline: str) -> str:
+    """The name of a pipeline's folder among those of all."""
     return quote(pipeline, safe="").replace(".", "%2E")  # "." and ".." are other folders
