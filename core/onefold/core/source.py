@@ -70,7 +70,8 @@ class Journal(Protocol):
         ...
 
     def write(self, texts: Mapping[str, str]) -> None:
-        """Keep the texts, all or none. They outlive a crash once this returns."""
+        """Keep the texts, all or none. They outlive a crash once this returns. Of a name that is there, the text is the
+        same: the call may come again."""
         ...
 
     def remove(self, names: Collection[str]) -> None:

@@ -37,15 +37,21 @@ class StoreJournal:
         return found
 
     def write(self, texts: Mapping[str, str]) -> None:
-        rows = [{**self._own, "name": name, "value": text} for name, text in texts.items()]
         with self._transaction() as connection:
-            for row in rows:  # one by one: a statement has no more bytes than a server takes
-                connection.execute(journals.insert().values(row))
+            there = self._among(connection, texts)  # of a call before, whose commit was not acknowledged
+            for name in texts.keys() - there:  # one by one: a statement has no more bytes than a server takes
+                connection.execute(journals.insert().values(**self._own, name=name, value=texts[name]))
 
     def remove(self, names: Collection[str]) -> None:
         with self._transaction() as connection:
             for some in _some(names):
                 connection.execute(journals.delete().where(self._where, journals.c.name.in_(some)))
+
+    def _among(self, connection: sa.Connection, names: Collection[str]) -> set[str]:
+        found: set[str] = set()
+        for some in _some(names):
+            found.update(connection.scalars(sa.select(journals.c.name).where(self._where, journals.c.name.in_(some))))
+        return found
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:

@@ -31,10 +31,10 @@ def mark_of(folder: Folder, name: str, *, may_be_packed: bool) -> str:
     if not folder.is_local:
         return ""
     try:
-        with (folder.unpacked if may_be_packed else folder.opened)(name) as file:
-            return hashlib.blake2b(file.read(MARK_BYTES), digest_size=8).hexdigest()
+        head = folder.head(name, MARK_BYTES, is_packed=may_be_packed and codec_of(name) is not None)
     except (pa.ArrowException, OSError, OnefoldError):
         return ""
+    return hashlib.blake2b(head, digest_size=8).hexdigest()
 
 
 class ReadBefore:

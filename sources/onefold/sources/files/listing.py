@@ -27,11 +27,13 @@ CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file by its name within the folder, as it was when it was listed. `version` changes when its contents do."""
+    """A file by its name within the folder and by its whole path, as it was when it was listed. `version` changes when
+    its contents do."""
 
     name: str
+    path: str
     size: int
-    modified_s: float
+    modified_ns: int
     version: str
 
 
@@ -56,6 +58,7 @@ class Folder:
             self._root = os.path.realpath(self._root)
         self._walk = Walk(self._root)
         self._was_there = False
+        self._listed: dict[str, Listed] = {}
 
     @cached_property
     def base(self) -> str:
@@ -66,35 +69,34 @@ class Folder:
         return f"{self.path.partition('://')[0]}://{urlparse(self.path).hostname or ''}/{path.strip('/')}"
 
     def list(self, pattern: str) -> dict[str, Listed]:
-        """The files whose own names match, by their names within the folder, without what is hidden (`.x`, `_x`)."""
+        """The files whose own names match, by their whole paths, without what is hidden (`.x`, `_x`)."""
         with self._asking("listing its files"):
             if (root := self.filesystem.get_file_info(self._root)).type == fs.FileType.NotFound:
                 raise self._missing()
             if root.type == fs.FileType.File:
-                return {root.base_name: self._listed(root.base_name, root.size, root.mtime_ns)}
-            matches = re.compile(translate(pattern)).match
-            try:
-                found = {
-                    name: self._listed(name, size, mtime_ns)
-                    for name, size, mtime_ns in (self._walked() if self.is_local else self._selected())
-                    if matches(name.rpartition("/")[2])
-                }
-            except FileNotFoundError as error:
-                raise Retriable("files-unavailable", f"{self.path}: a folder has gone while it was listed") from error
-        self._was_there = True
-        return found
+                found = [self._seen(root.base_name, root.size, root.mtime_ns)]
+            else:
+                matches = re.compile(translate(pattern)).match
+                walked = self._walk.files() if self.is_local else self._selected()
+                try:
+                    found = [self._seen(*each) for each in walked if matches(each[0].rpartition("/")[2])]
+                except FileNotFoundError as error:
+                    said = f"{self.path}: a folder has gone while it was listed"
+                    raise Retriable("files-unavailable", said) from error
+        self._listed, self._was_there = {file.name: file for file in found}, True
+        return {file.path: file for file in found}
 
     def now(self, name: str) -> Listed | None:
         """One file as it is now; None where there is none."""
         with self._asking(f"looking at {plain(name)}"):
             if not self.is_local:
                 info = self.filesystem.get_file_info(self._whole(name))
-                return self._listed(name, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
+                return self._seen(name, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
             try:
                 found = os.lstat(self._whole(name))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return self._listed(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+        return self._seen(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
     def check_same(self, name: str, version: str) -> Listed:
         """The file, which must be as it was. Raises DataLoss where it is gone, or has changed."""
@@ -124,6 +126,18 @@ class Folder:
         ):
             yield file
 
+    def head(self, name: str, size: int, *, is_packed: bool) -> bytes:
+        """The first bytes of a file's contents, unpacked. Errors as they come."""
+        if self.is_local and not is_packed:
+            number = os.open(self._whole(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                return os.read(number, size)
+            finally:
+                os.close(number)
+        with self.unpacked(name) as file:
+            data: bytes = file.read(size)
+            return data
+
     @contextmanager
     def decoding(self, name: str, what: str) -> Iterator[None]:
         """Raises BadRecord for a file that is damaged, or is none of that kind."""
@@ -145,19 +159,19 @@ class Folder:
     def _whole(self, name: str) -> str:
         return self._root if self._is_file else f"{self._root.rstrip('/')}/{name}"
 
-    def _walked(self) -> Iterator[tuple[str, int, int]]:
-        return ((name, found.st_size, found.st_mtime_ns) for name, found in self._walk.files())
-
     def _selected(self) -> Iterator[tuple[str, int, int]]:
         for info in self.filesystem.get_file_info(fs.FileSelector(self._root, recursive=True)):
             name = info.path[len(self._root) :].lstrip("/")
             if info.type == fs.FileType.File and not any(map(is_hidden, name.split("/"))):
                 yield name, info.size, info.mtime_ns
 
-    def _listed(self, name: str, size: int, mtime_ns: int) -> Listed:
+    def _seen(self, name: str, size: int, mtime_ns: int) -> Listed:
+        last = self._listed.get(name)
+        if last is not None and last.size == size and last.modified_ns == mtime_ns:
+            return last
         # Object stores have times of seconds in some answers, and of less in others.
         moment = mtime_ns if self.is_local else mtime_ns // 1_000_000_000
-        return Listed(name, size, mtime_ns / 1e9, f"{size}:{moment}")
+        return Listed(name, f"{self.base}/{name}", size, mtime_ns, f"{size}:{moment}")
 
     def _missing(self) -> OnefoldError:
         if self._was_there:  # a filesystem that is not mounted for a while

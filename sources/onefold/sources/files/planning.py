@@ -92,7 +92,7 @@ class FilePlanner:
         at = self._standing(start)
         begun_s = time.monotonic()
         base = self._folder.base
-        there = {f"{base}/{name}": file for name, file in self._folder.list(self._source.pattern).items()}
+        there = self._folder.list(self._source.pattern)
         self._listed_s = time.monotonic()
         self._listing_s = self._listed_s - begun_s
         unknown = self._unknown(at, there)
@@ -118,9 +118,10 @@ class FilePlanner:
     def _standing(self, positions: Positions) -> Standing:
         """What was read up to there. Raises CheckpointMismatch where that was another folder's."""
         at = self._log.at(self._position(positions))
-        base, now = at.index.base, self._folder.base
-        if base and not (f"{now}/".startswith(f"{base}/") or f"{base}/".startswith(f"{now}/")):
-            raise self._elsewhere(base)
+        base, now = f"{at.index.base}/", f"{self._folder.base}/"
+        is_near = not at.index.base or now.startswith(base) or base.startswith(now)
+        if not is_near and not any(path.startswith(now) for path in at.known):
+            raise self._elsewhere(at.index.base)
         if self._is_bounded and self._ends is None and at.ends is not None:
             self._ends = {entry.path: entry.version for entry in at.ends}
         if self._until is not None and self._ends is None:
@@ -144,11 +145,11 @@ class FilePlanner:
         here."""
         if not self._source.settle_s:
             return dict(files)
-        ripe_s = time.time() - self._source.settle_s
+        ripe_ns = time.time_ns() - int(self._source.settle_s * 1e9)
         return {
             path: file
             for path, file in files.items()
-            if file.modified_s <= ripe_s or self._is_held(path, file) >= self._source.settle_s
+            if file.modified_ns <= ripe_ns or self._is_held(path, file) >= self._source.settle_s
         }
 
     def _of_the_end(self, at: Standing, there: Mapping[str, Listed], new: Mapping[str, Listed]) -> dict[str, Listed]:
@@ -172,7 +173,7 @@ class FilePlanner:
             return
         packs, before = self._source.format != "parquet", self._read_before(at)
         before.see(there.keys())
-        for path, file in sorted(new.items(), key=lambda item: (item[1].modified_s, item[1].name)):
+        for path, file in sorted(new.items(), key=lambda item: (item[1].modified_ns, item[1].name)):
             mark = mark_of(self._folder, file.name, may_be_packed=packs)
             entry, alike = Entry(path, file.version, mark), before.alike(path, file, mark)
             if alike is None:

@@ -114,7 +114,7 @@ class FileSource(FileSourceConfig):
 
     def _find_schema(self) -> str:
         folder = Folder(self.path)
-        files = sorted(folder.list(self.pattern).values(), key=lambda file: (file.modified_s, file.name))
+        files = sorted(folder.list(self.pattern).values(), key=lambda file: (file.modified_ns, file.name))
         if not files:
             raise ConfigError(
                 "schema-not-inferred",

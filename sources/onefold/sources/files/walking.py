@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from onefold.core.values.plain import plain
 
@@ -30,28 +30,30 @@ class Walk:
         self._root = root
         self._told: set[str] = set()
 
-    def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The files by their names within the folder, as `lstat` has them. Raises OSError where the folder itself
-        cannot be listed, and where the filesystem fails."""
+    def files(self) -> Iterator[tuple[str, int, int]]:
+        """The files by their names within the folder, with size and time in nanoseconds. Raises OSError where the
+        folder itself cannot be listed, and where the filesystem fails."""
         folders = [""]
         while folders:
             folder = folders.pop()
             try:
                 with os.scandir(f"{self._root}/{folder}") as entries:
-                    yield from self._regular(folder, list(entries), folders)
+                    found = [*self._regular(folder, entries, folders)]
             except OSError as error:
                 if not folder or error.errno not in (*_VANISHED, *_PASSED_OVER):
                     raise
                 if error.errno in _PASSED_OVER:
                     self._tell(f"folders that cannot be listed are passed over ({error.strerror})", folder)
+            else:
+                yield from found
 
     def _regular(
-        self, folder: str, entries: list[os.DirEntry[str]], folders: list[str]
-    ) -> Iterator[tuple[str, os.stat_result]]:
+        self, folder: str, entries: Iterable[os.DirEntry[str]], folders: list[str]
+    ) -> Iterator[tuple[str, int, int]]:
         for entry in entries:
-            if is_hidden(entry.name):
+            if entry.name[0] in "._":
                 continue
-            name = f"{folder}{entry.name}"
+            name = folder + entry.name
             if not _is_utf8(entry.name):
                 self._tell("names that are not UTF-8 are passed over: rename such files and folders", name)
             elif entry.is_symlink():
@@ -64,7 +66,7 @@ class Walk:
                 except FileNotFoundError:
                     continue
                 if stat.S_ISREG(found.st_mode):
-                    yield name, found
+                    yield name, found.st_size, found.st_mtime_ns
 
     def _tell(self, what: str, name: str) -> None:
         if what not in self._told:
@@ -73,6 +75,8 @@ class Walk:
 
 
 def _is_utf8(name: str) -> bool:
+    if name.isascii():
+        return True
     try:
         name.encode()
     except UnicodeEncodeError:
