@@ -178,7 +178,10 @@ class FileLog:
         found: list[Entry] = []
         while end != start:
             if not end:
-                raise self._lost("file-log-foreign", f"{start} is not before the position that was to be read up to")
+                raise DataLoss(
+                    "file-log-foreign",
+                    f"{self._name} does not lead from {start} to the position that the epoch ends at. {_WHAT_TO_DO}",
+                )
             standing = self.look(end)
             found = standing.new + found
             end = standing.index.before
@@ -237,20 +240,23 @@ class FileLog:
         found = self._journal.read(names)
         for name in names:
             if name not in found:
-                raise self._lost("file-log-missing", f"{name} is not there")
+                raise DataLoss(
+                    "file-log-missing",
+                    f"{self._name} does not have {name}, which the pipeline's positions name. {_WHAT_TO_DO}",
+                )
             if _digest(found[name]) != name:
                 raise self._damaged(name)
         return found
 
     def _damaged(self, name: str) -> DataLoss:
-        return self._lost("file-log-damaged", f"{name} is not as it was written")
-
-    def _lost(self, code: str, what: str) -> DataLoss:
         return DataLoss(
-            code,
-            f"the log of the files that the source {self._source!r} has read, in the checkpoint store's table"
-            f" onefold_journals, does not have what the pipeline's positions name: {what}. {_WHAT_TO_DO}",
+            "file-log-damaged",
+            f"{self._name} has {name}, which the pipeline's positions name, not as it was written. {_WHAT_TO_DO}",
         )
+
+    @property
+    def _name(self) -> str:
+        return f"the log of the files that the source {self._source!r} has read, onefold_journals in the store,"
 
     def _named(self, texts: dict[str, str], values: Mapping[str, object]) -> str:
         text = json.dumps({"by": self._token, "source": self._source, **values}, separators=(",", ":"))

@@ -175,7 +175,7 @@ class Folder:
 
     def _missing(self) -> OnefoldError:
         if self._was_there:  # a filesystem that is not mounted for a while
-            return Retriable("files-unavailable", f"{self.path} was there, and does not exist now")
+            return Retriable("files-unavailable", f"{self.path} does not answer: it was there, and does not exist now")
         return ConfigError("folder-missing", f"{self.path} does not exist: create it, or correct path= of the source")
 
     @contextmanager

@@ -22,7 +22,7 @@ __all__ = ["FilePlanner", "position_of"]
 log = logging.getLogger("onefold")
 
 HELD_S = 10.0  # what looks like a file that is there: somebody may be about to remove that one
-LISTING_S_MIN = 0.1  # a listing that takes longer is not repeated before as much time has passed
+LISTING_S_MIN = 0.1  # a listing that takes longer, and finds nothing, is not repeated before as much time has passed
 
 
 def position_of(source: str, file: str = "") -> str:
@@ -53,7 +53,7 @@ class FilePlanner:
         self._before_of: Mapping[str, Entry] | None = None
         self._learned = ""  # the position that it knows
         self._held: dict[tuple[str, str], float] = {}  # since when a file is seen as it is
-        self._listed_s = self._listing_s = 0.0
+        self._rests_until_s = 0.0
 
     @cached_property
     def _folder(self) -> Folder:
@@ -66,7 +66,7 @@ class FilePlanner:
         return self._planned(start, None, None)
 
     def end(self, start: Positions) -> Positions:
-        if self._listing_s > LISTING_S_MIN and time.monotonic() - self._listed_s < self._listing_s:
+        if time.monotonic() < self._rests_until_s:
             return start
         return self._planned(start, self._source.max_files_per_trigger, self._source.max_bytes_per_trigger)
 
@@ -93,8 +93,7 @@ class FilePlanner:
         begun_s = time.monotonic()
         base = self._folder.base
         there = self._folder.list(self._source.pattern)
-        self._listed_s = time.monotonic()
-        self._listing_s = self._listed_s - begun_s
+        listing_s = time.monotonic() - begun_s
         unknown = self._unknown(at, there)
         self._held = {seen: since_s for seen, since_s in self._held.items() if seen[0] in unknown}
         new = self._ripe(unknown)
@@ -107,6 +106,7 @@ class FilePlanner:
             new = self._of_the_end(at, there, new)
         taken = self._within_limits(self._not_read(at, there, new), files_max, bytes_max)
         if not taken:
+            self._rests_until_s = time.monotonic() + listing_s if listing_s > LISTING_S_MIN else 0.0
             return start
         moved = [entry for path, entry in self._moved.items() if path not in at.known]
         ends = None
