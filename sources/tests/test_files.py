@@ -276,6 +276,7 @@ def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
         ({"schema": "id"}, "option-value"),
         ({"csv_header": True}, "options-conflict"),
         ({"name": "a/b"}, "option-value"),
+        ({"name": "a" * 201}, "option-value"),
         ({"max_files_per_trigger": 0}, "option-value"),
         ({"on_error": "ignore"}, "option-value"),
         ({"settle_s": -1}, "option-value"),
@@ -285,6 +286,12 @@ def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused_when_it_is_made(tmp_path: Path, settings: dict[str, Any], code: str) -> None:
     with pytest.raises(ConfigError, match=code):
         source(tmp_path, **settings)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "caf\udce9"])
+def test_a_path_that_no_file_can_have_is_refused_when_it_is_made(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="option-value"):
+        source(tmp_path / name)
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:

@@ -44,9 +44,10 @@ class FileSource(FileSourceConfig):
 
     A file must not change once it is there: write it elsewhere, and rename it; or set `settle_s`, so that a file is
     taken only when it has not been written for so many seconds. One that does change, or is gone before it was read, is
-    DataLoss. What was read may be taken away, and its name must not be used again.
+    DataLoss. What was read may be taken away, moved within the folder or packed, and its name must not be used again.
 
-    `name` is what the source is called in positions, by default the last part of the path. `max_files_per_trigger` and
+    `name` is what the source is called in positions, by default the last part of the path; give it, so that `path` may
+    be narrowed later. `max_files_per_trigger` and
     `max_bytes_per_trigger` bound an epoch. `on_error`, `bad_records_max` and `record_bytes_max` are for lines, as
     KafkaSource has them for records. See docs/files.md.
     """
