@@ -14,7 +14,7 @@ import pyarrow as pa
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Keep, Part, Split
+from onefold.core.source import Journal, Keep, Part, Split
 
 IDS = pa.schema({"id": pa.int64()})
 EPOCH_MAX = 7
@@ -40,7 +40,10 @@ class Lines:
     def arrow_schema(self) -> pa.Schema:
         return IDS
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> LinesPlanner:
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> LinesPlanner:
+        del journal
         return LinesPlanner(self, frozen, until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
@@ -101,7 +104,10 @@ class Planned(Lines):
 
     PLANNER: type[LinesPlanner]
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> LinesPlanner:
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> LinesPlanner:
+        del journal
         return self.PLANNER(self, frozen, until)
 
 

@@ -6,7 +6,8 @@ import gzip
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Split, own_positions
+from onefold.core.source import MemoryJournal, Split, own_positions
 from onefold.core.testing import Promise, check_source
 from onefold.sources import FileSource
 from onefold.sources.files import splitting
 from onefold.sources.files.lines import lines_of
+from onefold.sources.files.planning import FilePlanner
+from onefold.sources.files.source import BoundedFiles
 
 T0_S = 1_763_600_000
+JOURNALS: defaultdict[str, MemoryJournal] = defaultdict(MemoryJournal)
 
 
 def put_file(folder: Path, name: str, lines: bytes, at_s: int = T0_S) -> Path:
@@ -44,13 +48,19 @@ def source(folder: Path, **more: Any) -> FileSource:
     return FileSource(str(folder), **{"format": "json", "schema": "id long", **more})
 
 
+def planner_of(of: FileSource | BoundedFiles, frozen: Positions | None = None) -> FilePlanner:
+    """A planner of another driver, with the journal of all that read the same folder."""
+    path = of.source.path if isinstance(of, BoundedFiles) else of.path
+    return of.planner(frozen, journal=JOURNALS[path])
+
+
 def read(of: FileSource, span: Range) -> list[Any]:
-    splits = of.planner().splits(span)
+    splits = planner_of(of).splits(span)
     return [row for split in splits for part in of.read(split) for row in part.rows.to_pylist()]
 
 
 def everything(of: FileSource) -> list[int]:
-    planner = of.planner()
+    planner = planner_of(of)
     span = Range(planner.initial(), planner.latest(planner.initial()))
     return [row["id"] for row in read(of, span)]
 
@@ -62,7 +72,7 @@ def test_an_epoch_takes_the_oldest_files_within_its_limits_and_the_next_goes_on(
     put_file(tmp_path, "_SUCCESS", b"", T0_S)
     put_file(tmp_path, ".part/x.json", b"no", T0_S)
     of = source(tmp_path, max_files_per_trigger=2)
-    planner = of.planner()
+    planner = planner_of(of)
     first = Range(planner.initial(), planner.end(planner.initial()))
     assert sorted(row["id"] for row in read(of, first)) == [0, 1, 2, 3, 4, 5]
     second = Range(first.end, planner.end(first.end))
@@ -70,12 +80,13 @@ def test_an_epoch_takes_the_oldest_files_within_its_limits_and_the_next_goes_on(
     assert planner.end(second.end) == second.end == Positions.from_json(second.end.to_json())
     put_file(tmp_path, "0.json", ids(9, 10), T0_S - 100)  # older than all that was read, and moved here later
     assert read(of, Range(second.end, planner.end(second.end))) == [{"id": 9}]
-    assert len(source(tmp_path, max_bytes_per_trigger=1).planner().end(first.end).items) == len(first.end.items) + 1
+    small = source(tmp_path, max_bytes_per_trigger=1)
+    assert len(read(small, Range(first.end, planner_of(small).end(first.end)))) == 1
 
 
 def test_a_file_that_was_read_may_go_and_is_not_read_again_when_it_returns(tmp_path: Path) -> None:
     path = put_file(tmp_path, "a.json", ids(0, 3))
-    planner = source(tmp_path).planner()
+    planner = planner_of(source(tmp_path))
     end = planner.end(planner.initial())
     path.unlink()
     assert planner.end(end) == end
@@ -87,7 +98,7 @@ def test_a_file_that_was_read_may_go_and_is_not_read_again_when_it_returns(tmp_p
 def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path, what: str) -> None:
     path = put_file(tmp_path, "a.json", ids(0, 3))
     of = source(tmp_path)
-    planner = of.planner()
+    planner = planner_of(of)
     span = Range(planner.initial(), planner.end(planner.initial()))
     (split,) = planner.splits(span)
     if what == "gone":
@@ -96,7 +107,7 @@ def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path,
         put_file(tmp_path, "a.json", ids(0, 4 if what == "longer" else 3), T0_S + 1)
         with pytest.raises(DataLoss, match="file-changed"):
             planner.end(span.end)
-    for asked in (lambda: list(of.read(split)), lambda: of.planner(span.start).splits(span)):
+    for asked in (lambda: list(of.read(split)), lambda: planner_of(of, span.start).splits(span)):
         with pytest.raises(DataLoss, match=f"a.json.*{'file-gone' if what == 'gone' else 'file-changed'}"):
             asked()
 
@@ -104,7 +115,7 @@ def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path,
 def test_a_file_that_grows_while_it_is_read_is_data_loss(tmp_path: Path) -> None:
     path = put_file(tmp_path, "a.json", ids(0, 3))
     of = source(tmp_path)
-    planner = of.planner()
+    planner = planner_of(of)
     (split,) = planner.splits(Range(planner.initial(), planner.end(planner.initial())))
     parts = of.read(split)
     next(parts)
@@ -115,30 +126,29 @@ def test_a_file_that_grows_while_it_is_read_is_data_loss(tmp_path: Path) -> None
 
 def test_a_young_file_waits_until_it_has_settled(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(ids(0, 1))
-    planner = source(tmp_path, settle_s=1000).planner()
+    planner = planner_of(source(tmp_path, settle_s=1000))
     assert planner.end(planner.initial()) == planner.initial()
-    planner = source(tmp_path).planner()
+    planner = planner_of(source(tmp_path))
     assert planner.end(planner.initial()) != planner.initial()
 
 
-def test_a_bounded_source_has_the_files_of_its_first_start(tmp_path: Path) -> None:
+def test_a_bounded_source_has_the_files_of_its_first_epoch(tmp_path: Path) -> None:
     put_file(tmp_path, "a.json", ids(0, 3))
-    kept: dict[str, str] = {}
-
-    def keep(name: str, find: Callable[[], str]) -> str:
-        return kept.setdefault(name, kept.get(name) or find())
-
-    source(tmp_path).bounded().resolved(keep)
     put_file(tmp_path, "b.json", ids(3, 6))
-    planner = source(tmp_path).bounded().resolved(keep).planner()
-    end = planner.end(planner.initial())
-    assert [name for name, _ in end.items] == [f"#{tmp_path.name}/a.json"]
-    assert planner.is_done(end)
-    assert not planner.is_done(planner.initial())
-    (tmp_path / "a.json").unlink()
-    assert planner.end(end) == end
+    of = source(tmp_path, max_files_per_trigger=1)
+    planner = planner_of(of.bounded().resolved(lambda _, find: find()))
+    first = planner.end(planner.initial())
+    put_file(tmp_path, "c.json", ids(6, 9))
+    again = planner_of(of.bounded())
+    assert not again.is_done(first)
+    end = again.end(first)
+    assert again.is_done(end)
+    assert read(of, Range(planner.initial(), end)) == [{"id": number} for number in range(6)]
+    (tmp_path / "b.json").unlink()
+    assert again.end(end) == end
     with pytest.raises(DataLoss, match="file-gone"):
-        planner.end(planner.initial())
+        planner_of(of.bounded()).end(first)
+    assert planner_of(of).end(end) != end  # unbounded, it goes on
 
 
 @pytest.mark.parametrize("name", ["id", "from", "epochs", "x#y/0", "a b.json"])
@@ -146,7 +156,7 @@ def test_any_name_of_a_file_can_be_a_position(tmp_path: Path, name: str) -> None
     put_file(tmp_path, name, ids(0, 2))
     of = source(tmp_path)
     assert everything(of) == [0, 1]
-    end = of.planner().latest(Positions())
+    end = planner_of(of).latest(Positions())
     assert own_positions(of, end) == Positions.from_json(end.to_json()) == end
     assert not end.topics()
 
@@ -179,7 +189,7 @@ def test_a_large_parquet_file_is_split_by_its_row_groups(tmp_path: Path, monkeyp
     monkeypatch.setattr(splitting, "SPLIT_BYTES", 2000)
     pq.write_table(pa.table({"id": range(1000)}), tmp_path / "a.parquet", row_group_size=100)
     of = FileSource(str(tmp_path), format="parquet", schema="id long")
-    splits = of.planner().splits(Range(Positions(), of.planner().latest(Positions())))
+    splits = planner_of(of).splits(Range(Positions(), planner_of(of).latest(Positions())))
     assert len(splits) > 2
     assert everything(of) == [*range(1000)]
 
@@ -220,7 +230,7 @@ def test_every_line_is_in_exactly_one_range(lines: list[bytes], ends: bool, step
 
 
 def bad_of(of: FileSource) -> tuple[list[int], list[dict[str, Any]]]:
-    splits = of.planner().splits(Range(Positions(), of.planner().latest(Positions())))
+    splits = planner_of(of).splits(Range(Positions(), planner_of(of).latest(Positions())))
     parts = [part for split in splits for part in of.read(split)]
     return (
         [row["id"] for part in parts for row in part.rows.to_pylist()],
@@ -266,6 +276,7 @@ def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
         ({"schema": "id"}, "option-value"),
         ({"csv_header": True}, "options-conflict"),
         ({"name": "a/b"}, "option-value"),
+        ({"name": "a" * 201}, "option-value"),
         ({"max_files_per_trigger": 0}, "option-value"),
         ({"on_error": "ignore"}, "option-value"),
         ({"settle_s": -1}, "option-value"),
@@ -277,15 +288,17 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(tmp_path: Path, settings
         source(tmp_path, **settings)
 
 
-def test_a_folder_that_is_missing_or_too_full_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="folder-missing"):
-        source(tmp_path / "no").planner().end(Positions())
+@pytest.mark.parametrize("name", ["a\0b", "caf\udce9"])
+def test_a_path_that_no_file_can_have_is_refused_when_it_is_made(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="option-value"):
-        FileSource("odd://x/y", format="parquet").planner().end(Positions())
-    monkeypatch.setattr("onefold.sources.files.listing.FILES_MAX", 1)
-    put_file(tmp_path, "a.json", b""), put_file(tmp_path, "b.json", b"")
-    with pytest.raises(ConfigError, match="too-many-files"):
-        source(tmp_path).planner().end(Positions())
+        source(tmp_path / name)
+
+
+def test_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="folder-missing"):
+        planner_of(source(tmp_path / "no")).end(Positions())
+    with pytest.raises(ConfigError, match="option-value"):
+        planner_of(FileSource("odd://x/y", format="parquet")).end(Positions())
 
 
 def test_no_password_of_a_uri_is_shown(tmp_path: Path) -> None:
@@ -299,7 +312,7 @@ def test_no_password_of_a_uri_is_shown(tmp_path: Path) -> None:
 def test_a_split_says_about_how_much_it_is(tmp_path: Path) -> None:
     put_file(tmp_path, "a.json", ids(0, 2))
     put_file(tmp_path, "empty.json", b"")
-    planner = source(tmp_path).planner()
+    planner = planner_of(source(tmp_path))
     assert [(type(split), split.size) for split in planner.splits(Range(Positions(), planner.latest(Positions())))] == [
         (Split, 18)
     ]

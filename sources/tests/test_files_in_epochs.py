@@ -19,10 +19,11 @@ from onefold.core.writing.attempt import write_task
 from onefold.core.writing.bad_records import Bad, Policy
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
+from onefold.sources.files.planning import FilePlanner
 
 
-def batches(source: FileSource, span: Range) -> Iterator[pa.RecordBatch | Bad]:
-    for split in source.planner().splits(span):
+def batches(source: FileSource, planner: FilePlanner, span: Range) -> Iterator[pa.RecordBatch | Bad]:
+    for split in planner.splits(span):
         for part in source.read(split):
             if part.bad.num_rows:
                 yield Bad(part.bad)
@@ -37,7 +38,7 @@ def life(tmp_path: Path, epochs_max: int, fails_at: int | None = None) -> int:
     source = FileSource(str(tmp_path / "in"), format="json", schema="id long", on_error="skip", max_files_per_trigger=1)
     policy = Policy.of(source, None)
     with closing(Session("files", (sink,), CheckpointStore(url), -1)) as session:
-        planner = source.planner(session.facts().frozen)
+        planner = source.planner(session.facts().frozen, journal=session.journal(source.name))
         session.start(Initial(planner.initial()))
         fingerprint, last = session.open_sinks(source.arrow_schema()), session.facts().last
         at, done = planner.initial() if last is None else last.range.end, 0
@@ -48,13 +49,14 @@ def life(tmp_path: Path, epochs_max: int, fails_at: int | None = None) -> int:
                 record: EpochRecord, span: Range = span, fails: bool = done == fails_at
             ) -> tuple[Committable, ...]:
                 task = task_of(record).another_attempt()
-                written = write_task((sink,), task, batches(source, span), policy)
+                written = write_task((sink,), task, batches(source, planner, span), policy)
                 if fails:
                     raise KeyboardInterrupt
                 return written.committables
 
             outcome = session.run_epoch(EpochRequest(span, "q", 0, fingerprint, session.names), write)
             assert not outcome.replayed
+            planner.completed(end)
             at, done = end, done + 1
         return done
 

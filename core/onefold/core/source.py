@@ -6,7 +6,7 @@ worker reads a split, as often as it is asked to, with the same records each tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,8 +18,11 @@ from onefold.core.positions import Positions, Range
 __all__ = [
     "Bounded",
     "BoundedSource",
+    "Journal",
     "Keep",
+    "MemoryJournal",
     "Part",
+    "Placed",
     "Settled",
     "Source",
     "SourcePlanner",
@@ -51,6 +54,51 @@ class Part:
 
     rows: pa.RecordBatch
     bad: pa.RecordBatch
+
+
+class Journal(Protocol):
+    """Texts that a source's planner keeps beside its positions, for a source whose positions would otherwise grow: a
+    position then names such a text. Each source of a pipeline has its own, which its next drivers find again.
+
+    A text is written once under a name that nobody else uses, and never changes: a driver that was taken over may still
+    write. Raises `Retriable` where it does not answer."""
+
+    def names(self) -> set[str]:
+        """Of all texts that are there."""
+        ...
+
+    def read(self, names: Collection[str]) -> dict[str, str]:
+        """The texts by their names, without those that are not there."""
+        ...
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        """Keep the texts, all or none. They outlive a crash once this returns. Of a name that is there, the text is the
+        same: the call may come again."""
+        ...
+
+    def remove(self, names: Collection[str]) -> None:
+        """What is gone already is fine."""
+        ...
+
+
+class MemoryJournal:
+    """A journal that lasts as long as the object. Pickles, by its content."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def names(self) -> set[str]:
+        return set(self.texts)
+
+    def read(self, names: Collection[str]) -> dict[str, str]:
+        return {name: self.texts[name] for name in names if name in self.texts}
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        self.texts |= texts
+
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            self.texts.pop(name, None)
 
 
 class Source(Protocol):
@@ -86,9 +134,12 @@ class Source(Protocol):
         columns that its records cannot be read as."""
         ...
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> SourcePlanner:
         """For one run of a driver. `frozen`: where the pipeline's first batch began, once that is on record. `until`:
-        where the source ends; nothing beyond is planned."""
+        where the source ends; nothing beyond is planned. `journal`: what the planner may keep beside its positions;
+        without one, its positions are worth something to this planner alone, where they need a journal."""
         ...
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
@@ -158,6 +209,16 @@ class Bounded(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class Placed(Source, Protocol):
+    """A source that reads what lies in a folder."""
+
+    def check_apart(self, root: str, own: str) -> None:
+        """Raise ConfigError where it would read what a pipeline keeps in the folder or file `root`, of this machine or
+        a URL; or where it reads what lies in `own`, the pipeline's own place within."""
+        ...
+
+
 @dataclass(frozen=True)
 class BoundedSource:
     """A source up to where it ended when it was resolved; before that, it has no planner."""
@@ -196,9 +257,11 @@ class BoundedSource:
     def arrow_schema(self) -> pa.Schema:
         return self.source.arrow_schema()
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> SourcePlanner:
         end = present(self.until, "a bounded source is resolved before it is planned")
-        return self.source.planner(frozen, end if until is None else until)
+        return self.source.planner(frozen, end if until is None else until, journal)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return self.source.read(split, guarded=guarded)

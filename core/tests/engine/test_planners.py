@@ -9,7 +9,7 @@ import pytest
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.source import Source
+from onefold.core.source import MemoryJournal, Source
 from onefold.engine.driver.planners import Planners
 
 
@@ -26,8 +26,8 @@ class Topics:
     def covers(self, name: str) -> bool:
         return name.partition("/")[0] in self.topics
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> Any:
-        del frozen, until
+    def planner(self, frozen: Any = None, until: Any = None, journal: Any = None) -> Any:
+        del frozen, until, journal
         return self
 
     def initial(self) -> Positions:
@@ -38,7 +38,7 @@ class Topics:
 
 
 def planners(*of: Topics) -> Planners:
-    return Planners(cast(dict[int, Source], dict(enumerate(of))), None)
+    return Planners(cast(dict[int, Source], dict(enumerate(of))), None, lambda _: MemoryJournal())
 
 
 def test_each_source_is_asked_from_its_own_positions_on() -> None:

@@ -12,7 +12,7 @@ from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.source import BoundedSource, Source
+from onefold.core.source import BoundedSource, MemoryJournal, Source
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.starts import check_covered, initial_of
 
@@ -125,7 +125,7 @@ def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions()
     at = Positions.of({"a/0": 7})
 
     def begin(*of: Topics) -> Planners:
-        planners = Planners(dict(enumerate(sources(*of))), at)
+        planners = Planners(dict(enumerate(sources(*of))), at, lambda _: MemoryJournal())
         assert [*planners.begin_added(at, lambda name, find: pins.setdefault(name, find()))] == [("b", "latest")]
         return planners
 

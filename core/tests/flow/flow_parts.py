@@ -41,7 +41,7 @@ class AnySource:
             raise ConfigError("schema-missing", "not resolved")
         return self.columns
 
-    def planner(self, frozen: Any = None, until: Any = None) -> Any:
+    def planner(self, frozen: Any = None, until: Any = None, journal: Any = None) -> Any:
         raise NotImplementedError(frozen, until)
 
     def read(self, split: Any, *, guarded: bool = False) -> Any:

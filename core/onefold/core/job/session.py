@@ -45,8 +45,10 @@ from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun
+from onefold.core.source import Journal
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
+from onefold.core.store.journal import StoreJournal
 from onefold.core.store.pins import pin
 from onefold.core.values.ways import PIPELINE, Ways, in_words_of
 from onefold.core.writing.topic_identity import check_counted
@@ -259,6 +261,10 @@ class Session:
     def pin(self, name: str, find: Callable[[], str]) -> str:
         """The value that the pipeline's first start found under that name."""
         return self.patience.retry(lambda: pin(self.store, self.name, name, find), "reading the store")
+
+    def journal(self, source: str) -> Journal:
+        """What the planner of a source keeps beside its positions."""
+        return StoreJournal(self.store, self.name, source)
 
     def decided_run(self, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided."""

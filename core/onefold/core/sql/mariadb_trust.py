@@ -25,7 +25,10 @@ MARIADB_OPTIONS: dict[str, Any] = {
 }
 
 # The names that onefold makes, as a regular expression of MariaDB's.
-_OURS = "^onefold_(store|pipelines|epochs|runs|pins|turns|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32}(_[0-9a-f]{12})?)$"
+_OURS = (
+    "^onefold_(store|pipelines|epochs|runs|pins|journals|turns|sql_[a-z]+"
+    "|(stage|deleted)_[0-9a-f]{32}(_[0-9a-f]{12})?)$"
+)
 _STRANGE = sa.text(
     "SELECT table_name, CASE WHEN table_type <> 'BASE TABLE' THEN lower(table_type)"
     " ELSE concat('a table of the engine ', coalesce(engine, 'none')) END"

@@ -58,6 +58,7 @@ from onefold.core.store.tables import (
     epochs,
     existing_store,
     is_older_store,
+    journals,
     making_store,
     metadata,
     pins,
@@ -400,13 +401,13 @@ class CheckpointStore:
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
                     " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten",
                 )
-            for table in (epochs, runs, pins, pipelines):
+            for table in (epochs, runs, pins, journals, pipelines):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))
 
     def begin_anew(self, generation: Generation) -> None:
         """Remove all rows of a pipeline but its generation, on the user's word: every older driver stays fenced."""
         with self._mine(generation) as (connection, _, _):
-            for table in (epochs, runs, pins):
+            for table in (epochs, runs, pins, journals):
                 connection.execute(table.delete().where(table.c.pipeline == generation.pipeline))
             connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None, origin=None, moved=0))
 

@@ -22,6 +22,7 @@ __all__ = [
     "epochs",
     "existing_store",
     "is_older_store",
+    "journals",
     "making_store",
     "metadata",
     "pins",
@@ -37,6 +38,7 @@ MIGRATIONS = {
     2: (("onefold_epochs", "write_through", "TEXT NOT NULL DEFAULT '[]'"),),
     3: (),  # the table of pins has another name: `prepared_store` renames it
     4: (("onefold_pipelines", "origin", "{text}"), ("onefold_pipelines", "moved", "BIGINT NOT NULL DEFAULT 0")),
+    5: (),  # the table of journals is new
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 PINS_BEFORE = "onefold_settled"  # up to version 2
@@ -104,6 +106,16 @@ pins = sa.Table(
     "onefold_pins",
     metadata,
     sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("value", LongText, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+journals = sa.Table(
+    "onefold_journals",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("source", sa.String(200), primary_key=True),
     sa.Column("name", sa.String(100), primary_key=True),
     sa.Column("value", LongText, nullable=False),
     **MARIADB_OPTIONS,

@@ -122,7 +122,7 @@ class FlowRun:
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
         session.patience.retry(lambda: self._mark.check(facts, session.ledgers), "reading the checkpoint")
-        planners = Planners(self._sources, facts.frozen)
+        planners = Planners(self._sources, facts.frozen, session.journal)
         try:
             begin = facts.frozen
             if begin is None:

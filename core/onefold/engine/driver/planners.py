@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Keep, Source, SourcePlanner, Split, own_positions, settled
+from onefold.core.source import Journal, Keep, Source, SourcePlanner, Split, own_positions, settled
 
 __all__ = ["Planners"]
 
 
 class Planners:
-    """`sources` by the numbers of their nodes."""
+    """`sources` by the numbers of their nodes; `journal` gives that of a source by its name."""
 
-    def __init__(self, sources: Mapping[int, Source], frozen: Positions | None) -> None:
+    def __init__(
+        self, sources: Mapping[int, Source], frozen: Positions | None, journal: Callable[[str], Journal]
+    ) -> None:
         self._sources = dict(sources)
         self._planners: dict[int, SourcePlanner] = {}
         self._added: dict[int, Positions] = {}
         for number, source in sources.items():
             own = None if frozen is None else own_positions(source, frozen)
-            self._planners[number] = source.planner(own)
+            self._planners[number] = source.planner(own, journal=journal(source.name))
 
     def initial(self) -> Positions:
         return self._joined(lambda _, planner: planner.initial())
@@ -46,8 +48,13 @@ class Planners:
         return self._joined(lambda number, planner: planner.end(self._own(number, start)))
 
     def latest(self, start: Positions) -> Positions:
-        """All there is now."""
-        return self._joined(lambda number, planner: planner.latest(self._own(number, start)))
+        """All there is now, of the sources whose positions are numbers; the others' stay where they are."""
+
+        def ask(number: int, planner: SourcePlanner) -> Positions:
+            own = self._own(number, start)
+            return planner.latest(own) if any(isinstance(at, int) for _, at in own.items) else own
+
+        return self._joined(ask)
 
     def splits(self, span: Range) -> dict[int, Sequence[Split]]:
         """The parts of the range, by the number of the source's node."""

@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 
 from onefold.clients.options import in_one_form, near
 from onefold.core.errors import ConfigError
+from onefold.core.values.plain import plain
 
 __all__ = ["FORMATS", "FileSourceConfig"]
 
@@ -17,6 +18,7 @@ OnError = Literal["fail", "dead_letter", "skip"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 _LINE_BYTES_LIMIT = 1 << 30
+_NAME_MAX = 200  # as many the checkpoint store has room for
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class FileSourceConfig:
             raise ConfigError(
                 "option-value", f"path is a folder, a file, or a URI such as s3://bucket/in: {self.path!r}"
             )
+        if "\0" in self.path or self.path.encode(errors="ignore").decode() != self.path:
+            raise ConfigError("option-value", f"path is no name of a file in UTF-8: {plain(self.path)}")
         path = self.path if "://" in self.path else str(Path(self.path).absolute())
         in_one_form(self, path=path, name=self.name or PurePosixPath(urlparse(path).path).name or urlparse(path).netloc)
         self._check()
@@ -54,9 +58,11 @@ class FileSourceConfig:
                 "option-value",
                 f"format is one of {', '.join(FORMATS)}, not {self.format!r}{near(str(self.format), FORMATS)}",
             )
-        if not self.name or "/" in self.name or "#" in self.name:
+        if not 0 < len(self.name) <= _NAME_MAX or "/" in self.name or "#" in self.name:
             raise ConfigError(
-                "option-value", f"name stands in the source's positions: no / and no #, not {self.name!r}"
+                "option-value",
+                f"name stands in the source's positions: no / and no #, {_NAME_MAX} characters at most, not"
+                f" {self.name!r}",
             )
         if self.format != "parquet" and self.schema is None:
             raise ConfigError(

@@ -2,102 +2,141 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatch
+from fnmatch import translate
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path
 from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyarrow import fs
 
-from onefold.core.errors import BadRecord, ConfigError, DataLoss, Retriable
+from onefold.core.errors import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable
+from onefold.core.values.plain import plain
+from onefold.sources.files.walking import Walk, is_hidden
 
-__all__ = ["FILES_MAX", "Folder", "Listed", "changed", "gone"]
+__all__ = ["CODECS", "Folder", "Listed", "changed", "codec_of", "gone"]
 
-FILES_MAX = 10_000  # positions name every file of the folder that was read
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file by its name within the folder, as it was when it was listed. `version` changes when its contents do."""
+    """A file by its name within the folder and by its whole path, as it was when it was listed. `version` changes when
+    its contents do."""
 
     name: str
+    path: str
     size: int
-    modified_s: float
+    modified_ns: int
     version: str
 
 
 class Folder:
-    """A folder of files, or one file, on any filesystem that pyarrow knows. Pickles not."""
+    """A folder of files, or one file, on any filesystem that pyarrow knows. Pickles not.
+
+    A link of this machine is followed where it is the folder itself, and nowhere below.
+    """
 
     def __init__(self, path: str) -> None:
         place = urlparse(path)
         self.path = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}" if place.scheme else path  # shown
+        self.path = plain(self.path)
         with self._asking("opening it"):
             try:
                 self.filesystem, self._root = fs.FileSystem.from_uri(path)
             except (ValueError, pa.ArrowInvalid) as error:
-                said = str(error).replace(path, self.path)
+                said = plain(str(error).replace(path, self.path))
                 raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}") from None
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
+        if self.is_local:
+            self._root = os.path.realpath(self._root)
+        self._walk = Walk(self._root)
+        self._was_there = False
+        self._listed: dict[str, Listed] = {}
+
+    @cached_property
+    def base(self) -> str:
+        """The whole path of what names are within: with the scheme and host of a URI, and no link in it."""
+        if self.is_local:
+            return str(Path(self._root).parent) if self._is_file else self._root
+        path = self._root.rpartition("/")[0] if self._is_file else self._root
+        return f"{self.path.partition('://')[0]}://{urlparse(self.path).hostname or ''}/{path.strip('/')}"
 
     def list(self, pattern: str) -> dict[str, Listed]:
-        """The files whose own names match, by their names within the folder, without what is hidden (`.x`, `_x`)."""
+        """The files whose own names match, by their whole paths, without what is hidden (`.x`, `_x`)."""
         with self._asking("listing its files"):
-            root = self.filesystem.get_file_info(self._root)
-            if root.type == fs.FileType.NotFound:
-                raise ConfigError(
-                    "folder-missing", f"{self.path} does not exist: create it, or correct path= of the source"
-                )
+            if (root := self.filesystem.get_file_info(self._root)).type == fs.FileType.NotFound:
+                raise self._missing()
             if root.type == fs.FileType.File:
-                return {root.base_name: self._listed(root.base_name, root)}
-            infos = self.filesystem.get_file_info(fs.FileSelector(self._root, recursive=True))
-        found = {}
-        for info in infos:
-            name = info.path[len(self._root) :].lstrip("/")
-            hidden = any(part[:1] in ("_", ".") for part in PurePosixPath(name).parts)
-            if info.type == fs.FileType.File and not hidden and fnmatch(info.base_name, pattern):
-                found[name] = self._listed(name, info)
-        if len(found) > FILES_MAX:
-            raise ConfigError(
-                "too-many-files",
-                f"{self.path} has {len(found)} files, and positions name each of them: {FILES_MAX} at most. Move away"
-                " those that were read, or name a folder within",
-            )
-        return found
+                found = [self._seen(root.base_name, root.size, root.mtime_ns)]
+            else:
+                matches = re.compile(translate(pattern)).match
+                walked = self._walk.files() if self.is_local else self._selected()
+                try:
+                    found = [self._seen(*each) for each in walked if matches(each[0].rpartition("/")[2])]
+                except FileNotFoundError as error:
+                    said = f"{self.path}: a folder has gone while it was listed"
+                    raise Retriable("files-unavailable", said) from error
+        self._listed, self._was_there = {file.name: file for file in found}, True
+        return {file.path: file for file in found}
 
     def now(self, name: str) -> Listed | None:
         """One file as it is now; None where there is none."""
-        with self._asking(f"looking at {name}"):
-            info = self.filesystem.get_file_info(self._whole(name))
-        return self._listed(name, info) if info.type == fs.FileType.File else None
+        with self._asking(f"looking at {plain(name)}"):
+            if not self.is_local:
+                info = self.filesystem.get_file_info(self._whole(name))
+                return self._seen(name, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
+            try:
+                found = os.lstat(self._whole(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return self._seen(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
     def check_same(self, name: str, version: str) -> Listed:
         """The file, which must be as it was. Raises DataLoss where it is gone, or has changed."""
         there = self.now(name)
         if there is None:
-            raise gone(f"{self.path}/{name}")
+            raise gone(self.shown(name))
         if there.version != version:
-            raise changed(f"{self.path}/{name}", version, there.version)
+            raise changed(self.shown(name), version, there.version)
         return there
+
+    def shown(self, name: str) -> str:
+        """The file's whole path, as it may stand in an error or a log."""
+        return plain(f"{self.path}/{name}")
 
     @contextmanager
     def opened(self, name: str) -> Iterator[pa.NativeFile]:
         """The file for reading at any place. Errors of the filesystem are Retriable, also while it is read."""
-        with self._asking(f"reading {name}"), self.filesystem.open_input_file(self._whole(name)) as file:
+        with self._asking(f"reading {plain(name)}"), self.filesystem.open_input_file(self._whole(name)) as file:
             yield file
 
     @contextmanager
     def unpacked(self, name: str) -> Iterator[pa.NativeFile]:
-        """The contents of a compressed file, from the beginning on."""
+        """The contents of a file, which is compressed if its name says so, from the beginning on."""
         with (
-            self._asking(f"reading {name}"),
-            self.filesystem.open_input_stream(self._whole(name), compression="detect") as file,
+            self._asking(f"reading {plain(name)}"),
+            self.filesystem.open_input_stream(self._whole(name), compression=codec_of(name)) as file,
         ):
             yield file
+
+    def head(self, name: str, size: int, *, is_packed: bool) -> bytes:
+        """The first bytes of a file's contents, unpacked. Errors as they come."""
+        if self.is_local and not is_packed:
+            number = os.open(self._whole(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                return os.read(number, size)
+            finally:
+                os.close(number)
+        with self.unpacked(name) as file:
+            data: bytes = file.read(size)
+            return data
 
     @contextmanager
     def decoding(self, name: str, what: str) -> Iterator[None]:
@@ -109,8 +148,8 @@ class Folder:
                 raise  # of the filesystem
             raise BadRecord(
                 "data-file-unreadable",
-                f"{self.path}/{name} cannot be read as {what}: {error}. on_error is for lines, not for whole files:"
-                " restore this one, or take it away before the pipeline starts again",
+                f"{self.shown(name)} cannot be read as {what}: {plain(str(error))}. on_error is for lines, not for"
+                " whole files: restore this one, or take it away before the pipeline starts again",
             ) from error
 
     @cached_property
@@ -120,10 +159,24 @@ class Folder:
     def _whole(self, name: str) -> str:
         return self._root if self._is_file else f"{self._root.rstrip('/')}/{name}"
 
-    def _listed(self, name: str, info: fs.FileInfo) -> Listed:
+    def _selected(self) -> Iterator[tuple[str, int, int]]:
+        for info in self.filesystem.get_file_info(fs.FileSelector(self._root, recursive=True)):
+            name = info.path[len(self._root) :].lstrip("/")
+            if info.type == fs.FileType.File and not any(map(is_hidden, name.split("/"))):
+                yield name, info.size, info.mtime_ns
+
+    def _seen(self, name: str, size: int, mtime_ns: int) -> Listed:
+        last = self._listed.get(name)
+        if last is not None and last.size == size and last.modified_ns == mtime_ns:
+            return last
         # Object stores have times of seconds in some answers, and of less in others.
-        moment = info.mtime_ns if self.is_local else info.mtime_ns // 1_000_000_000
-        return Listed(name, info.size, info.mtime_ns / 1e9, f"{info.size}:{moment}")
+        moment = mtime_ns if self.is_local else mtime_ns // 1_000_000_000
+        return Listed(name, f"{self.base}/{name}", size, mtime_ns, f"{size}:{moment}")
+
+    def _missing(self) -> OnefoldError:
+        if self._was_there:  # a filesystem that is not mounted for a while
+            return Retriable("files-unavailable", f"{self.path} does not answer: it was there, and does not exist now")
+        return ConfigError("folder-missing", f"{self.path} does not exist: create it, or correct path= of the source")
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
@@ -131,12 +184,20 @@ class Folder:
             yield
         except PermissionError as error:
             raise ConfigError(
-                "folder-not-readable", f"{self.path}: {what} is not permitted: {error}. Let this user read the folder"
+                "folder-not-readable",
+                f"{self.path}: {what} is not permitted: {plain(str(error))}. Let this user read the folder",
             ) from error
         except FileNotFoundError as error:
             raise gone(f"{self.path} ({what})") from error
         except OSError as error:
-            raise Retriable("files-unavailable", f"{self.path} does not answer ({what}): {error}") from error
+            raise Retriable(
+                "files-unavailable", f"{self.path} does not answer ({what}): {plain(str(error))}"
+            ) from error
+
+
+def codec_of(name: str) -> str | None:
+    """What a file of lines is compressed with, by its name."""
+    return CODECS.get(Path(name).suffix.lower())
 
 
 def gone(where: str) -> DataLoss:
@@ -152,7 +213,7 @@ def changed(where: str, version: str, now: str) -> DataLoss:
         "file-changed",
         f"{where}: the file was {_in_words(version)}, and is {_in_words(now)}: nothing of the change was read. A file"
         " must not change once it is there: write it elsewhere and rename it, or set settle_s. Restore it as it was;"
-        " or take it away, and give what is new in it a name of its own",
+        " or take it away, and give what is new in it, from the last line break on, a name of its own",
     )
 
 

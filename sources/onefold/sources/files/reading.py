@@ -69,7 +69,7 @@ class _Lines:
         self._left = source.bad_records_max if source.on_error != "fail" else 0
         self._has_header = source.csv_header and wanted.start == 0
         self._blank_is_a_row = source.format == "csv" and len(schema) == 1  # of a null
-        self._where = f"{folder.path}/{wanted.name}"
+        self._where = folder.shown(wanted.name)
 
     def parts(self) -> Iterator[Part]:
         wanted = self._wanted

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Self
 from urllib.parse import parse_qs, urlparse
 
@@ -12,16 +14,18 @@ import pyarrow as pa
 from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.source import BoundedSource, Keep, Part, Split
+from onefold.core.source import BoundedSource, Journal, Keep, Part, Split
 from onefold.core.values.ddl import ddl_of, schema_of
+from onefold.core.values.plain import plain
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet import columns_of
 from onefold.sources.files.planning import FilePlanner, position_of
 from onefold.sources.files.reading import read_parts
+from onefold.sources.files.walking import is_hidden
 from onefold.sources.formats import csv, json
 
-__all__ = ["FileSource"]
+__all__ = ["BoundedFiles", "FileSource"]
 
 
 @options_model
@@ -40,9 +44,10 @@ class FileSource(FileSourceConfig):
 
     A file must not change once it is there: write it elsewhere, and rename it; or set `settle_s`, so that a file is
     taken only when it has not been written for so many seconds. One that does change, or is gone before it was read, is
-    DataLoss. What was read may be taken away, and its name must not be used again.
+    DataLoss. What was read may be taken away, moved within the folder or packed, and its name must not be used again.
 
-    `name` is what the source is called in positions, by default the last part of the path. `max_files_per_trigger` and
+    `name` is what the source is called in positions, by default the last part of the path; give it, so that `path` may
+    be narrowed later. `max_files_per_trigger` and
     `max_bytes_per_trigger` bound an epoch. `on_error`, `bad_records_max` and `record_bytes_max` are for lines, as
     KafkaSource has them for records. See docs/files.md.
     """
@@ -75,15 +80,28 @@ class FileSource(FileSourceConfig):
             (json if self.format == "json" else csv).check(found)
         return found
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> FilePlanner:
-        return FilePlanner(self, frozen, until)
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> FilePlanner:
+        return FilePlanner(self, frozen, until, journal)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return read_parts(self, self.arrow_schema(), split.range, guarded=guarded)
 
-    def bounded(self) -> BoundedSource:
+    def bounded(self) -> BoundedFiles:
         """The files that there are at a flow's first start, and no others."""
-        return BoundedSource(self)
+        return BoundedFiles(self)
+
+    def check_apart(self, root: str, own: str) -> None:
+        place, others = _place(self.path), (_place(root), _place(own))
+        is_read = any(other[: len(place)] == place and not any(map(is_hidden, other[len(place) :])) for other in others)
+        if is_read or place[: len(others[1])] == others[1]:
+            raise ConfigError(
+                "checkpoint-in-source",
+                f"the pipeline keeps its own files in {_shown(root)}, which lies where the source {self.name!r}"
+                f" reads, {_shown(self.path)}: they would be read as records. Keep the checkpoint and the store in"
+                " another folder, or below one whose name begins with a dot",
+            )
 
     def exposure(self) -> str:
         """Why others on the network could read or change what is read; empty if they cannot."""
@@ -97,10 +115,42 @@ class FileSource(FileSourceConfig):
 
     def _find_schema(self) -> str:
         folder = Folder(self.path)
-        files = sorted(folder.list(self.pattern).values(), key=lambda file: (file.modified_s, file.name))
+        files = sorted(folder.list(self.pattern).values(), key=lambda file: (file.modified_ns, file.name))
         if not files:
             raise ConfigError(
                 "schema-not-inferred",
                 f"{folder.path} has no file yet whose columns could be those of the source: give a schema",
             )
         return ddl_of(columns_of(folder, files[0].name))
+
+
+@dataclass(frozen=True)
+class BoundedFiles(BoundedSource):
+    """The files of a source that are there when its first epoch is planned. The source's log has them."""
+
+    source: FileSource
+
+    def resolved(self, keep: Keep) -> BoundedFiles:
+        return replace(self, source=self.source.resolved(keep))
+
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> FilePlanner:
+        return FilePlanner(self.source, frozen, until, journal, is_bounded=until is None)
+
+    def check_apart(self, root: str, own: str) -> None:
+        self.source.check_apart(root, own)
+
+
+def _place(path: str) -> tuple[str, ...]:
+    """A folder or file of this machine or of a URL, as what it is on and the names down to it."""
+    url = urlparse(path)
+    if url.scheme in ("", "file"):
+        return ("", *Path(os.path.realpath(url.path if url.scheme else path)).parts)
+    return (f"{url.scheme}://{url.hostname}", "/", *PurePosixPath(url.path).parts[1:])
+
+
+def _shown(path: str) -> str:
+    """Without what may be secret in a URI."""
+    url = urlparse(path)
+    return plain(f"{url.scheme}://{url.hostname}{url.path}" if url.scheme else path)

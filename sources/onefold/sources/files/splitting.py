@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from onefold.sources.files.config import FileSourceConfig
-from onefold.sources.files.listing import Folder, Listed
+from onefold.sources.files.listing import Folder, Listed, codec_of
 
 __all__ = ["SPLIT_BYTES", "FileRange", "is_packed", "splits_of"]
 
 SPLIT_BYTES = 64 << 20
-_PACKED = (".gz", ".bz2", ".zst", ".lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class FileRange:
 
 def is_packed(name: str) -> bool:
     """Whether a file of lines is compressed, by its name; it is read from its beginning then."""
-    return name.lower().endswith(_PACKED)
+    return codec_of(name) is not None
 
 
 def splits_of(source: FileSourceConfig, folder: Folder, file: Listed) -> Iterator[tuple[FileRange, int]]:

@@ -12,7 +12,7 @@ from onefold.clients.exposure import of_kafka, of_registry
 from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.source import BoundedSource, Keep, Part, Split
+from onefold.core.source import BoundedSource, Journal, Keep, Part, Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.config.options import constructor_arguments, spark_options
 from onefold.sources.kafka.formats.columns import Choice
@@ -89,7 +89,10 @@ class KafkaSource(KafkaSourceConfig):
             )
         return record_schema(self)
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> KafkaSourcePlanner:
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> KafkaSourcePlanner:
+        del journal  # its positions are one number a partition
         return KafkaSourcePlanner(self, frozen, until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:

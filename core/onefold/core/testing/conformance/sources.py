@@ -16,7 +16,7 @@ import pyarrow as pa
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Part, Source, SourcePlanner, Split
+from onefold.core.source import Journal, MemoryJournal, Part, Source, SourcePlanner, Split
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, Promise
 from onefold.core.testing.conformance.report import passed
 
@@ -75,6 +75,7 @@ class _Subject:
     id_column: str
     count: int = 0
     ranges: list[Range] = field(default_factory=list)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
     source: Source = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +84,9 @@ class _Subject:
 
     def made(self, on_error: str, bad_records_max: int) -> Source:
         return self.make(on_error, bad_records_max).resolved(lambda _, find: find())
+
+    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> SourcePlanner:
+        return self.source.planner(frozen, until, self.journal)
 
     def put(self) -> None:
         self._put(range(self.count, self.count + PUT))
@@ -108,24 +112,29 @@ class _Subject:
 
 def _planned(subject: _Subject) -> None:
     source, book = subject.source, subject.book
-    planner = source.planner()
+    planner = subject.planner()
     with book.holding(Promise.SOURCE_INITIAL, "initial") as held:
         begin = planner.initial()
         subject.put()
-        again = [planner.initial(), source.planner(begin).initial(), _again(source).planner(begin).initial()]
+        others = (
+            source.planner(begin, journal=subject.journal),
+            _again(source).planner(begin, journal=subject.journal),
+        )
+        again = [planner.initial(), *(other.initial() for other in others)]
         held.expect(all(each == begin for each in again), str(begin), again)
     with book.holding(Promise.SOURCE_END, "end") as held:
         subject.ranges += _ranges(planner, begin)
         held.expect(bool(subject.ranges), "an epoch of the records that there are", f"end({begin}) is the same")
         subject.put()
         subject.ranges += _ranges(planner, subject.at)
-        held.expect(subject.at == planner.latest(begin), f"the latest, {planner.latest(begin)}", subject.at)
+        latest = planner.latest(subject.at)
+        held.expect(subject.at == latest, f"the latest, {latest}", subject.at)
         held.expect(planner.end(subject.at) == subject.at, "the same where nothing came", planner.end(subject.at))
 
 
 def _read(subject: _Subject) -> None:
     source, book = subject.source, subject.book
-    planner = source.planner(subject.begin)
+    planner = subject.planner(subject.begin)
     splits = [split for span in subject.ranges for split in planner.splits(span)]
     with book.holding(Promise.SOURCE_SCHEMA, "read") as held:
         for part in _parts(source, splits):
@@ -142,14 +151,15 @@ def _read(subject: _Subject) -> None:
         held.expect(elsewhere == first, "the same rows in another process", "others, or in another order")
     with book.holding(Promise.SOURCE_RESTART, "splits") as held:
         for span in subject.ranges:
-            before, now = planner.splits(span), _again(source).planner(subject.begin).splits(_stored(span))
+            again = _again(source).planner(subject.begin, journal=subject.journal)
+            before, now = planner.splits(span), again.splits(_stored(span))
             held.expect(list(before) == list(now), f"the splits {before}", now)
 
 
 def _bounded(subject: _Subject) -> None:
     until, count = subject.at, subject.count
     subject.put()
-    planner = subject.source.planner(subject.begin, until)
+    planner = subject.planner(subject.begin, until)
     with subject.book.holding(Promise.SOURCE_UNTIL, "end, is_done") as held:
         held.expect(not planner.is_done(subject.begin), "not done at its beginning", "is_done")
         ranges = _ranges(planner, subject.begin)
@@ -165,7 +175,7 @@ def _spoilt(subject: _Subject, spoil: Callable[[], None]) -> None:
     spoil()
     subject.put()
     _go_on(subject)
-    splits = subject.source.planner(subject.begin).splits(subject.ranges[-1])
+    splits = subject.planner(subject.begin).splits(subject.ranges[-1])
     with subject.book.holding(Promise.SOURCE_BAD, "read") as held:
         for on_error, bad_max in (("fail", PUT), ("dead_letter", 0), ("skip", 0)):
             refusing = subject.made(on_error, bad_max)
@@ -186,13 +196,15 @@ def _lost(subject: _Subject, lose: Callable[[], None]) -> None:
     with subject.book.holding(Promise.SOURCE_LOST, "splits, read") as held:
         what = "DataLoss for records that were planned and are gone"
         held.expect_raises(
-            DataLoss, lambda: _elsewhere(_replanned, subject.source, (subject.begin, subject.ranges[-1])), what
+            DataLoss,
+            lambda: _elsewhere(_replanned, subject.source, (subject.journal, subject.begin, subject.ranges[-1])),
+            what,
         )
 
 
 def _go_on(subject: _Subject) -> None:
     """One range more, of all there is by now."""
-    planner = subject.source.planner(subject.begin)
+    planner = subject.planner(subject.begin)
     subject.ranges.append(Range(subject.at, planner.latest(subject.at)))
 
 
@@ -219,9 +231,9 @@ def _rows(source: Source, splits: Sequence[Split]) -> Rows:
     ]
 
 
-def _replanned(source: Source, planned: tuple[Positions, Range]) -> Rows:
-    begin, span = planned
-    return _rows(source, source.planner(begin).splits(span))
+def _replanned(source: Source, planned: tuple[Journal, Positions, Range]) -> Rows:
+    journal, begin, span = planned
+    return _rows(source, source.planner(begin, journal=journal).splits(span))
 
 
 def _stored(span: Range) -> Range:
