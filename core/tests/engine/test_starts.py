@@ -33,8 +33,10 @@ class Topics:
     def covers(self, name: str) -> bool:
         return name.partition("/")[0] in self.topics
 
-    def planner(self, frozen: Positions | None = None, until: Positions | None = None) -> Any:
-        del frozen, until
+    def planner(
+        self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
+    ) -> Any:
+        del frozen, until, journal
         return self
 
     def added(self, known: Positions) -> Positions:
