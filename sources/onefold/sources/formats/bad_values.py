@@ -20,14 +20,16 @@ __all__ = ["BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_ch
 class Unparsable(Exception):
     """Some value is not what the schema says, for `reason`: the one at `index`, where the parser can tell.
 
-    It is not permanent where the same value may parse another time: its schema's id is not in the registry yet.
+    It is not permanent where the same value may parse another time: its schema's id is not in the registry yet. It is
+    torn where its quotes do not end, so that a line behind it may be a part of it.
     """
 
-    def __init__(self, index: int | None, reason: str, is_permanent: bool = True) -> None:
+    def __init__(self, index: int | None, reason: str, is_permanent: bool = True, is_torn: bool = False) -> None:
         super().__init__(index, reason)
         self.index = index
         self.reason = plain(reason)  # it may quote the value
         self.is_permanent = is_permanent
+        self.is_torn = is_torn
 
 
 def by_chance() -> Unparsable:
@@ -52,6 +54,7 @@ class BadValue:
     index: int
     reason: str
     is_permanent: bool = True
+    is_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def separate(
             named = error.index
         if end - start == 1:
             why = parser.explain(values[start])
-            found.bad.append(BadValue(start, why.reason, why.is_permanent))
+            found.bad.append(BadValue(start, why.reason, why.is_permanent, why.is_torn))
             if len(found.bad) > bad_max:
                 raise TooManyBad(found.bad[-1])
         else:
