@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["column_names", "ddl_of", "schema_of"]
+__all__ = ["column_names", "ddl_of", "schema_of", "type_name"]
 
 _NAMES = {
     pa.bool_(): "boolean",
@@ -41,6 +41,14 @@ _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 def ddl_of(schema: pa.Schema) -> str:
     """The columns as a Spark DDL text."""
     return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The type as an error names it: by Spark's name, or by Arrow's where Spark has none."""
+    try:
+        return _type(kind)
+    except ConfigError:
+        return str(kind)
 
 
 def column_names(ddl: str) -> list[str]:
