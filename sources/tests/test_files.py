@@ -167,7 +167,7 @@ def test_parquet_has_the_columns_of_the_first_file_unless_it_is_told(tmp_path: P
         of.arrow_schema()
     of = of.resolved(lambda _, find: find())
     assert of.schema == "id bigint, at timestamp_ntz, more string"
-    with pytest.raises(BadRecord, match=r"1.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
+    with pytest.raises(BadRecord, match=r"1.parquet from row 0.*000000001.*\[record-unreadable\]"):
         everything(of)  # nanoseconds would be lost
     assert everything(FileSource(str(tmp_path), format="parquet", schema="id long, more string")) == [1, 2, 1, 2]
     (tmp_path / "2.parquet").write_bytes(b"PAR1 no PAR1")
@@ -208,7 +208,7 @@ def test_every_line_is_in_exactly_one_range(lines: list[bytes], ends: bool, step
         for start in range(0, len(whole), step):
             for batch in lines_of(pa.BufferReader(whole), start, start + step, 20):
                 assert all(start <= place < start + step for place in batch.places)
-                assert set(batch.too_long.values()) <= {40}
+                assert {size for size, _ in batch.too_long.values()} <= {40}
                 at = {
                     place: whole[place : place + len(value)]
                     for place, value in zip(batch.places, batch.values, strict=True)

@@ -87,7 +87,9 @@ class _Lines:
         most = self._source.record_bytes_max
         for at, (size, has_quote) in lines.too_long.items():
             if has_quote and self._source.format == "csv":
-                raise TornQuotes(lines.places[at], f"a record of {size} bytes, more than record_bytes_max={most}, has quotes")
+                raise TornQuotes(
+                    lines.places[at], f"a record of {size} bytes, more than record_bytes_max={most}, has quotes"
+                )
         known = {
             at: f"the line has {too_long.size} bytes, more than record_bytes_max={most}"
             for at, too_long in lines.too_long.items()
@@ -99,7 +101,7 @@ class _Lines:
         self._has_header = False
         text = lines.values[0].decode("utf-8", "replace")
         try:
-            names = next(csv.reader([text], delimiter=self._source.csv_delimiter, strict=True))
+            names = next(csv.reader([text], delimiter=self._source.csv_delimiter, strict=True, skipinitialspace=True))
         except csv.Error:
             names = [text]
         if [name.strip() for name in names] != self._columns.names:

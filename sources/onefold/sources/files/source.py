@@ -16,7 +16,7 @@ from onefold.core.source import BoundedSource, Keep, Part, Split
 from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
-from onefold.sources.files.parquet import columns_of
+from onefold.sources.files.parquet.columns import columns_of
 from onefold.sources.files.planning import FilePlanner, position_of
 from onefold.sources.files.reading import read_parts
 from onefold.sources.formats import csv, json

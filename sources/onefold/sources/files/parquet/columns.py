@@ -66,7 +66,8 @@ def _check_type(kind: pa.DataType, field: pa.Field, where: str) -> None:
     try:
         exact_cast(pa.nulls(0, kind), field.type)
     except Mismatch as error:
-        raise _refused(f"{where}: the column {field.name!r} is {kind} there: {error}") from None
+        inside = f": {error.path} {error.value}" if error.path or error.value[:1] != "(" else ""
+        raise _refused(f"{where}: the column {field.name!r} is {kind} there{inside}, and {error.reason}") from None
 
 
 def _refused(said: str) -> BadRecord:

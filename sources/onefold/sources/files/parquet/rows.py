@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.core.values.plain import plain
@@ -103,7 +104,8 @@ class _Opened:
         """Rows, and which of them have timestamps of 96 bits that microseconds lose something of."""
         how = {**self._how, "use_threads": use_threads}
         exact = self._exact.iter_batches(columns=[*self.int96], **how) if self.int96 else repeat(None)
-        for batch, nanoseconds in zip(self._file.iter_batches(columns=self.names, **how), exact):
+        for batch, nanoseconds in zip(self._file.iter_batches(columns=self.names, **how), exact, strict=False):
+            require(nanoseconds is None or len(nanoseconds) == len(batch), "both readers go on by the same rows")
             yield batch, [] if nanoseconds is None else _blurred(batch, nanoseconds)
 
 

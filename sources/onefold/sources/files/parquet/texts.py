@@ -32,5 +32,7 @@ def _is_ascii(array: pa.Array) -> bool:
     if first == last:
         return True
     bytes_ = array.buffers()[2][first:last]
-    whole = pa.Array.from_buffers(pa.large_string(), 1, [None, pa.array([0, last - first], pa.int64()).buffers()[1], bytes_])
+    whole = pa.Array.from_buffers(
+        pa.large_string(), 1, [None, pa.array([0, last - first], pa.int64()).buffers()[1], bytes_]
+    )
     return bool(pc.string_is_ascii(whole)[0].as_py())
