@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -47,7 +47,7 @@ def rows_of(
     partition = partition_of(wanted.name, schema, where)
     if guarded and folder.is_local:
         with folder.decoding(wanted.name, "Parquet"):
-            in_child(partial(_decode, folder, wanted, schema, set(partition), where))
+            _try_out(partial(_decode, folder, wanted, schema, set(partition), where))
     with folder.opened(wanted.name) as file:
         with folder.decoding(wanted.name, "Parquet"):
             opened = _Opened(file, wanted, schema, set(partition), where)
@@ -68,6 +68,16 @@ def rows_of(
 
 
 _BLURRED = "a timestamp has nanoseconds, and columns have microseconds"
+
+
+def _try_out(decode: Callable[[], None]) -> None:
+    """Raises `pa.ArrowInvalid` where it ends its process, or takes more memory than it may."""
+    try:
+        in_child(decode)
+    except Unparsable as error:
+        raise pa.ArrowInvalid(error.reason) from None
+    except MemoryError:
+        raise pa.ArrowInvalid(f"it takes more than {_GUARDED_BYTES} bytes of memory") from None
 
 
 def _decode(folder: Folder, wanted: FileRange, schema: pa.Schema, placed_: set[str], where: str) -> None:

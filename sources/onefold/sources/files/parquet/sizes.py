@@ -18,6 +18,8 @@ _ROWS = 64 << 10
 _BATCH_BYTES = 128 << 20  # as the file has them
 _PIECE_BYTES = 64 << 20  # written out
 _INDEX_BYTES = 4  # of a value in a page, at most
+_PACKED_INDEX_BYTES = 2
+_HEADER_BYTES = 1 << 10  # of pages
 
 
 def rows_max(metadata: pa.parquet.FileMetaData, groups: range) -> int:
@@ -110,5 +112,9 @@ def _is_packed(array: pa.Array) -> bool:
 
 
 def _is_indices(chunk: pa.parquet.ColumnChunkMetaData) -> bool:
-    is_encoded = not {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(chunk.encodings)
-    return is_encoded and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
+    """Whether pages have few bytes a value beside the dictionary's own, of which only the packed size is known."""
+    if {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}.isdisjoint(chunk.encodings):
+        return False
+    dictionary = max(0, chunk.data_page_offset - (chunk.dictionary_page_offset or chunk.data_page_offset))
+    is_packed = chunk.total_compressed_size - dictionary <= _PACKED_INDEX_BYTES * chunk.num_values + _HEADER_BYTES
+    return bool(is_packed or chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values)

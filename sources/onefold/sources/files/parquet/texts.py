@@ -23,7 +23,7 @@ def check_texts(array: pa.Array) -> None:
 
 
 def _is_ascii(array: pa.Array) -> bool:
-    """Whether all its bytes are, looked at as one text."""
+    """Whether no byte of all its texts has the highest bit."""
     width = pa.int32() if pa.types.is_string(array.type) else pa.int64()
     if not len(array):
         return True
@@ -31,8 +31,5 @@ def _is_ascii(array: pa.Array) -> bool:
     first, last = ends[0].as_py(), ends[-1].as_py()
     if first == last:
         return True
-    bytes_ = array.buffers()[2][first:last]
-    whole = pa.Array.from_buffers(
-        pa.large_string(), 1, [None, pa.array([0, last - first], pa.int64()).buffers()[1], bytes_]
-    )
-    return bool(pc.string_is_ascii(whole)[0].as_py())
+    signed = pa.Array.from_buffers(pa.int8(), last - first, [None, array.buffers()[2]], offset=first)
+    return bool(pc.min_max(signed)["min"].as_py() >= 0)
