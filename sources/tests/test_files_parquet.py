@@ -263,7 +263,7 @@ def test_a_value_that_a_file_has_once_for_many_rows_is_a_bad_record_in_each_and_
     finally:
         pa.set_memory_pool(was)
     assert counted.max_memory() < 1 << 28
-    with pytest.raises(BadRecord, match=r"row 0: the row has 20\d+ bytes, more than record_bytes_max=.*too-many"):
+    with pytest.raises(BadRecord, match=r"row 1000: the row has 20\d+ bytes, more than record_bytes_max=.*too-many"):
         rows_of(source(tmp_path, "v string", on_error="skip", record_bytes_max=1 << 20))
 
 
@@ -312,11 +312,11 @@ def test_after_a_worker_died_a_process_of_its_own_decodes_a_file_first_and_refus
         patch.setattr(rows_module._Opened, "batches", die)
         with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*SIGSEGV.*\[data-file-unreadable\]"):
             parts_of(of, guarded=True)
-    # One row of 40 million numbers, in 2 KB of a file that another process writes, whose memory is gone.
+    # One row of 12 million numbers, in 2 KB of a file that another process writes, whose memory is gone.
     write = """import sys, pyarrow as pa, pyarrow.parquet as pq
-array = pa.LargeListArray.from_arrays([0, 40_000_000], pa.nulls(40_000_000, pa.int8()).fill_null(1))
+array = pa.LargeListArray.from_arrays([0, 12_000_000], pa.nulls(12_000_000, pa.int8()).fill_null(1))
 pq.write_table(pa.table({"v": array}), sys.argv[1])"""
     subprocess.run([sys.executable, "-c", write, f"{tmp_path}/a.parquet"], check=True)
-    monkeypatch.setattr(rows_module, "_GUARDED_BYTES", 64 << 20)
+    monkeypatch.setattr(rows_module, "_GUARDED_BYTES", 16 << 20)
     with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
         parts_of(source(tmp_path, "v array<tinyint>"), guarded=True)
