@@ -184,6 +184,14 @@ def test_a_large_parquet_file_is_split_by_its_row_groups(tmp_path: Path, monkeyp
     assert everything(of) == [*range(1000)]
 
 
+@pytest.mark.parametrize("ending", ["gz", "GZ", "bz2", "zst", "ZST", "lz4"])
+def test_a_packed_file_is_known_by_its_ending_in_any_case(tmp_path: Path, ending: str) -> None:
+    codec = pa.Codec.detect(f"a.{ending.lower()}").name
+    with pa.CompressedOutputStream(str(tmp_path / f"a.json.{ending}"), codec) as file:
+        file.write(ids(0, 3))
+    assert everything(source(tmp_path)) == [0, 1, 2]
+
+
 def test_compressed_lines_are_unpacked_and_never_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "SPLIT_BYTES", 10)
     put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500)))

@@ -93,9 +93,10 @@ class Folder:
     @contextmanager
     def unpacked(self, name: str) -> Iterator[pa.NativeFile]:
         """The contents of a compressed file, from the beginning on."""
+        codec = pa.Codec.detect(name.lower()).name
         with (
             self._asking(f"reading {name}"),
-            self.filesystem.open_input_stream(self._whole(name), compression="detect") as file,
+            self.filesystem.open_input_stream(self._whole(name), compression=codec) as file,
         ):
             yield file
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.values.ddl import type_name
 from onefold.core.values.plain import plain
 from onefold.sources.formats import csv
 from onefold.sources.formats.bad_values import Parser, Unparsable, by_chance
@@ -44,7 +45,7 @@ def partition_of(name: str, schema: pa.Schema, where: str) -> dict[str, pa.Scala
             found[key] = _read(text, field)
         except (Unparsable, ConfigError) as error:
             reason = error.reason if isinstance(error, Unparsable) else str(error)
-            raise _refused(f"{where}: the folder's {key}={text!r} is no {field.type}: {reason}") from None
+            raise _refused(f"{where}: the folder's {key}={text!r} is no {type_name(field.type)}: {reason}") from None
         if not field.nullable and not found[key].is_valid:
             raise _refused(f"{where}: the folder's {key} is null, and the schema says NOT NULL")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,7 +15,10 @@ from onefold.core.checks import require
 from onefold.core.values.plain import plain
 from onefold.sources.formats.values import Values
 
-__all__ = ["BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
+__all__ = ["DECIMAL_WORDS", "BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
+
+# What pyarrow says of a text that is none: it is parsed as a wider decimal than the column's.
+DECIMAL_WORDS = re.compile(r"The string (.*) (?:is not a valid|cannot be represented as) decimal256(?: number)?")
 
 
 class Unparsable(Exception):

@@ -18,8 +18,9 @@ import pyarrow.csv as pcsv
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import decimals_of
-from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
@@ -118,8 +119,17 @@ class CsvParser:
             table = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, convert)
         except pa.ArrowInvalid as error:
             row = re.search(r"Row #(\d+): ", str(error))
-            raise Unparsable(int(row[1]) - 1 if row else None, _said(error)) from None
+            raise Unparsable(int(row[1]) - 1 if row else None, self._said(error)) from None
         return [column.combine_chunks() for column in table.columns]
+
+    def _said(self, error: Exception) -> str:
+        """The parser's words, with the column's name, and without its numbers of rows, which count something else."""
+        text = re.sub(r"Row #\d+: ", "", str(error))
+        found = re.fullmatch(r"In CSV column #(\d+): CSV conversion error to .*?: (.*)", text, re.DOTALL)
+        if found is None:
+            return text
+        field = self._schema.field(int(found[1]))
+        return f"field {field.name!r} ({type_name(field.type)}): {found[2]}"
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:
@@ -150,7 +160,8 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return decimals_of(array, field.type)
     except pa.ArrowInvalid as error:
-        raise Unparsable(None, f"field {field.name!r} ({field.type}): {error}") from None
+        said = DECIMAL_WORDS.sub(r"\1 is no decimal", str(error))
+        raise Unparsable(None, f"field {field.name!r} ({type_name(field.type)}): {said}") from None
 
 
 def _lines(values: Sequence[bytes | None]) -> list[bytes]:
@@ -160,11 +171,6 @@ def _lines(values: Sequence[bytes | None]) -> list[bytes]:
             raise Unparsable(index, "the value is null (a tombstone), and format=csv needs a line; format=raw reads it")
         lines.append(value.removesuffix(b"\n").removesuffix(b"\r"))
     return lines
-
-
-def _said(error: Exception) -> str:
-    """The parser's words, without its numbers of rows, which count something else."""
-    return re.sub(r"Row #\d+: ", "", str(error))
 
 
 def _is_supported(kind: pa.DataType) -> bool:
