@@ -37,6 +37,7 @@ MEANINGS = {
     "epoch-notes-lost": "a write-through destination no longer knows an epoch that was decided: it is an older copy",
     "expression-type": "an expression of a flow cannot be computed of its stream's columns; the message says why",
     "function-row": "a function of a flow gives a row of other columns than it was declared with",
+    "function-value": "a function of a flow gives a value that its column does not take, or Python lacks one of a row",
     "hbase-table-unsuitable": "HBase's table is disabled, or lacks a column family, versions or durability",
     "hbase-unanswered": "an HBase Thrift server took a request, and did not answer",
     "id-not-usable": "a record's id is missing, or is no SOURCE:NUMBER, which OrderedIds needs",

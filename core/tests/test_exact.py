@@ -70,6 +70,7 @@ KINDS: dict[str, pa.DataType] = {
     "map": pa.map_(pa.string(), pa.int64()),
     "dictionary": pa.dictionary(pa.int32(), pa.string()),
     "null": pa.null(),
+    "arrays NOT NULL": pa.list_(pa.field("item", pa.list_(pa.int64()), nullable=False)),
 }
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 127, 128, 2**24 + 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1),
@@ -88,6 +89,7 @@ VALUES: list[Any] = [
     *(dt.time(1, 2, 3), dt.time(1, 2, 3, 4), dt.time(1, 2, 3, tzinfo=UTC)),
     *(dt.timedelta(days=1), dt.timedelta(microseconds=1), dt.timedelta(days=200_000), dt.timedelta.max),
     *([], [1, 2], (1, None), [1.7], [1, 2.0], [1, True], {1, 2}, [2**53 + 1, 0.5], [[1]], range(2)),
+    [np.array([1, 2]), [3]],
     *({"a": 1, "b": "x"}, {"b": "x"}, {"a": 1}, {"a": 1, "b": None}, {"a": 1, "b": "x", "c": None}),
     {"a": 1.7, "b": "x"},
     *((1, "x"), (1, "x", 2), PAIR(1, "x"), [{"a": 1, "b": "x"}, None], [{"b": "x"}, {"a": 1.7, "b": "x"}], {}),
@@ -179,7 +181,8 @@ TAKEN = [
     ("longs", (1, None), [1, None]),
     ("struct", {"b": "x"}, {"a": None, "b": "x"}),
     ("struct", PAIR(1, "x"), {"a": 1, "b": "x"}),
-    ("map", [("a", 1)], {"a": 1}),
+    ("map", [("a", 1)], [("a", 1)]),
+    ("map", {"a": 1}, {"a": 1}),
 ]
 
 
@@ -265,7 +268,9 @@ CAST = [
     (pa.array([Decimal("0.10")]), pa.decimal128(12, 1), [Decimal("0.1")]),
     (pa.array(["a"]).dictionary_encode(), pa.large_string(), ["a"]),
     (pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([7])), pa.int8(), [7, 7]),
+    (pa.array([7, 7]), pa.run_end_encoded(pa.int32(), pa.int8()), [7, 7]),
     (pa.array(["a", "a"]), pa.dictionary(pa.int8(), pa.string()), ["a", "a"]),
+    (pa.array([Decimal("0.10")], pa.decimal128(38, 18)), pa.decimal32(5, 1), [Decimal("0.1")]),
     (pa.array([b"abc"], pa.binary_view()), pa.string(), ["abc"]),
     (pa.array([dt.datetime(2026, 1, 2)], pa.timestamp("ns")), pa.timestamp("s"), [dt.datetime(2026, 1, 2)]),
     (pa.nulls(2), pa.list_(pa.int64()), [None, None]),

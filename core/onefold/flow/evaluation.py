@@ -18,7 +18,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import near
 from onefold.flow.graph import Node
 from onefold.flow.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
-from onefold.flow.rows import Output, RowCollector, Side, dicts_of, undeclared
+from onefold.flow.rows import Output, RowCollector, Side, dicts_of, note, undeclared
 
 __all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "given_by", "shaped"]
 
@@ -103,20 +103,28 @@ def given_by(name: str, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
 
 
 def shaped(node: Node, output: str | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch under an output's own schema, with its nullability and metadata. Raises ConfigError for others."""
+    """The batch under an output's own schema, with its nullability and metadata. Raises ConfigError for others,
+    BadRecord for a null where the schema says NOT NULL."""
     outputs = node.outputs()
     if output not in outputs:
         raise undeclared(node.name, str(output), [name for name, _ in node.sides])
     schema = outputs[output]
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    if batch.schema.names != schema.names or batch.schema.types != schema.types:
-        raise ConfigError(
-            "function-schema",
-            f"{node.name} gives rows of ({_columns(batch.schema)}), and was declared with ({_columns(schema)}). Let the"
-            " function give these, or name the others in schema=",
-        )
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    if not batch.schema.equals(schema, check_metadata=True):
+        if batch.schema.names != schema.names or batch.schema.types != schema.types:
+            raise ConfigError(
+                "function-schema",
+                f"{node.name} gives rows of ({_columns(batch.schema)}), and was declared with ({_columns(schema)}). Let"
+                " the function give these, or name the others in schema=",
+            )
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    for field, column in zip(schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise BadRecord(
+                "function-value",
+                f"{node.name} gives null in the column {field.name!r}, which is NOT NULL. Give a value there, or name"
+                " another type in schema=",
+            )
+    return batch
 
 
 def _refused(schema: pa.Schema, expression: pc.Expression, label: str, reason: str) -> ConfigError:
@@ -177,11 +185,15 @@ def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Ou
 def _flat_mapped(node: Node, function: Callable[..., Iterable[Any] | None], batch: pa.RecordBatch) -> Iterator[Output]:
     collector = RowCollector(node.name, node.outputs())
     for row in dicts_of(batch):
-        rows = function(row)
-        for given in () if rows is None else rows:
-            collector.add(given)
-            if collector.is_full:
-                yield from collector.take()
+        try:
+            rows = function(row)
+            for given in () if rows is None else rows:
+                collector.add(given)
+                if collector.is_full:
+                    yield from collector.take()
+        except Exception as error:
+            note(error, "row", row)
+            raise
     yield from collector.take()
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.extras import naming_extras, uncollected
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
@@ -21,6 +21,9 @@ from onefold.flow.streams import Stream
 from onefold.flow.writing import add_sink
 
 __all__ = ["Flow"]
+
+# Errors that name a function's line, or its value: the frames below `run` would only hide that.
+_OF_FUNCTIONS = frozenset({"function-row", "function-value", "operator-failed", "restarts-exhausted"})
 
 
 class Flow:
@@ -107,7 +110,12 @@ class Flow:
         """
         with naming_extras("engine"), uncollected():
             engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
-        return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
+        try:
+            return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
+        except OnefoldError as error:
+            if error.code in _OF_FUNCTIONS:
+                raise error.with_traceback(None) from None
+            raise
 
     def start(self, spark: Any, *, checkpoint: str, **settings: Any) -> Any:
         """Start the flow on Spark, as a query that goes on; returns an `onefold.spark.FlowQuery`.

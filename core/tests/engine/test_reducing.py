@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core.errors import ConfigError
+from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.reducing import ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
@@ -21,6 +21,7 @@ GIVEN: dict[str, Any] = {
     "a row without its key": {"n": 2},
     "a tuple": ("a", 2),
     "nothing": None,
+    "a further column": {"key": "a", "n": 2, "more": 1},
 }
 
 
@@ -33,4 +34,14 @@ def test_a_row_that_is_none_of_the_key_is_a_named_error(tmp_path: Path, what: st
     node = Node(1, Reducing(function, ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), ROWS, (), "reduced")
     logic = ReducingLogic(node, function, ("key",), MemoryBackend(Storage(str(tmp_path), "shop"), 1))
     with pytest.raises(ConfigError, match=r"of the key \('a',\) the function gives .*\[function-row\]"):
+        logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)
+
+
+def test_a_value_of_another_type_is_a_named_error(tmp_path: Path) -> None:
+    node = Node(1, Reducing(lambda kept, _: kept, ("key",)), (), ROWS, (), "reduced")
+    backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
+    logic = ReducingLogic(node, lambda kept, row: {**kept, "n": kept["n"] + 0.7 * row["n"]}, ("key",), backend)
+    with pytest.raises(
+        BadRecord, match=r"two rows of the key \('a',\) the function gives 2\.4 in the column 'n' .*-value"
+    ):
         logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)

@@ -80,7 +80,8 @@ def test_a_server_that_is_down_is_waited_for_and_is_no_restart(error: OnefoldErr
     ("kind", "code", "guarded"),
     [
         (WorkerFailed, "worker-lost", True),
-        (WorkerFailed, "operator-failed", False),
+        (WorkerFailed, "worker-failed", False),
+        (Terminal, "operator-failed", False),
         (Retriable, "parser-died", False),
         (Retriable, "parser-timeout", False),
         (WorkLost, "stage-emptied", False),

@@ -20,6 +20,7 @@ from onefold.sources.kafka.formats.columns import Choice, added_columns
 from onefold.spark.dedup.dedup_state import BLOCKS, ID, KEPT, WATERMARKS, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE
 from onefold.spark.errors.sealing import marks
+from onefold.spark.runtime.columns import mapped
 
 __all__ = ["deduplicate", "widened"]
 
@@ -48,7 +49,7 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     # Spark takes quadratic time for a column of lists that are null (it fills the offsets anew for every row).
     lists = [name for name in _names(df.columns, "headers") if name in df.columns]
     filled = {name: F.coalesce(name, F.array().cast(df.schema[name].dataType)) for name in lists}
-    blocks = df.withColumns(filled).select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
+    blocks = mapped(df.withColumns(filled).select("*", *_parts(df, ids)), pack(places), BLOCKS)
     groups = blocks.groupBy("topic", "partition")
     if df.isStreaming:
         kept = groups.applyInPandasWithState(keep_new(places), KEPT, WATERMARKS, "append", "NoTimeout")

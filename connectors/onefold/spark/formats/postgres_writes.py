@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.clients.option_texts import from_texts
@@ -28,6 +27,7 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
+from onefold.spark.runtime.columns import arrow_of
 from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["PostgresWrites"]
@@ -59,7 +59,7 @@ class PostgresWrites(DataSource):
             )
         target = _Target.of(self.options)
         with closing(target.session()) as session:
-            run = open_run(session, target.run, to_arrow_schema(schema, timezone="UTC"))
+            run = open_run(session, target.run, arrow_of(schema))
         return _RunWriter(target, run)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:

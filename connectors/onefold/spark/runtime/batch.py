@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, OnefoldError
 from onefold.core.checks import present
@@ -21,6 +20,7 @@ from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.columns import arrow_of
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.runtime.writers import run_writers
@@ -81,7 +81,7 @@ def write_batch(session: QuerySession, df: DataFrame, run: str) -> BatchOutcome:
             raise failed from error
 
     with _turn(session, run):
-        asked = _ask(session, run, to_arrow_schema(df.schema, timezone="UTC"))
+        asked = _ask(session, run, arrow_of(df.schema))
         if isinstance(asked, BatchOutcome):
             return asked
         outcome = _outcome(session.run_epoch(asked, write))

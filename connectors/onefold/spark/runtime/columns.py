@@ -1,19 +1,27 @@
-"""Columns: by their plain names, also names that Spark's notation would read as something else; by a DDL text; and the
-column of the epoch's number."""
+"""Columns: by their plain names, also names that Spark's notation would read as something else; by a DDL text; as Arrow
+has them; and the column of the epoch's number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from pyspark.errors import AnalysisException
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onefold.core import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = ["EPOCH_COLUMN", "column", "columns", "struct_of", "with_epoch"]
+__all__ = ["EPOCH_COLUMN", "arrow_of", "column", "columns", "mapped", "struct_of", "with_epoch"]
+
+_OF_PARTS = (
+    "variant",
+    "geometry",
+    "geography",
+)  # Arrow has the bytes that Spark keeps of them, which mean nothing alone
 
 
 def column(name: str) -> Column:
@@ -37,3 +45,49 @@ def struct_of(ddl: str) -> StructType:
         raise ConfigError("option-value", f"the schema {ddl!r} is none that Spark reads: {reason}") from None
     assert isinstance(found, StructType), found
     return found
+
+
+def arrow_of(schema: StructType) -> pa.Schema:
+    """The columns as sinks get them. Raises ConfigError for a type that no sink has a value for."""
+    for field in schema:
+        if (kind := _of_parts(field.dataType)) is not None:
+            text = "its JSON text, to_json" if kind.typeName() == "variant" else "a text or bytes of it"
+            raise ConfigError(
+                "type-unsupported",
+                f"the column {field.name!r} is {field.dataType.simpleString()}, and no sink has a type for"
+                f" {kind.typeName()}: select {text} of it, under its name, or leave it out",
+            )
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkException as error:
+            raise ConfigError(
+                "type-unsupported",
+                f"the column {field.name!r} is {field.dataType.simpleString()}, which Spark gives to no function of"
+                " Python's: cast it, to a text or a number, or leave it out",
+            ) from error
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _of_parts(kind: DataType) -> DataType | None:
+    match kind:
+        case ArrayType():
+            return _of_parts(kind.elementType)
+        case MapType():
+            return _of_parts(kind.keyType) or _of_parts(kind.valueType)
+        case StructType():
+            return next((found for field in kind if (found := _of_parts(field.dataType)) is not None), None)
+        case _:
+            return kind if kind.typeName() in _OF_PARTS else None
+
+
+def mapped(
+    df: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
+) -> DataFrame:
+    """As `mapInArrow`, of columns of any names: that one looks them up by name, where a dot is a field of a struct, and
+    two names that differ in case are one."""
+    names = df.columns
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, schema)

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
 from onefold.core.job.life import Life
@@ -23,7 +22,7 @@ from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
-from onefold.spark.runtime.columns import with_epoch
+from onefold.spark.runtime.columns import arrow_of, with_epoch
 from onefold.spark.runtime.direct import Fetch
 from onefold.spark.runtime.epoch_job import OwnWriting, Reading, policy_of, write_epoch
 from onefold.spark.runtime.refusals import check_direct_sinks
@@ -192,4 +191,4 @@ def _schema(df: DataFrame, reading: Reading | None, numbers_epochs: bool) -> pa.
         case OwnWriting():
             return reading.schemas
         case _:
-            return to_arrow_schema((with_epoch(df, 0) if numbers_epochs else df).schema, timezone="UTC")
+            return arrow_of((with_epoch(df, 0) if numbers_epochs else df).schema)

@@ -15,7 +15,7 @@ from onefold.core import Sink, TaskId
 from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.writing.attempt import Batches, Written, write_task
 from onefold.core.writing.bad_records import Bad, Policy
-from onefold.spark.runtime.columns import columns
+from onefold.spark.runtime.columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["RESULT_SCHEMA", "Fetching", "collected", "run_writers", "shared_out", "writers_max"]
@@ -57,7 +57,7 @@ def _run_pass(
         written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
-    return collected(df.mapInArrow(write, RESULT_SCHEMA))
+    return collected(mapped(df, write, RESULT_SCHEMA))
 
 
 def collected(df: DataFrame) -> Written:

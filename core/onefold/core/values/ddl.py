@@ -39,8 +39,8 @@ _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
 def ddl_of(schema: pa.Schema) -> str:
-    """The columns as a Spark DDL text."""
-    return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
+    """The columns as a Spark DDL text. Raises ConfigError for a column of a type that none is written for."""
+    return ", ".join(f"{_quoted(field.name)} {_named(field)}" for field in schema)
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -49,6 +49,16 @@ def type_name(kind: pa.DataType) -> str:
         return _type(kind)
     except ConfigError:
         return str(kind)
+
+
+def _named(field: pa.Field) -> str:
+    try:
+        return _type(field.type)
+    except ConfigError as error:
+        raise error.reworded(
+            f"the column {field.name!r} is {field.type}: {error.message}. Cast it to one that a schema has, such as"
+            " long for uint32, decimal(20,0) for uint64, string for a time; or leave it out"
+        ) from None
 
 
 def column_names(ddl: str) -> list[str]:
@@ -203,7 +213,7 @@ def _type(kind: pa.DataType) -> str:
         fields = (kind[number] for number in range(kind.num_fields))
         return f"struct<{', '.join(f'{_quoted(field.name)}: {_type(field.type)}' for field in fields)}>"
     if kind not in _NAMES:
-        raise ConfigError("type-unsupported", f"Spark has no name for the type {kind}")
+        raise ConfigError("type-unsupported", f"a schema has no name for the type {kind}")
     return _NAMES[kind]
 
 

@@ -1,9 +1,9 @@
-"""Decimals out of texts, and of one scale as those of another: exactly, or not at all.
+"""Decimals out of texts: exactly, or not at all.
 
 pyarrow (18.0 to 26.0.1 at least) multiplies the digits up to the wanted scale in 128 bits, without a sound look whether
-the product still fits: 10^22 into decimal(38,18) becomes 131811359292784559562.13..., out of a text as by a safe cast
-of a decimal. Of a text's exponent it looks up a power of ten in a table of 77 at any place, beyond it too: by chance
-1e-41 becomes 0, and 1e-999999999 ends the process. Here digits and exponent have bounds, within which the product has
+the product still fits: 10^22 into decimal(38,18) becomes 131811359292784559562.13... Of a
+text's exponent it looks up a power of ten in a table of 77 at any place, beyond it too: by chance 1e-41 becomes 0, and
+1e-999999999 ends the process. Here digits and exponent have bounds, within which the product has
 76 digits at most. These fit 256 bits, and from there to the wanted type pyarrow's cast is exact.
 """
 
@@ -15,11 +15,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DIGITS_MAX", "TINY", "decimals_of", "exactly", "is_tiny", "wide"]
+__all__ = ["DIGITS_MAX", "TINY", "decimals_of", "is_tiny", "parsed", "wide"]
 
 DIGITS_MAX = 38  # of a text, without zeros in front, its exponent written out
 _EXPONENT_MIN = -38
-_WIDE_MAX = 76  # of 256 bits
 TINY = f"a decimal's exponent is below {_EXPONENT_MIN}"
 
 _EXPONENT = re.compile(r"[eE]-0*([0-9]+)")
@@ -53,20 +52,18 @@ def decimals_of(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
     return trimmed.cast(wide(kind)).cast(kind)
 
 
-def exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As pyarrow's safe cast, and safe with decimals, at any depth, too. Raises `pa.ArrowInvalid`.
+def parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """The values that the texts are written for. Raises `pa.ArrowInvalid` where one is none.
 
-    A text is no hexadecimal integer, which the cast would read, and wrap around.
+    As pyarrow's cast, but for decimals, and for hexadecimal integers, which the cast would read, and wrap around.
     """
-    if pa.types.is_string(array.type) and pa.types.is_decimal(kind):
-        return decimals_of(array, kind)
-    if pa.types.is_string(array.type) and pa.types.is_integer(kind):
-        hexadecimal = pc.match_substring(array, "x", ignore_case=True)
+    if pa.types.is_decimal(kind):
+        return decimals_of(texts, kind)
+    if pa.types.is_integer(kind):
+        hexadecimal = pc.match_substring(texts, "x", ignore_case=True)
         if hexadecimal.true_count:
-            raise pa.ArrowInvalid(f"{array.filter(hexadecimal)[0].as_py()!r} is no decimal integer")
-    if _is_scaled_up(array.type, kind):
-        array = array.cast(_widened(kind))
-    return array.cast(kind)
+            raise pa.ArrowInvalid(f"{texts.filter(hexadecimal)[0].as_py()!r} is no decimal integer")
+    return texts.cast(kind)
 
 
 def _plain(text: str) -> str:
@@ -81,28 +78,3 @@ def _plain(text: str) -> str:
     if exponent < _EXPONENT_MIN:
         raise pa.ArrowInvalid(TINY)
     return f"{Decimal(text):f}"
-
-
-def _is_scaled_up(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a decimal in it gets a larger scale. Raises where not even 256 bits surely hold that."""
-    if pa.types.is_decimal(kind) and pa.types.is_decimal(wanted):
-        more = wanted.scale - kind.scale
-        if more > 0 and kind.precision + more > _WIDE_MAX:
-            raise pa.ArrowInvalid(f"{kind} has more digits than can be scaled to {wanted}")
-        return bool(more > 0)
-    count = min(kind.num_fields, wanted.num_fields)
-    return any(_is_scaled_up(kind.field(i).type, wanted.field(i).type) for i in range(count))
-
-
-def _widened(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_decimal(kind):
-        return pa.decimal256(_WIDE_MAX, kind.scale)
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_widened(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_widened(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([kind[i].with_type(_widened(kind[i].type)) for i in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_widened(kind.item_type)))
-    return kind

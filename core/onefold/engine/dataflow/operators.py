@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
 from onefold.engine.logics.reading import ReadingLogic
@@ -44,7 +46,7 @@ class Operators:
     def flush(self, task: TaskId) -> Iterator[Emitted]:
         """What is emitted once an epoch, after its last batch."""
         for node in self._chain.nodes:
-            yield from self._emit(node.number, self._logics[node.number].flush(task))
+            yield from self._emit(node.number, partial(self._logics[node.number].flush, task))
 
     def prepare(self) -> list[Committable]:
         """What the writers of sinks have prepared, after `flush`."""
@@ -71,16 +73,24 @@ class Operators:
             logic.close()
 
     def _process(self, node: int, batch: Input, port: int) -> Iterator[Emitted]:
-        yield from self._emit(node, self._logics[node].take(batch, port))
+        yield from self._emit(node, partial(self._logics[node].take, batch, port))
 
-    def _emit(self, node: int, outputs: Iterable[Output]) -> Iterator[Emitted]:
+    def _emit(self, node: int, call: Callable[[], Iterable[Output]]) -> Iterator[Emitted]:
         """Into the nodes of the chain that read them, and then out of it."""
-        for output, batch in outputs:
+        for output, batch in self._named(node, call):
             if not batch.num_rows:
                 continue
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch
+
+    def _named(self, number: int, call: Callable[[], Iterable[Output]]) -> Iterator[Output]:
+        """What a logic gives. Raises what a function in it raises with the operator's name and the function's line."""
+        try:
+            yield from call()
+        except (Exception, SystemExit) as error:
+            name = next(node.name for node in self._chain.nodes if node.number == number)
+            raise operator_failed(name, error) from error
 
     def _readers(self, node: int, output: str | None) -> Iterator[tuple[int, int]]:
         for other in self._chain.nodes[1:]:

@@ -182,4 +182,4 @@ def _error_of(failed: Failed) -> OnefoldError:
         kind = getattr(onefold.core.errors, failed.kind, None)
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
             return kind(failed.code, failed.message)
-    return WorkerFailed("operator-failed", f"a function of the flow has raised {failed.kind}: {failed.message}")
+    return WorkerFailed("worker-failed", f"a worker of the flow has failed by {failed.kind}: {failed.message}")

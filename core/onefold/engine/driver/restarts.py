@@ -22,7 +22,8 @@ __all__ = [
 ]
 
 LOOK_S = 0.1
-_PARSER = frozenset({"parser-died", "parser-timeout"})  # a process of the worker's own has failed, and no server
+# A process of the worker's own has failed, or a function of the flow: no server.
+_WITHIN = frozenset({"parser-died", "parser-timeout", "operator-failed"})
 
 
 class WorkerFailed(Retriable):
@@ -42,7 +43,7 @@ _CHANGED = frozenset({"table-altered", "topic-disappeared"})
 def judged(error: OnefoldError) -> OnefoldError:
     """What a worker's error is to the driver: WorkerFailed is counted by the restarts, OutOfResources is waited for,
     NeedsStart has the driver start again, and any other ends the flow."""
-    if error.code in _PARSER or isinstance(error, WorkLost):
+    if error.code in _WITHIN or isinstance(error, WorkLost):
         return error.retyped(WorkerFailed)
     if error.code in _CHANGED:
         return error.retyped(NeedsStart)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from onefold.engine.state.backend import Key
 from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Node
 from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
-from onefold.flow.rows import RowCollector, row_type, rows_of
+from onefold.flow.rows import RowCollector, note, row_type, rows_of
 
 __all__ = ["ProcessingLogic", "by_key"]
 
@@ -72,14 +72,12 @@ class ProcessingLogic:
             self._processor.handleBroadcastRows(rows, self._clocks)
             return
         for key, of in by_key(batch, self._key, rows).items():
-            self._handle.key = key
-            yield from self._emit(self._processor.handleInputRows(key, iter(of), self._clocks))
+            yield from self._emit(key, self._processor.handleInputRows, iter(of), self._clocks)
         yield from self._rows.take()
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         for at_ms, key in self._handle.timers.pop_expired(task.timestamp_ms):
-            self._handle.key = key
-            yield from self._emit(self._processor.handleExpiredTimer(key, self._clocks, _Expired(at_ms)))
+            yield from self._emit(key, self._processor.handleExpiredTimer, self._clocks, _Expired(at_ms))
         yield from self._rows.take()
 
     def timer_ms(self) -> int | None:
@@ -93,11 +91,16 @@ class ProcessingLogic:
             self._kinds[port] = row_type(batch.schema.names)
         return self._kinds[port]
 
-    def _emit(self, rows: Iterable[Any]) -> Iterator[Output]:
-        for row in rows or ():
-            self._rows.add(row)
-            if self._rows.is_full:
-                yield from self._rows.take()
+    def _emit(self, key: Key, handle: Callable[..., Iterable[Any]], *given: Any) -> Iterator[Output]:
+        self._handle.key = key
+        try:
+            for row in handle(key, *given) or ():
+                self._rows.add(row)
+                if self._rows.is_full:
+                    yield from self._rows.take()
+        except Exception as error:
+            note(error, "key", key)
+            raise
 
 
 def by_key(batch: pa.RecordBatch, key: tuple[str, ...], rows: Iterable[Any]) -> dict[Key, list[Any]]:

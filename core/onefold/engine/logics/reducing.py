@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.values.exact import Mismatch, canonical
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
-from onefold.flow.rows import RowCollector, dicts_of
+from onefold.flow.rows import RowCollector, dicts_of, not_of_type, note
 
 __all__ = ["ReducingLogic"]
 
@@ -28,7 +29,9 @@ class ReducingLogic(Stateless):
     ) -> None:
         assert node.uid is not None and node.schema is not None
         self._name, self._key, self._function = node.name, key, function
-        self._names = tuple(node.schema.names)
+        self._schema, self._names = node.schema, tuple(node.schema.names)
+        self._known = frozenset(self._names)
+        self._forms = [canonical(field.type) for field in node.schema]
         self._rows = RowCollector(node.name, {None: node.schema})
         self._table = backend.table(StateSpec(node.uid, "reduced", StateKind.VALUE))
         self._changed: dict[Key, Value] = {}  # since the last barrier
@@ -42,22 +45,39 @@ class ReducingLogic(Stateless):
         for key, kept in zip(keys, self._table.get_many(keys), strict=True):
             rows = iter(rows_of[key])
             row = next(rows) if kept is None else dict(zip(self._names, kept, strict=True))
-            for further in rows:
-                row = self._checked(key, self._function(row, further))
+            try:
+                for further in rows:
+                    row = self._checked(key, self._function(row, further))
+            except Exception as error:
+                note(error, "key", key)
+                raise
             reduced.append(tuple(map(row.get, self._names)))
         self._table.put_many(keys, reduced)
         self._changed.update(zip(keys, reduced, strict=True))
         return ()
 
     def _checked(self, key: Key, row: Any) -> Row:
-        """Raises ConfigError for a row of another key, which would replace that one's in a sink."""
-        if not isinstance(row, dict) or tuple(map(row.get, self._key)) != key:
+        """The row in the forms of its columns' types, so that the next call gets the same one after a restart. Raises
+        ConfigError for a row of another key, which would replace that one's in a sink, and for another column,
+        BadRecord for a value that is not of its column's type."""
+        if not isinstance(row, dict) or tuple(map(row.get, self._key)) != key or not row.keys() <= self._known:
             raise ConfigError(
                 "function-row",
-                f"{self._name}: of two rows of the key {key!r} the function gives {row!r:.200}. Let it give a dict that"
-                f" has these values in {', '.join(self._key)}",
+                f"{self._name}: of two rows of the key {key!r} the function gives {row!r:.200}. Let it give a dict of"
+                f" the columns {', '.join(self._names)} that has these values in {', '.join(self._key)}",
             )
-        return row
+        found: Row = {}
+        for name, form in zip(self._names, self._forms, strict=True):
+            try:
+                found[name] = form(row.get(name))
+            except Mismatch as error:
+                raise not_of_type(
+                    f"{self._name}: of two rows of the key {key!r} the function gives",
+                    error,
+                    self._schema.field(name),
+                    row,
+                ) from None
+        return found
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task

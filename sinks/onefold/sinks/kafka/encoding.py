@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.values import json_encoder
+from onefold.core.values.exact import Mismatch, exact_cast
 
 __all__ = ["Encoding", "Format", "Records"]
 
@@ -176,7 +177,12 @@ class Encoding:
 
 
 def _partitions(array: pa.Array) -> list[int]:
-    numbers = array.cast(pa.int32())
+    try:
+        numbers = exact_cast(array, pa.int32())
+    except Mismatch as error:
+        raise BadRecord(
+            "value-not-encodable", f"the column 'partition': {error}. Filter such rows before the sink, or mend them"
+        ) from None
     if pc.any(pc.less(numbers, 0)).as_py():
         raise BadRecord(
             "partition-negative",

@@ -14,7 +14,7 @@ from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
 from onefold.clients.hbase.tables import describe
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.core.values.decimals import exactly
+from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.sources.hbase.source import HBaseSource
 
 __all__ = ["Part", "plan", "read"]
@@ -92,8 +92,16 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
             found = mapping.decode(keys, values)
             there = {name: found.column(name) for name in found.schema.names} | added
             # The mapping knows a decimal as it was written; the schema says as what it is read.
-            yield pa.record_batch([exactly(there[field.name], field.type) for field in part.schema], schema=part.schema)
+            arrays = [_as(there[field.name], field) for field in part.schema]
+            yield pa.record_batch(arrays, schema=part.schema)
         except BadRecord as error:
             raise error.reworded(f"{part.label}: {error.message}") from error
-        except pa.ArrowInvalid as error:
+        except ValueError as error:
             raise BadRecord("value-not-readable", f"{part.label}: {error}") from error
+
+
+def _as(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return exact_cast(array, field.type)
+    except Mismatch as error:
+        raise ValueError(f"column {field.name}: {error}") from None

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.values.decimals import decimals_of, exactly
+from onefold.core.values.decimals import decimals_of
+from onefold.core.values.exact import Mismatch, exact_cast
 
 __all__ = ["Refused", "convert"]
 
@@ -38,9 +39,10 @@ def convert(array: Any, kind: pa.DataType) -> Any:
         return _durations(array)
     elif pa.types.is_string(wire) and kind != wire:
         return _parsed(array, kind)
-    elif wire == pa.float64() and kind == pa.float32():
-        return _narrowed(array)
-    return array if wire == kind else _cast(array, lambda part: exactly(part, kind), kind)
+    try:
+        return exact_cast(array, kind)
+    except Mismatch as error:
+        raise Refused(f"{error.value}: {error.reason}") from None
 
 
 def _within(array: Any, number: pa.DataType, bounds: tuple[int, int], what: str) -> None:
@@ -78,14 +80,6 @@ def _parsed(texts: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return _cast(texts, lambda part: decimals_of(part, kind), kind)
     return _cast(texts, lambda part: part.cast(pa.decimal128(38, 0)).cast(kind), kind)
-
-
-def _narrowed(doubles: Any) -> Any:
-    floats = doubles.cast(pa.float32())
-    same = pc.or_(pc.equal(floats.cast(pa.float64()), doubles), pc.is_nan(doubles))
-    if not pc.all(same).as_py():
-        raise Refused(f"{doubles.filter(pc.invert(same))[0].as_py()!r}, which a float cannot hold")
-    return floats
 
 
 def _cast(array: Any, cast: Callable[[Any], Any], kind: pa.DataType) -> Any:

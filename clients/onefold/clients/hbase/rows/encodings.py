@@ -30,7 +30,8 @@ from onefold.clients.hbase.rows.jsonvalues import is_readable
 from onefold.clients.hbase.rows.jsonvalues import parsed as parsed_json
 from onefold.core.errors import ConfigError
 from onefold.core.values import json_encoder
-from onefold.core.values.decimals import exactly
+from onefold.core.values.decimals import parsed as parsed_text
+from onefold.core.values.exact import exact_cast
 
 __all__ = ["ENCODINGS", "decode", "encode", "fitting", "kept", "natural", "parsed", "width"]
 
@@ -151,7 +152,7 @@ def encode(array: pa.Array, encoding: str, kind: pa.DataType) -> pa.BinaryArray:
         array = array.cast(array.type.value_type)
     if encoding == "json" and not _is_text(array.type):
         return json_encoder.nullable_texts(array).cast(pa.binary())
-    array = exactly(array, kind)
+    array = exact_cast(array, kind)
     if encoding in ("bytes", "json") or (encoding == "string" and pa.types.is_string(kind)):
         return array.cast(pa.binary())
     if encoding == "string":
@@ -166,7 +167,7 @@ def decode(values: pa.BinaryArray, encoding: str, kind: pa.DataType) -> pa.Array
     if encoding == "json" and not pa.types.is_string(kind):
         return parsed_json(values.cast(pa.string()), kind)
     if encoding in ("string", "json"):
-        return exactly(values.cast(pa.string()), kind)
+        return parsed_text(values.cast(pa.string()), kind)
     array = _unpacked(to_fixed(values, _WIDTHS[encoding]), encoding, kind)
     if values.null_count:
         array = pc.if_else(values.is_valid(), array, pa.scalar(None, array.type))

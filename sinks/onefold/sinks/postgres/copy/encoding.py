@@ -11,7 +11,6 @@ from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.values.batches import repeated
-from onefold.core.values.decimals import exactly
 from onefold.sinks.columns import check_names
 from onefold.sinks.postgres.copy.wire import builder, to_wire
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
@@ -91,8 +90,6 @@ class Encoding:
     def _array(self, column: Column, batch: pa.RecordBatch) -> Any:
         values = batch.column(column.name)
         try:
-            if values.type != column.source:
-                values = exactly(values, column.source)
             return to_wire(column, values)
         except (ValueError, pa.ArrowException) as error:
             raise ValueError(f"column {column.name}: {error}") from error

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pgpq import encoders, schema
 
 from onefold.core.checks import require
-from onefold.core.values.decimals import exactly
+from onefold.core.values.exact import exact_cast
 from onefold.core.values.json_encoder import nullable_texts
 from onefold.sinks.postgres.schema.types import Column, Wire
 
@@ -29,29 +29,24 @@ def builder(column: Column) -> tuple[pa.Field, Any]:
 
 
 def to_wire(column: Column, values: Any) -> Any:
-    """`values`, an array of the column's own type, as `column.arrow`.
+    """`values`, as the column's own type, as `column.arrow`.
 
-    Raises ValueError (pa.ArrowInvalid is one) for values that Postgres cannot hold.
+    Raises ValueError (`Mismatch` and pa.ArrowInvalid are) for values that Postgres cannot hold.
     """
+    values = exact_cast(values, column.source)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     match column.wire:
         case Wire.PLAIN | Wire.JSONB_TEXT:
-            return values if values.type == column.arrow else _cast(values, column.arrow)
+            return exact_cast(values, column.arrow)
         case Wire.JSON | Wire.JSONB:
             return nullable_texts(values, "quote")
         case Wire.INSTANTS:
-            return _instants(_cast(values, pa.list_(pa.timestamp("us", "UTC"))))
+            return _instants(exact_cast(values, pa.list_(pa.timestamp("us", "UTC"))))
         case Wire.UUID:
             return _uuids(values.cast(pa.string()))
         case Wire.NULL:
             return pa.nulls(len(values), pa.string())
-
-
-def _cast(values: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_duration(values.type) and pa.types.is_duration(kind):
-        return values.cast(kind)
-    return exactly(values, kind)
 
 
 def _big_endian(code: str, values: Any) -> Any:

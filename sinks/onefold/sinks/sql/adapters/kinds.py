@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.values.decimals import exactly
+from onefold.core.values.exact import exact_cast
 
 __all__ = ["Family", "Kind", "kind_of", "values_of"]
 
@@ -114,7 +114,5 @@ _SIMPLE: dict[Family, tuple[Any, ...]] = {
 
 
 def values_of(kind: Kind, values: Any) -> Any:
-    """An array as `kind.arrow`. Raises ValueError (pa.ArrowInvalid is one) where a value would change."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values if values.type == kind.arrow else exactly(values, kind.arrow)
+    """An array as `kind.arrow`. Raises ValueError (`Mismatch` is one) where a value would change."""
+    return exact_cast(values, kind.arrow)

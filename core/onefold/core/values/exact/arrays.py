@@ -1,51 +1,25 @@
-"""The one conversion of values to types: exact, or an error that names the value.
-
-Every value that leaves Python or Arrow for a type goes through here: `exact_array` takes Python values, `exact_cast`
-Arrow's, and `canonical` single ones. All three follow one table:
-
-=====================  ===================================================================================
-a type                 takes
-=====================  ===================================================================================
-boolean                true and false; no numbers
-integers               integers of its range; decimals that are such integers; no floats (1.0 neither)
-float, double          floats; integers up to 2^24 and 2^53; no decimals. A `float` takes a double only where
-                       it is one of its own, but a Python float, which has no narrower type, by rounding
-decimal                decimals and integers of its precision that lose nothing at its scale; no floats
-string                 texts; bytes that are UTF-8
-binary                 bytes, of its length if it has one; texts, as UTF-8
-date                   dates; no timestamps, also none at midnight
-timestamp              timestamps with a zone: the same instant; none without a zone
-timestamp_ntz          timestamps without a zone; none with one
-time, duration         times of day without a zone; durations
-array                  lists, tuples and arrays, of its length if it has one; no sets
-struct                 structs and dicts without fields that it lacks; fields that may be null may be missing;
-                       plain tuples of as many values
-map                    maps, dicts and lists of pairs, whose keys are not null, and there once
-=====================  ===================================================================================
-
-Times lose nothing to a coarser unit and lie in the range of a finer one. Null is a value of every type, but not below
-a NOT NULL. How values are encoded (dictionaries, run ends, views, large offsets) does not matter. Numbers are not read
-out of texts here: that is decimals.py's and the formats'.
-"""
+"""Python values as Arrow arrays."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from onefold.core.values.canonical import canonical
-from onefold.core.values.casting import exact_cast
-from onefold.core.values.kinds import Family, Mismatch, family
+from onefold.core.values.exact.canonical import canonical
+from onefold.core.values.exact.casting import exact_cast
+from onefold.core.values.exact.kinds import Family, Mismatch, family
 
-__all__ = ["Mismatch", "canonical", "exact_array", "exact_cast"]
+__all__ = ["exact_array"]
 
 Test: TypeAlias = Callable[[set[type], Sequence[Any], pa.DataType], bool]
 
+_NONE = type(None)
 _SINGLE_MAX = 3.4028234663852886e38
 _zone_of = attrgetter("tzinfo")
 
@@ -64,29 +38,28 @@ def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
             found.append(convert(value))
         except Mismatch as error:
             raise error.below("", row) from None
-    return _array(found, kind)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Of values in their canonical form."""
     try:
-        if pa.types.is_dictionary(kind):
-            return exact_cast(pa.array(values, kind.value_type), kind)
-        return pa.array(values, kind)
+        if _is_encoded(kind):
+            return exact_cast(pa.array(found, kind.value_type), kind)
+        return pa.array(found, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise Mismatch(f"{len(values)} values", f"pyarrow does not make {kind} of them: {error}") from error
+        raise Mismatch(f"{len(found)} values", f"pyarrow does not make {kind} of them: {error}") from error
 
 
 def _is_plain(values: Sequence[Any], kind: pa.DataType) -> bool:
     """Whether pyarrow's own conversion of them is exact, or raises."""
     test = _TESTS.get(family(kind))
-    if test is None or pa.types.is_dictionary(kind):
+    if test is None or _is_encoded(kind):
         return False
     classes = set(map(type, values))
-    if type(None) in classes:
-        classes.discard(type(None))
-        return test(classes, [value for value in values if value is not None], kind)
+    if _NONE in classes:
+        classes.discard(_NONE)
+        values = [value for value in values if value is not None]
     return test(classes, values, kind)
+
+
+def _is_encoded(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def _of(*allowed: type) -> Test:
@@ -119,6 +92,21 @@ def _are_utc(classes: set[type], values: Sequence[Any], kind: pa.DataType) -> bo
     return all(zone is dt.UTC or getattr(zone, "key", None) == "UTC" for zone in set(map(_zone_of, values)))
 
 
+def _are_lists(classes: set[type], values: Sequence[Any], kind: pa.DataType) -> bool:
+    return classes.issubset((list, tuple)) and _are_parts([*chain.from_iterable(values)], kind.value_field)
+
+
+def _are_structs(classes: set[type], values: Sequence[Any], kind: pa.DataType) -> bool:
+    fields = [kind[at] for at in range(kind.num_fields)]
+    if not classes.issubset((dict,)) or not {field.name for field in fields}.issuperset(chain.from_iterable(values)):
+        return False
+    return all(_are_parts([value.get(field.name) for value in values], field) for field in fields)
+
+
+def _are_parts(values: Sequence[Any], field: pa.Field) -> bool:
+    return (field.nullable or _NONE not in set(map(type, values))) and _is_plain(values, field.type)
+
+
 _TESTS: dict[Family, Test] = {
     Family.BOOLEAN: _of(bool),
     Family.INTEGER: _of(int),
@@ -129,4 +117,6 @@ _TESTS: dict[Family, Test] = {
     Family.DATE: _of(dt.date),
     Family.ZONED: _are_utc,
     Family.NAIVE: _are_naive,
+    Family.LIST: _are_lists,
+    Family.STRUCT: _are_structs,
 }

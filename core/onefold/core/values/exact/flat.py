@@ -1,4 +1,4 @@
-"""Single Python values of a type, each in the one form that the type has for it."""
+"""The forms of single values of flat types."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from onefold.core.values.casting import exact_cast
-from onefold.core.values.kinds import Family, Mismatch, family, lacks, refused, unknown
+from onefold.core.values.exact.casting import exact_cast
+from onefold.core.values.exact.kinds import Family, Mismatch, refused
 
-__all__ = ["Convert", "canonical", "us_per"]
+__all__ = ["FLAT", "Convert", "none", "other"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -23,29 +23,32 @@ _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _SINGLE = struct.Struct("<f")
 _INTEGERS_MAX = {16: 2**11, 32: 2**24, 64: 2**53}  # up to which a float of so many bits has them all
 # What has no other way to be a value of another type; numpy's scalars and arrays, and pyarrow's scalars, have one.
-_PLAIN = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.timedelta, list, tuple, Mapping, set, frozenset)
+_PLAIN = (
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    bytearray,
+    memoryview,
+    Decimal,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    list,
+    tuple,
+    Mapping,
+    set,
+    frozenset,
+)
 
 
-def canonical(kind: pa.DataType) -> Convert:
-    """A function that gives the type's form of a value, and raises `Mismatch` where the type does not take it.
-
-    Equal values of a type have equal forms, exactly of these classes, with nothing in them that is shared with what was
-    given: int, bool, float (-0.0 stays), str, bytes, Decimal of the type's scale, date, time, timedelta, datetime (in
-    UTC for a type with a zone, without one else; its fold is 0), list, dict for a struct (with all its fields) and for
-    a map (of pairs, where its keys are nested). None stays None.
-    """
-    if pa.types.is_dictionary(kind):
-        return canonical(kind.value_type)
-    make = _MAKERS.get(family(kind))
-    return make(kind) if make is not None else _none(kind)
-
-
-def us_per(kind: pa.DataType) -> int:
+def _us_per(kind: pa.DataType) -> int:
     """Microseconds in the unit of a time; 0 where it is finer."""
     return {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}[kind.unit]
 
 
-def _other(value: Any, kind: pa.DataType, convert: Convert) -> Any:
+def other(value: Any, kind: pa.DataType, convert: Convert) -> Any:
     """The form of a value of a class that is none of Python's own."""
     if value is None:
         return None
@@ -61,7 +64,7 @@ def _other(value: Any, kind: pa.DataType, convert: Convert) -> Any:
     return convert(cast[0].as_py())
 
 
-def _none(kind: pa.DataType) -> Convert:
+def none(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> None:
         if value is not None:
             raise refused(value, kind)
@@ -71,7 +74,7 @@ def _none(kind: pa.DataType) -> Convert:
 
 def _boolean(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Any:
-        return value if value is True or value is False else _other(value, kind, convert)
+        return value if value is True or value is False else other(value, kind, convert)
 
     return convert
 
@@ -90,7 +93,7 @@ def _integer(kind: pa.DataType) -> Convert:
         is_short = isinstance(value, Decimal) and value.is_finite() and (not value or 0 <= value.adjusted() < 20)
         if is_short and value == (whole := int(value)):
             return convert(whole)
-        return _other(value, kind, convert)
+        return other(value, kind, convert)
 
     return convert
 
@@ -110,7 +113,7 @@ def _float(kind: pa.DataType) -> Convert:
                 raise refused(value, kind) from None
         if isinstance(value, int) and not isinstance(value, bool) and -whole <= value <= whole:
             return float(value)
-        return _other(value, kind, convert)
+        return other(value, kind, convert)
 
     return convert
 
@@ -123,7 +126,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Any:
         if not isinstance(value, Decimal):
             if not isinstance(value, int) or isinstance(value, bool):
-                return _other(value, kind, convert)
+                return other(value, kind, convert)
             if value.bit_length() > 256:
                 raise refused(value, kind)
         try:
@@ -147,12 +150,12 @@ def _text(kind: pa.DataType) -> Convert:
                 except UnicodeEncodeError:
                     raise refused(value, kind) from None
             return value if type(value) is str else str.__str__(value)
-        if isinstance(value, bytes | bytearray | memoryview):
+        if isinstance(value, bytes):
             try:
-                return bytes(value).decode()
+                return value.decode()
             except UnicodeDecodeError:
                 raise refused(value, kind) from None
-        return _other(value, kind, convert)
+        return other(value, kind, convert)
 
     return convert
 
@@ -169,7 +172,7 @@ def _binary(kind: pa.DataType) -> Convert:
         elif isinstance(value, bytes | bytearray | memoryview):
             data = bytes(value)
         else:
-            return _other(value, kind, convert)
+            return other(value, kind, convert)
         if length is not None and len(data) != length:
             raise refused(value, kind)
         return data
@@ -183,17 +186,17 @@ def _date(kind: pa.DataType) -> Convert:
             return value
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return dt.date(value.year, value.month, value.day)
-        return _other(value, kind, convert)
+        return other(value, kind, convert)
 
     return convert
 
 
 def _time(kind: pa.DataType) -> Convert:
-    unit = us_per(kind) or 1
+    unit = _us_per(kind) or 1
 
     def convert(value: Any) -> Any:
         if not isinstance(value, dt.time):
-            return _other(value, kind, convert)
+            return other(value, kind, convert)
         if value.tzinfo is not None or value.microsecond % unit:
             raise refused(value, kind)
         return dt.time(value.hour, value.minute, value.second, value.microsecond)
@@ -203,14 +206,14 @@ def _time(kind: pa.DataType) -> Convert:
 
 def _counted(us: int, kind: pa.DataType) -> bool:
     """Whether so many microseconds are a whole number of the type's unit, of 64 bits."""
-    unit = us_per(kind)
+    unit = _us_per(kind)
     return not us % unit if unit > 1 else -(1 << 63) < (us if unit else us * 1000) < 1 << 63
 
 
 def _duration(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Any:
         if not isinstance(value, dt.timedelta):
-            return _other(value, kind, convert)
+            return other(value, kind, convert)
         if getattr(value, "nanoseconds", 0) or value != value or not _counted(us := value // _US, kind):
             raise refused(value, kind)
         return dt.timedelta(microseconds=us)
@@ -226,7 +229,7 @@ def _timestamp(kind: pa.DataType) -> Convert:
     def convert(value: Any) -> Any:
         if type(value) is not dt.datetime:
             if not isinstance(value, dt.datetime):
-                return _other(value, kind, convert)
+                return other(value, kind, convert)
             # pandas' have nanoseconds, and a NaT that equals nothing.
             if getattr(value, "nanosecond", 0) or value != value:
                 raise refused(value, kind)
@@ -245,79 +248,8 @@ def _timestamp(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _list(kind: pa.DataType) -> Convert:
-    item = _within(kind.value_field, "[]")
-    length = kind.list_size if pa.types.is_fixed_size_list(kind) else None
-
-    def convert(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return _other(value, kind, convert)
-        if length is not None and len(value) != length:
-            raise refused(value, kind)
-        return [item(each) for each in value]
-
-    return convert
-
-
-def _struct(kind: pa.DataType) -> Convert:
-    fields = [(kind[at].name, _within(kind[at], f".{kind[at].name}")) for at in range(kind.num_fields)]
-    names = frozenset(name for name, _ in fields)
-
-    def convert(value: Any) -> Any:
-        if type(value) is tuple and len(value) == len(fields):
-            return {name: of(each) for (name, of), each in zip(fields, value, strict=True)}
-        if not isinstance(value, Mapping):
-            named = getattr(value, "asDict", None) or getattr(value, "_asdict", None)  # rows of Spark, named tuples
-            if not isinstance(value, tuple) or named is None:
-                return _other(value, kind, convert)
-            value = named()
-        if not names.issuperset(value):
-            raise unknown([name for name in value if name not in names], kind)
-        return {name: of(value.get(name)) for name, of in fields}
-
-    return convert
-
-
-def _map(kind: pa.DataType) -> Convert:
-    key, item = _within(kind.key_field, "[]"), _within(kind.item_field, "[]")
-    is_flat = kind.key_type.num_fields == 0
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            pairs = [(key(name), item(each)) for name, each in value.items()]
-        elif isinstance(value, list | tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
-            pairs = [(key(name), item(each)) for name, each in value]
-        else:
-            return _other(value, kind, convert)
-        if not is_flat:
-            return pairs
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise refused(value, kind)
-        return found
-
-    return convert
-
-
-def _within(field: pa.Field, step: str) -> Convert:
-    """As `canonical`, of a part of a value."""
-    of, nullable, missing = canonical(field.type), field.nullable, lacks(step.strip(".[]"), field.type)
-
-    def convert(value: Any) -> Any:
-        if value is None:
-            if nullable:
-                return None
-            raise missing
-        try:
-            return of(value)
-        except Mismatch as error:
-            raise error.below(step) from None
-
-    return convert
-
-
-_MAKERS: dict[Family, Callable[[pa.DataType], Convert]] = {
-    Family.NULL: _none,
+FLAT: dict[Family, Callable[[pa.DataType], Convert]] = {
+    Family.NULL: none,
     Family.BOOLEAN: _boolean,
     Family.INTEGER: _integer,
     Family.FLOAT: _float,
@@ -329,7 +261,4 @@ _MAKERS: dict[Family, Callable[[pa.DataType], Convert]] = {
     Family.DURATION: _duration,
     Family.ZONED: _timestamp,
     Family.NAIVE: _timestamp,
-    Family.LIST: _list,
-    Family.STRUCT: _struct,
-    Family.MAP: _map,
 }

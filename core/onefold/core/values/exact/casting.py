@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.values.ddl import type_name
-from onefold.core.values.kinds import TAKES, Family, Mismatch, family, lacks, shown, unknown
+from onefold.core.values.exact.kinds import TAKES, Family, Mismatch, family, lacks, shown, unknown
 
 __all__ = ["exact_cast"]
 
@@ -20,8 +20,8 @@ _HALF_MAX = 2**11  # up to which 16 bits of a float have all integers; pyarrow l
 def exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same values as another type. Raises `Mismatch` for the first that this type does not take.
 
-    By exact.py's table, which goes by types where pyarrow's safe cast goes by values: a column of doubles is no column
-    of integers, also where all of them are whole. A column of nulls without a type is of any type.
+    By the package's table, which goes by types where pyarrow's safe cast goes by values: a column of doubles is no
+    column of integers, also where all of them are whole. A column of nulls without a type is of any type.
     """
     given = array.type
     if given == kind:
@@ -31,8 +31,9 @@ def exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_run_end_encoded(given):
         return exact_cast(pc.run_end_decode(array), kind)
     if pa.types.is_dictionary(kind):
-        encoded = exact_cast(array, kind.value_type).dictionary_encode()
-        return _safely(encoded, kind)
+        return _safely(exact_cast(array, kind.value_type).dictionary_encode(), kind)
+    if pa.types.is_run_end_encoded(kind):
+        return pc.run_end_encode(exact_cast(array, kind.value_type), kind.run_end_type)
     source, wanted = family(given), family(kind)
     if source is Family.NULL and wanted is not Family.OTHER:
         return pa.nulls(len(array), kind)
@@ -104,6 +105,8 @@ def _to_decimal(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Of integers, and of decimals."""
     if not pa.types.is_decimal(array.type):
         array = array.cast(pa.decimal128(20, 0))  # digits of 2^64
+    if kind.bit_width < 128 and kind.scale != array.type.scale:  # pyarrow loses digits on its way into 32 and 64 bits
+        array = _to_decimal(array, pa.decimal128(kind.precision, kind.scale))
     more = kind.scale - array.type.scale
     if more > 0:
         # pyarrow multiplies in the bits that the type has, without a sound look whether the product fits.
@@ -164,7 +167,7 @@ def _part(
     if not field.nullable and part.null_count:
         absent = part.is_null() if nulls is None else pc.and_not(part.is_null(), nulls)
         if pc.any(absent).as_py():
-            error = lacks(step.strip(".[]"), field.type)
+            error = lacks(step, field.type)
             raise Mismatch(error.value, error.reason, error.path, row_of(pc.index(absent, True).as_py()))
     try:
         return exact_cast(part, field.type)

@@ -126,9 +126,9 @@ def refused(value: Any, kind: pa.DataType) -> Mismatch:
     return Mismatch(shown(value), f"{type_name(kind)} {TAKES[family(kind)]}")
 
 
-def lacks(name: str, kind: pa.DataType) -> Mismatch:
+def lacks(step: str, kind: pa.DataType) -> Mismatch:
     """The error for a null, or nothing, where the type says NOT NULL."""
-    return Mismatch("null", f"{type_name(kind)} is NOT NULL here", f".{name}" if name else "[]")
+    return Mismatch("null", f"{type_name(kind)} is NOT NULL here", step)
 
 
 def unknown(names: list[str], kind: pa.DataType) -> Mismatch:
