@@ -141,6 +141,34 @@ def test_a_timestamp_of_96_bits_is_an_instant_or_none_as_the_schema_says(tmp_pat
         rows_of(source(tmp_path, "v date"))
 
 
+def test_timestamps_of_96_bits_within_others_are_instants_too_and_lose_no_nanoseconds(tmp_path: Path) -> None:
+    put(tmp_path, how=INT96, v=pa.array([[MIDNIGHT], None]), s=pa.array([{"a": MIDNIGHT, "b": 1}, None]))
+    schema = "v array<timestamp>, s struct<a: timestamp_ntz, b: bigint>"
+    wanted = ([MIDNIGHT.replace(tzinfo=dt.UTC)], {"a": MIDNIGHT, "b": 1})
+    assert rows_of(source(tmp_path, schema)) == [wanted, (None, None)]
+    put(tmp_path, how=INT96, v=pa.array([[1000], [1000, 1001], [2000]], pa.list_(pa.timestamp("ns"))))
+    of = source(tmp_path, "v array<timestamp>", on_error="dead_letter")
+    assert len(rows_of(of)) == 2
+    assert [(row["source_offset"], "nanoseconds" in row["reason"]) for row in bad_of(of)] == [(1, True)]
+
+
+@pytest.mark.parametrize("rows", [2, 5_000])  # as texts, and as indices of a dictionary
+def test_texts_that_are_no_utf_8_are_bad_records_at_their_rows(tmp_path: Path, rows: int) -> None:
+    ends = pa.array([0, 2, 3], pa.int32()).buffers()[1]
+    two = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"\xff\xfea")])
+    at = pa.array([1] * (rows - 1) + [0], pa.int32())
+    pq.write_table(
+        pa.table({"v": two.take(at), "l": pa.array([[0]] * rows), "id": range(rows)}), tmp_path / "a.parquet"
+    )
+    of = source(tmp_path, "v string, id long", on_error="dead_letter")
+    assert rows_of(of) == [("a", number) for number in range(rows - 1)]
+    assert [(row["source_offset"], "xff" in row["reason"]) for row in bad_of(of)] == [(rows - 1, True)]
+    pq.write_table(
+        pa.table({"v": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), two)}), tmp_path / "a.parquet"
+    )
+    assert [row["source_offset"] for row in bad_of(source(tmp_path, "v array<string>", on_error="skip"))] == [0]
+
+
 def test_columns_are_those_of_exactly_the_same_name(tmp_path: Path) -> None:
     put(tmp_path, id=[1], other=["x"])
     assert rows_of(source(tmp_path, "id long, later string")) == [(1, None)]

@@ -95,3 +95,6 @@ def test_a_csv_file_has_the_other_columns_also_in_its_header(tmp_path: Path) -> 
 def test_a_file_may_have_nothing_but_the_folders_columns(tmp_path: Path) -> None:
     put(tmp_path / "n=1", "parquet", [{"id": 1}, {"id": 2}])
     assert rows_of(tmp_path, "parquet", "n int") == [{"n": 1}, {"n": 1}]
+    put(tmp_path / "n=1", "csv", [{"id": 1}])
+    with pytest.raises(BadRecord, match=r"none in its lines.*\[partition-mismatch\]"):
+        rows_of(tmp_path, "csv", "n int", pattern="*.csv")

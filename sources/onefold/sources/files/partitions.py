@@ -15,7 +15,7 @@ from onefold.sources.formats import csv
 from onefold.sources.formats.bad_values import Parser, Unparsable, by_chance
 from onefold.sources.formats.values import Values
 
-__all__ = ["PlacedParser", "keys_of", "partition_of", "placed"]
+__all__ = ["PlacedParser", "keys_of", "no_column_left", "partition_of", "placed"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -109,6 +109,11 @@ def _refuse_other_case(key: str, schema: pa.Schema, where: str) -> None:
     other = next((name for name in schema.names if name.lower() == key.lower()), None)
     if other is not None:
         raise _refused(f"{where}: the folder's {key} and the schema's {other} differ in case")
+
+
+def no_column_left(where: str) -> BadRecord:
+    """The error for lines of CSV that would have no field."""
+    return _refused(f"{where}: all columns of the schema are in the folders' names, and none in its lines")
 
 
 def _refused(said: str) -> BadRecord:

@@ -16,7 +16,7 @@ from onefold.sources.files.csv_records import TornQuotes, records_of
 from onefold.sources.files.lines import LineBatch, lines_of
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet.rows import rows_of
-from onefold.sources.files.partitions import PlacedParser, partition_of
+from onefold.sources.files.partitions import PlacedParser, no_column_left, partition_of
 from onefold.sources.files.splitting import FileRange, is_packed
 from onefold.sources.formats.bad_values import Parser
 from onefold.sources.formats.csv import CsvParser
@@ -55,6 +55,8 @@ class _Lines:
             parser = JsonParser(self._columns)
         else:
             self._columns = pa.schema([field for field in schema if field.name not in partition])
+            if not self._columns:
+                raise no_column_left(self._where)
             parser = CsvParser(self._columns, source.csv_delimiter, multiline=source.csv_multiline)
         if partition:
             parser = PlacedParser(parser, schema, partition)

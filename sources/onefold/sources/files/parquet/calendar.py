@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 __all__ = ["Calendar", "OldTime", "calendar_of", "rebased"]
 
 _CUTOVER = -141_427  # 1582-10-15
-# Julian days from which on a date is one day less behind: 0001-01-01, and 100-03-01, 200-03-01, 300-03-01, 500-03-01...
-_STEPS = (-682_945, -646_420, -609_895, -536_845, -500_320, -463_795, -390_745, -354_220, -317_695, -244_645, -208_120)
-_STEPS += (-171_595,)
+# Days of the Julian calendar from which on it is a day less ahead: 100-03-01, 200-03-01, 300-03-01, 500-03-01...
+_STEPS = (
+    *(-682_945, -646_420, -609_895, -536_845, -500_320, -463_795),
+    *(-390_745, -354_220, -317_695, -244_645, -208_120, -171_595),
+)
 _MODERN = {b"parquet.avro.schema", b"iceberg.schema"}  # of writers with java.time
 _1900_US = -2_208_988_800_000_000
 

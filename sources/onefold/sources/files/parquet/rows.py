@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from onefold.core.checks import require
 from onefold.core.source import Part
+from onefold.core.values.ddl import type_name
 from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.core.values.plain import plain
 from onefold.sources.files.bad_records import FileRecords, Separator
@@ -24,6 +25,7 @@ from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet.calendar import OldTime, calendar_of, rebased
 from onefold.sources.files.parquet.columns import matched
+from onefold.sources.files.parquet.int96 import blurred, columns_with_int96, timed
 from onefold.sources.files.parquet.sizes import pieces_of, read_as_dictionaries, rows_max
 from onefold.sources.files.parquet.texts import check_texts
 from onefold.sources.files.partitions import partition_of, placed
@@ -56,12 +58,12 @@ def rows_of(
         place = opened.first_row
         while True:
             with folder.decoding(wanted.name, "Parquet"):
-                batch, blurred = next(batches, (None, []))
+                batch, inexact = next(batches, (None, []))
             if batch is None:
                 return
             for start, piece, known in pieces_of(batch, source.record_bytes_max):
                 shown = partial(_shown, piece, set(known))
-                known = {row - start: _BLURRED for row in blurred if start <= row < start + len(piece)} | known
+                known = {row - start: _BLURRED for row in inexact if start <= row < start + len(piece)} | known
                 places = range(place + start, place + start + len(piece))
                 yield separator.part(FileRecords(_Rows(piece), places, shown, known))
             place += batch.num_rows
@@ -94,9 +96,10 @@ class _Opened:
     def __init__(self, file: Any, wanted: FileRange, schema: pa.Schema, placed_: set[str], where: str) -> None:
         self._file = pq.ParquetFile(file)
         metadata, there = self._file.metadata, self._file.schema_arrow
-        found = map(metadata.schema.column, range(metadata.num_columns))
-        int96 = {column.path for column in found if column.physical_type == "INT96"}
-        there = pa.schema([_timed(field, schema) if field.name in int96 else field for field in there])
+        int96 = columns_with_int96(metadata, there).intersection(schema.names)
+        there = pa.schema(
+            [f.with_type(timed(f.type, schema.field(f.name).type)) if f.name in int96 else f for f in there]
+        )
         self.names = matched(there, schema, placed_, where)
         self.int96 = int96.intersection(self.names)
         self.calendar = calendar_of(metadata.metadata, metadata.created_by)
@@ -116,7 +119,7 @@ class _Opened:
         exact = self._exact.iter_batches(columns=[*self.int96], **how) if self.int96 else repeat(None)
         for batch, nanoseconds in zip(self._file.iter_batches(columns=self.names, **how), exact, strict=False):
             require(nanoseconds is None or len(nanoseconds) == len(batch), "both readers go on by the same rows")
-            yield batch, [] if nanoseconds is None else _blurred(batch, nanoseconds)
+            yield batch, [] if nanoseconds is None else blurred(batch, nanoseconds)
 
 
 class _Rows(Sequence[Any]):
@@ -167,13 +170,15 @@ class _RowParser:
         except Mismatch as error:
             reason = f"{error.path and f'{error.path}: '}{error.value}: {error.reason}"
             raise Unparsable(error.row, f"the column {field.name!r}: {reason}") from None
+        except pa.ArrowInvalid as error:
+            raise Unparsable(None, f"the column {field.name!r}: {error}") from None
         except OldTime as error:
             raise Unparsable(error.index, f"the column {field.name!r} has {error.reason}") from None
 
     def _exactly(self, array: pa.Array, field: pa.Field) -> pa.Array:
         is_int96 = field.name in self._int96
         if is_int96:
-            array = array.cast(_timed(pa.field(field.name, array.type), self._schema).type)
+            array = array.cast(timed(array.type, field.type))
         check_texts(array)
         array = exact_cast(array, field.type)
         array = rebased(array, self._calendar.int96 if is_int96 else self._calendar.dates)
@@ -183,24 +188,6 @@ class _RowParser:
             index = pc.index(array.is_null(), True).as_py()
             raise Unparsable(index, f"the column {field.name!r} is null, and the schema says NOT NULL")
         return array
-
-
-def _timed(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """A timestamp of 96 bits says nothing of a zone: it is what the schema says, an instant or none."""
-    at = schema.get_field_index(field.name)
-    if at < 0 or not pa.types.is_timestamp(schema.field(at).type) or field.type.tz is not None:
-        return field
-    return field.with_type(pa.timestamp("us", schema.field(at).type.tz))
-
-
-def _blurred(batch: pa.RecordBatch, nanoseconds: pa.RecordBatch) -> list[int]:
-    """Nanoseconds of all times that there are do not fit 64 bits, but they do so modulo 2^64."""
-    rows = set[int]()
-    for name in nanoseconds.schema.names:
-        exact = nanoseconds.column(name).view(pa.int64())
-        differs = pc.not_equal(exact, pc.multiply(batch.column(name).view(pa.int64()), 1000))
-        rows.update(pc.indices_nonzero(pc.fill_null(differs, False)).to_pylist())
-    return sorted(rows)
 
 
 def _shown(batch: pa.RecordBatch, too_large: set[int], at: int) -> bytes | None:
@@ -213,7 +200,13 @@ def _shown(batch: pa.RecordBatch, too_large: set[int], at: int) -> bytes | None:
 
 
 def _python(array: pa.Array, at: int) -> Any:
+    """A value as Python has it; what Python's own types do not have as a text, and what is no UTF-8 as bytes."""
+    part = array.slice(at, 1)
+    if pa.types.is_dictionary(part.type):
+        part = part.dictionary_decode()
     try:
-        return array[at].as_py()
-    except (ValueError, OverflowError, UnicodeDecodeError):  # what Python's own types do not have
-        return str(array.slice(at, 1).cast(pa.binary() if pa.types.is_string(array.type) else pa.string())[0])
+        return part[0].as_py()
+    except (ValueError, OverflowError):
+        if part.type.num_fields:
+            return f"<no {type_name(part.type)} of Python's>"
+        return str(part.view(pa.binary())[0] if pa.types.is_string(part.type) else part.cast(pa.string())[0])

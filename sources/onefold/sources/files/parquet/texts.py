@@ -14,12 +14,17 @@ def check_texts(array: pa.Array) -> None:
     """Raises `Mismatch` for a text that is no UTF-8, or ArrowInvalid where it is within another value."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        array, kind = array.dictionary, kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if _are_texts(kind.value_type) and not _is_ascii(array.dictionary):
+            check_texts(array.dictionary_decode())
+    elif _are_texts(kind):
         if not _is_ascii(array):
             exact_cast(array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()), kind)
     elif kind.num_fields:
         array.validate(full=True)
+
+
+def _are_texts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_ascii(array: pa.Array) -> bool:
