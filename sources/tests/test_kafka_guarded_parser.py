@@ -46,7 +46,7 @@ def test_values_that_end_the_process_are_found_among_good_and_bad_ones(monkeypat
     ]
     fatal = "the library that parses it ends its process (SIGSEGV)"
     said = [
-        (i, fatal if i in deadly else "field 'id' (int64): id is a JSON string, not a number")
+        (i, fatal if i in deadly else "field 'id' (bigint): id is a JSON string, not a number")
         for i in sorted(deadly | bad)
     ]
     assert [(each.index, each.reason) for each in found.bad] == said

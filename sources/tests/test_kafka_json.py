@@ -69,7 +69,7 @@ def test_integers_and_decimals_are_exact_beyond_what_a_double_holds() -> None:
         (pa.int64(), "9223372036854775808", "couldn't parse:9223372036854775808"),
         (pa.int64(), "1.0", "1.0"),
         (pa.int8(), "300", "couldn't parse:300"),
-        (pa.int64(), '"1"', "field 'a' (int64): a is a JSON string, not a number"),
+        (pa.int64(), '"1"', "field 'a' (bigint): a is a JSON string, not a number"),
         (pa.string(), "1", "a is a JSON number, not a string"),
         (pa.decimal128(10, 2), "1.005", "1.005 requires scale 3"),
         (pa.decimal128(5, 2), "123456789.5", "precision"),

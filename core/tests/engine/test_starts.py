@@ -12,7 +12,7 @@ from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.source import BoundedSource, MemoryJournal, Source
+from onefold.core.source import BoundedSource, Journal, MemoryJournal, Source
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.starts import check_covered, initial_of
 

@@ -39,6 +39,7 @@ class FileSourceConfig:
     record_bytes_max: int = 32 << 20
     csv_delimiter: str = ","
     csv_header: bool = False
+    csv_multiline: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path.strip():
@@ -69,8 +70,8 @@ class FileSourceConfig:
                 "schema-missing",
                 f"format={self.format} needs a schema, such as schema='id long, at timestamp'",
             )
-        if self.format != "csv" and (self.csv_delimiter != "," or self.csv_header):
-            raise ConfigError("options-conflict", "csv_delimiter and csv_header go with format='csv'")
+        if self.format != "csv" and (self.csv_delimiter != "," or self.csv_header or self.csv_multiline):
+            raise ConfigError("options-conflict", "csv_delimiter, csv_header and csv_multiline go with format='csv'")
         if self.on_error not in get_args(OnError):
             raise ConfigError(
                 "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
@@ -88,7 +89,7 @@ class FileSourceConfig:
         if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _LINE_BYTES_LIMIT:
             raise ConfigError(
                 "option-value",
-                f"record_bytes_max is how many bytes a line may have: 1 to {_LINE_BYTES_LIMIT}, not"
+                f"record_bytes_max is how many bytes a line or a row may have: 1 to {_LINE_BYTES_LIMIT}, not"
                 f" {self.record_bytes_max!r}",
             )
 

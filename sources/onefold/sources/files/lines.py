@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["LineBatch", "lines_of"]
+__all__ = ["LineBatch", "TooLong", "lines_of", "without_blank"]
 
 _BLOCK = 4 << 20
 _CUT = 768 << 10  # what is kept of a line that is too long, for a dead letter
 _MARK = b"\xef\xbb\xbf"
 
 
+class TooLong(NamedTuple):
+    """Of a line that was cut: how many bytes it has, and whether a quote is among all of them."""
+
+    size: int
+    has_quote: bool
+
+
 @dataclass(frozen=True, slots=True)
 class LineBatch:
-    """Lines without their newlines, and the bytes at which they begin. `too_long`: of which, how long they are."""
+    """Lines without their newlines, the bytes at which they begin, and which of them are too long."""
 
     values: list[bytes] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
-    too_long: dict[int, int] = field(default_factory=dict)
+    too_long: dict[int, TooLong] = field(default_factory=dict)
 
 
 def lines_of(
@@ -36,42 +44,58 @@ def lines_of(
     if start > 0:
         file.seek(start - 1)
         at = start - 1
-    is_first, rest, dropped = start > 0, b"", 0
+    is_first, rest, dropped = start > 0, b"", TooLong(0, False)
     while True:
         block = file.read(_BLOCK)
         joined = rest + block
         cut = joined.rfind(b"\n") + 1 if block else len(joined)
         if cut == 0 and block:  # no end of a line yet
-            if len(joined) + dropped > line_bytes_max:
-                dropped += max(0, len(joined) - _CUT)
+            if len(joined) + dropped.size > line_bytes_max:
+                more = max(0, len(joined) - _CUT)
+                dropped = TooLong(dropped.size + more, dropped.has_quote or b'"' in joined)
                 joined = joined[:_CUT]
             rest = joined
             continue
         whole, rest = joined[:cut], joined[cut:]
         found, at = _split(whole, at, dropped, line_bytes_max)
-        dropped = 0
+        dropped = TooLong(0, False)
         if is_first and found.values:
             found, is_first = _without_first(found), False
         if end is not None and found.places and found.places[-1] >= end:
-            yield _shown(_up_to(found, end), with_blank=with_blank)
+            found = _unmarked(_up_to(found, end))
+            yield found if with_blank else without_blank(found)
             return
-        yield _shown(found, with_blank=with_blank)
+        found = _unmarked(found)
+        yield found if with_blank else without_blank(found)
         if not block or (end is not None and at >= end):
             return
 
 
-def _split(whole: bytes, at: int, dropped: int, line_bytes_max: int) -> tuple[LineBatch, int]:
-    """All lines of some bytes that begin at `at`; `dropped`: so many bytes of the first are not among them."""
+def without_blank(found: LineBatch) -> LineBatch:
+    """The lines that are not blank."""
+    values = found.values
+    if b"" not in values and b"\r" not in values:
+        return found
+    kept = [index for index, value in enumerate(values) if value not in (b"", b"\r")]
+    too_long = {number: found.too_long[at] for number, at in enumerate(kept) if at in found.too_long}
+    return LineBatch([values[at] for at in kept], [found.places[at] for at in kept], too_long)
+
+
+def _split(whole: bytes, at: int, dropped: TooLong, line_bytes_max: int) -> tuple[LineBatch, int]:
+    """All lines of some bytes that begin at `at`; `dropped`: what of the first is not among them."""
     values = whole.split(b"\n")
     if not values[-1]:
         values.pop()  # there is nothing behind the last newline
     lengths = [len(value) for value in values]
-    if dropped:
-        lengths[0] += dropped
+    if dropped.size:
+        lengths[0] += dropped.size
     places = [*accumulate((length + 1 for length in lengths), initial=at)]
-    too_long = {index: length for index, length in enumerate(lengths) if length > line_bytes_max}
-    for index in too_long:
-        values[index] = values[index][:_CUT]
+    too_long = {}
+    for index, length in enumerate(lengths):
+        if length > line_bytes_max:
+            has_quote = b'"' in values[index] or (index == 0 and dropped.has_quote)
+            too_long[index] = TooLong(length, has_quote)
+            values[index] = values[index][:_CUT]
     return LineBatch(values, places[:-1], too_long), places[-1]
 
 
@@ -85,13 +109,9 @@ def _up_to(found: LineBatch, end: int) -> LineBatch:
     return LineBatch(found.values[:count], found.places[:count], too_long)
 
 
-def _shown(found: LineBatch, *, with_blank: bool) -> LineBatch:
-    """Without blank lines if need be, and without the mark that may stand before a file's first character."""
+def _unmarked(found: LineBatch) -> LineBatch:
+    """Without the mark that may stand before a file's first character."""
     values = found.values
-    if values and found.places[0] == 0 and values[0].startswith(_MARK):
-        values = [values[0].removeprefix(_MARK), *values[1:]]
-    if with_blank or (b"" not in values and b"\r" not in values):
-        return LineBatch(values, found.places, found.too_long)
-    kept = [index for index, value in enumerate(values) if value not in (b"", b"\r")]
-    too_long = {number: found.too_long[at] for number, at in enumerate(kept) if at in found.too_long}
-    return LineBatch([values[at] for at in kept], [found.places[at] for at in kept], too_long)
+    if not values or found.places[0] != 0 or not values[0].startswith(_MARK):
+        return found
+    return LineBatch([values[0].removeprefix(_MARK), *values[1:]], found.places, found.too_long)

@@ -19,7 +19,7 @@ from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.core.values.plain import plain
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
-from onefold.sources.files.parquet import columns_of
+from onefold.sources.files.parquet.columns import columns_of
 from onefold.sources.files.planning import FilePlanner, position_of
 from onefold.sources.files.reading import read_parts
 from onefold.sources.files.walking import is_hidden
@@ -40,16 +40,16 @@ class FileSource(FileSourceConfig):
 
     `format="parquet"` reads columns by name; without `schema`, a Spark DDL text, they are those of the first file.
     `"json"` and `"csv"` read a record from each line, by `schema`; files that end in `.gz`, `.bz2`, `.zst` or `.lz4`
-    are unpacked. Of CSV, `csv_header` says that the first line of each file names the columns, which is checked.
+    are unpacked. Of CSV, `csv_header` says that the first line of each file names the columns, which is checked, and
+    `csv_multiline` that texts in quotes have line breaks: one task reads a file then. A folder `key=value` is a column.
 
     A file must not change once it is there: write it elsewhere, and rename it; or set `settle_s`, so that a file is
     taken only when it has not been written for so many seconds. One that does change, or is gone before it was read, is
     DataLoss. What was read may be taken away, moved within the folder or packed, and its name must not be used again.
 
     `name` is what the source is called in positions, by default the last part of the path; give it, so that `path` may
-    be narrowed later. `max_files_per_trigger` and
-    `max_bytes_per_trigger` bound an epoch. `on_error`, `bad_records_max` and `record_bytes_max` are for lines, as
-    KafkaSource has them for records. See docs/files.md.
+    be narrowed later. `max_files_per_trigger` and `max_bytes_per_trigger` bound an epoch. `on_error`, `bad_records_max`
+    and `record_bytes_max` are for lines and rows, as KafkaSource has them for records. See docs/files.md.
     """
 
     def __post_init__(self) -> None:

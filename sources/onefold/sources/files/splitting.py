@@ -33,7 +33,8 @@ def is_packed(name: str) -> bool:
 
 def splits_of(source: FileSourceConfig, folder: Folder, file: Listed) -> Iterator[tuple[FileRange, int]]:
     """The parts of a file with their sizes in bytes, always the same ones. None of an empty file."""
-    if file.size <= SPLIT_BYTES or (source.format != "parquet" and is_packed(file.name)):
+    is_whole = source.csv_multiline or (source.format != "parquet" and is_packed(file.name))
+    if file.size <= SPLIT_BYTES or is_whole:
         yield from [(FileRange(file.name, file.version), file.size)] if file.size else []
     elif source.format == "parquet":
         yield from _row_groups(folder, file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,20 +15,25 @@ from onefold.core.checks import require
 from onefold.core.values.plain import plain
 from onefold.sources.formats.values import Values
 
-__all__ = ["BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
+__all__ = ["DECIMAL_WORDS", "BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
+
+# What pyarrow says of a text that is none: it is parsed as a wider decimal than the column's.
+DECIMAL_WORDS = re.compile(r"The string (.*) (?:is not a valid|cannot be represented as) decimal256(?: number)?")
 
 
 class Unparsable(Exception):
     """Some value is not what the schema says, for `reason`: the one at `index`, where the parser can tell.
 
-    It is not permanent where the same value may parse another time: its schema's id is not in the registry yet.
+    It is not permanent where the same value may parse another time: its schema's id is not in the registry yet. It is
+    torn where its quotes do not end, so that a line behind it may be a part of it.
     """
 
-    def __init__(self, index: int | None, reason: str, is_permanent: bool = True) -> None:
+    def __init__(self, index: int | None, reason: str, is_permanent: bool = True, is_torn: bool = False) -> None:
         super().__init__(index, reason)
         self.index = index
         self.reason = plain(reason)  # it may quote the value
         self.is_permanent = is_permanent
+        self.is_torn = is_torn
 
 
 def by_chance() -> Unparsable:
@@ -52,6 +58,7 @@ class BadValue:
     index: int
     reason: str
     is_permanent: bool = True
+    is_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ def separate(
             named = error.index
         if end - start == 1:
             why = parser.explain(values[start])
-            found.bad.append(BadValue(start, why.reason, why.is_permanent))
+            found.bad.append(BadValue(start, why.reason, why.is_permanent, why.is_torn))
             if len(found.bad) > bad_max:
                 raise TooManyBad(found.bad[-1])
         else:

@@ -1,9 +1,10 @@
-"""Values that are one line of CSV each (RFC 4180, without a header), many at a time, each exactly once or not at all.
+"""Values that are a record of CSV each (RFC 4180, without a header), many at a time, each exactly once or not at all.
 
-Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break. So only a quote that stays open
-could make one row of two values; and the reader takes `"a"b` for `ab`. So lines with quotes are held against the
-grammar before. What else it would do wrong is done here: decimals (`onefold.core.values.decimals`), integers that are
-hexadecimal, and empty lines, of which it makes nulls, however many fields there are to be.
+Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break, but within quotes where that is
+asked for. So only a quote that stays open could make one row of two values; and the reader takes `"a"b` for `ab`. So
+values with quotes are held against the grammar before. What else it would do wrong is done here: decimals
+(`onefold.core.values.decimals`), integers that are hexadecimal, and empty lines, of which it makes nulls, however many
+fields there are to be.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import pyarrow.csv as pcsv
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import decimals_of
-from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
 
+_TORN = "a quote stays open, or something is between it and the next delimiter"
+_BROKEN = "the value has a line break, and format=csv needs one line"
+_BROKEN_OUTSIDE = "the value has a line break that is not within quotes"
 _MARK = b"\xef\xbb\xbf"  # the reader drops one ahead of all lines: it gets its own, and each value keeps what it has
 
 
@@ -52,18 +57,20 @@ class CsvParser:
 
     An empty field is null, an empty one in quotes an empty string. A timestamp has its offset or a Z, a timestamp_ntz
     none. Booleans are true and false. Integers and decimals are exact or refused (a decimal may have `DIGITS_MAX`
-    digits).
+    digits). With `multiline`, a field in quotes may have line breaks.
     """
 
-    def __init__(self, schema: pa.Schema, delimiter: str) -> None:
+    def __init__(self, schema: pa.Schema, delimiter: str, *, multiline: bool = False) -> None:
         self._schema = schema
+        self._multiline = multiline
         self._may_be_empty = len(schema) == 1  # a line without any delimiter is one field
-        self._parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, newlines_in_values=False)
+        self._parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, newlines_in_values=multiline)
         self._read_as = {field.name: _read_as(field.type) for field in schema}
         self._integers = {field.name: pa.string() for field in schema if pa.types.is_integer(field.type)}
         between = f"\\x{ord(delimiter):02x}"
-        field = f'(?:"(?:[^"]|"")*"|[^"{between}][^{between}]*)?'
-        self._line = f"^{field}(?:{between}{field})*$"
+        self._record = _record(between)
+        self._unbroken = _record(between, "\\r\\n") if multiline else "^[^\\r\\n]*$"
+        self._broken = _BROKEN_OUTSIDE if multiline else _BROKEN
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         lines = _lines(values)
@@ -71,8 +78,11 @@ class CsvParser:
             raise Unparsable(lines.index(b""), f"the value is empty, and the schema has {len(self._schema)} fields")
         joined = b"".join([_MARK, b"\n".join([*lines, b""])])
         if b'"' in joined:
-            whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._line)
-            _refuse_first(pc.invert(whole), "a quote stays open, or something is between it and the next delimiter")
+            whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._record)
+            _refuse_first(pc.invert(whole), _TORN, is_torn=True)
+        if b"\r" in joined or joined.count(b"\n") != len(lines):
+            unbroken = pc.match_substring_regex(pa.array(lines, pa.binary()), self._unbroken)
+            _refuse_first(pc.invert(unbroken), self._broken)
         if self._integers and any(
             mark in joined and b"0" + mark in joined for mark in (b"x", b"X")
         ):  # one byte is quick
@@ -109,8 +119,17 @@ class CsvParser:
             table = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, convert)
         except pa.ArrowInvalid as error:
             row = re.search(r"Row #(\d+): ", str(error))
-            raise Unparsable(int(row[1]) - 1 if row else None, _said(error)) from None
+            raise Unparsable(int(row[1]) - 1 if row else None, self._said(error)) from None
         return [column.combine_chunks() for column in table.columns]
+
+    def _said(self, error: Exception) -> str:
+        """The parser's words, with the column's name, and without its numbers of rows, which count something else."""
+        text = re.sub(r"Row #\d+: ", "", str(error))
+        found = re.fullmatch(r"In CSV column #(\d+): CSV conversion error to .*?: (.*)", text, re.DOTALL)
+        if found is None:
+            return text
+        field = self._schema.field(int(found[1]))
+        return f"field {field.name!r} ({type_name(field.type)}): {found[2]}"
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:
@@ -120,9 +139,15 @@ class CsvParser:
         return by_chance()
 
 
-def _refuse_first(is_bad: pa.BooleanArray, reason: str) -> None:
+def _record(between: str, no: str = "") -> str:
+    """A pattern of all fields, in which `no` character of these is outside of quotes."""
+    field = f'(?:"(?:[^"]|"")*"|[^"{between}{no}][^{between}{no}]*)?'
+    return f"^{field}(?:{between}{field})*$"
+
+
+def _refuse_first(is_bad: pa.BooleanArray, reason: str, *, is_torn: bool = False) -> None:
     if is_bad.true_count:
-        raise Unparsable(pc.index(is_bad, True).as_py(), reason)
+        raise Unparsable(pc.index(is_bad, True).as_py(), reason, is_torn=is_torn)
 
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
@@ -135,7 +160,8 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return decimals_of(array, field.type)
     except pa.ArrowInvalid as error:
-        raise Unparsable(None, f"field {field.name!r} ({field.type}): {error}") from None
+        said = DECIMAL_WORDS.sub(r"\1 is no decimal", str(error))
+        raise Unparsable(None, f"field {field.name!r} ({type_name(field.type)}): {said}") from None
 
 
 def _lines(values: Sequence[bytes | None]) -> list[bytes]:
@@ -143,16 +169,8 @@ def _lines(values: Sequence[bytes | None]) -> list[bytes]:
     for index, value in enumerate(values):
         if value is None:
             raise Unparsable(index, "the value is null (a tombstone), and format=csv needs a line; format=raw reads it")
-        line = value.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\n" in line or b"\r" in line:
-            raise Unparsable(index, "the value has a line break, and format=csv needs one line")
-        lines.append(line)
+        lines.append(value.removesuffix(b"\n").removesuffix(b"\r"))
     return lines
-
-
-def _said(error: Exception) -> str:
-    """The parser's words, without its numbers of rows, which count something else."""
-    return re.sub(r"Row #\d+: ", "", str(error))
 
 
 def _is_supported(kind: pa.DataType) -> bool:

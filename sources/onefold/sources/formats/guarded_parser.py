@@ -23,7 +23,7 @@ from onefold.core.failpoints import deadly
 from onefold.sources.formats.bad_values import Parser, Unparsable
 from onefold.sources.formats.values import Values
 
-__all__ = ["GuardedParser", "in_task"]
+__all__ = ["GuardedParser", "in_child", "in_task"]
 
 T = TypeVar("T")
 
@@ -46,11 +46,11 @@ class GuardedParser:
         self._parser = parser
 
     def parse(self, values: Values) -> pa.RecordBatch:
-        return _in_child(lambda: self._parser.parse(values))
+        return in_child(lambda: self._parser.parse(values))
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:
-            return _in_child(lambda: self._parser.explain(value))
+            return in_child(lambda: self._parser.explain(value))
         except Unparsable as error:
             return error
 
@@ -74,7 +74,7 @@ class _FaultyParser:
             signal.raise_signal(signal.SIGSEGV)
 
 
-def _in_child(work: Callable[[], T]) -> T:
+def in_child(work: Callable[[], T]) -> T:
     """What `work` returns or raises. Raises `Unparsable` if the process dies of it."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
-from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 from onefold.sources.formats.values import Lines, Values
 
@@ -203,7 +204,8 @@ def _reason(value: bytes | None, schema: pa.Schema, vetting: Vetting) -> str | N
             _parse_all([value], pa.schema([field]), vetting)
         except _ERRORS as error:
             said = _said(error)
-            return reason if said == reason and "field '" in reason else f"field {field.name!r} ({field.type}): {said}"
+            is_told = said == reason and "field '" in reason
+            return reason if is_told else f"field {field.name!r} ({type_name(field.type)}): {said}"
     return reason
 
 
@@ -216,7 +218,7 @@ def _said(error: Exception) -> str:
     if changed is not None:
         path = changed[1].strip("/").replace("/", ".")
         return f"{path or 'the value'} is a JSON {changed[3]}, not a {changed[2]}"
-    return text
+    return DECIMAL_WORDS.sub(r"\1 is no decimal", text)
 
 
 def _unsupported(kind: pa.DataType) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.values.ddl import type_name
+
 __all__ = ["YEAR_OUT_OF_RANGE", "has_infinity", "has_year_out_of_range", "record_timestamps", "too_large"]
 
 _DAYS = (-719_162, 2_932_896)
@@ -57,4 +59,4 @@ def record_timestamps(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def too_large(field: pa.Field) -> str:
-    return f"the field {field.name!r} has a number that is too large for its type ({field.type})"
+    return f"the field {field.name!r} has a number that is too large for its type ({type_name(field.type)})"

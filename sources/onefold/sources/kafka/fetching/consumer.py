@@ -12,13 +12,14 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
-from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
+from onefold.sources.kafka.fetching.records import MessageRecords, Pairs, Records, Wanted, bytes_of, headers_of
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 
 ERRORS_MAX = 5
 _CONSUME_MAX = 5_000
+_HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class RangeConsumer(Protocol):
 class MessageConsumer:
     """On confluent_kafka.Consumer, with a Python object for each record.
 
-    `_ahead` are messages that came along with the range before. `_passed`: the consumer has delivered all below it.
+    `_ahead` are messages that came along with those before. `_passed`: the consumer has delivered all below it.
+    `_headers` are those of the gathered messages, if they are wanted.
     """
 
     def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
@@ -85,6 +87,7 @@ class MessageConsumer:
         self._at: tuple[str, int] | None = None
         self._ahead: list[Message] = []
         self._gathered: list[Message] = []
+        self._headers: list[Pairs | None] = []
         self._gathered_bytes = 0
         self._wanted = Wanted()
 
@@ -97,7 +100,7 @@ class MessageConsumer:
         return len(self._gathered)
 
     def assign(self, wanted: OffsetRange) -> None:
-        self._ahead, self._gathered, self._gathered_bytes = [], [], 0
+        self._ahead, self._gathered, self._headers, self._gathered_bytes = [], [], [], 0
         self._passed, self._at = wanted.start, (wanted.topic, wanted.partition)
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
@@ -129,17 +132,34 @@ class MessageConsumer:
             if last >= end:
                 cut = next(i for i, message in enumerate(good) if _offset(message) >= end)
                 good, self._ahead = good[:cut], good[cut:]
-            self._gathered += good
-            self._gathered_bytes += sum(map(len, good))
+            good = self._gather(good, bytes_max)
         is_full = len(self._gathered) >= records_max or self._gathered_bytes >= bytes_max
         return Taken(len(good), errors, is_full, packed)
 
     def hand_over(self) -> Records:
-        messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        return MessageRecords(messages, self._wanted)
+        messages, headers = self._gathered, self._headers
+        self._gathered, self._headers, self._gathered_bytes = [], [], 0
+        return MessageRecords(messages, self._wanted, headers if self._wanted.headers else None)
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _gather(self, messages: list[Message], bytes_max: int) -> list[Message]:
+        """Those of the messages that fit, one at least; others are kept for the next batch. Headers are Python objects
+        from here on, which take many times their bytes in a message."""
+        self._gathered_bytes += sum(map(len, messages))
+        if self._wanted.key:
+            self._gathered_bytes += sum(len(message.key() or b"") for message in messages)
+        if self._wanted.headers:
+            for index, message in enumerate(messages):
+                pairs = headers_of(message)
+                self._headers.append(pairs)
+                self._gathered_bytes += bytes_of(pairs) + _HEADER_BYTES * len(pairs or ())
+                if self._gathered_bytes >= bytes_max:
+                    messages, self._ahead = messages[: index + 1], messages[index + 1 :] + self._ahead
+                    break
+        self._gathered += messages
+        return messages
 
     def _next(self, count: int, wait_s: float) -> list[Message]:
         """What is there already, up to `count`; waits only if that is nothing."""

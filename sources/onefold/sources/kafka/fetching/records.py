@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate
 from operator import methodcaller
 from typing import Any, Protocol
 
@@ -21,8 +21,11 @@ __all__ = [
     "UNREADABLE",
     "MessageRecords",
     "Packed",
+    "Pairs",
     "Records",
     "Wanted",
+    "bytes_of",
+    "headers_of",
     "with_odd_headers",
 ]
 
@@ -30,14 +33,14 @@ RECORD_BYTES_MAX = 32 << 20
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10
 
-_Pairs = Sequence[tuple[str, bytes | None]]
+Pairs = Sequence[tuple[str, bytes | None]]
 UNREADABLE = (
     "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
     " (docs/compiled-fetch.md); or read without headers"
 )
 # Where a name cannot be decoded, confluent-kafka's method returns a list with a hole in it *and* sets an error. A call
 # that the interpreter has specialised, after some rounds, does not look for that, and the process ends at the hole.
-_headers_of = methodcaller("headers")
+_asked = methodcaller("headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +81,16 @@ class Records(Protocol):
 
 
 class MessageRecords:
-    """A Python object for each record, as confluent-kafka delivers them."""
+    """A Python object for each record, as confluent-kafka delivers them, and what `headers_of` says of each."""
 
-    def __init__(self, messages: list[Message], wanted: Wanted) -> None:
+    def __init__(self, messages: list[Message], wanted: Wanted, headers: list[Pairs | None] | None) -> None:
         self.messages = messages
+        self.headers = headers
         sizes = [*map(len, messages)]
         if wanted.key:
             sizes = [size + len(message.key() or b"") for size, message in zip(sizes, messages, strict=True)]
-        if wanted.headers:
-            sizes = [size + _bytes_of(pairs) for size, pairs in zip(sizes, self.headers, strict=True)]
+        if headers is not None:
+            sizes = [size + bytes_of(pairs) for size, pairs in zip(sizes, headers, strict=True)]
         self.too_large: Mapping[int, int | None] = (
             {index: size for index, size in enumerate(sizes) if size > wanted.record_bytes_max}
             if max(sizes) > wanted.record_bytes_max
@@ -99,11 +103,6 @@ class MessageRecords:
     @property
     def values(self) -> Values:
         return self._cut([message.value() for message in self.messages])
-
-    @cached_property
-    def headers(self) -> list[_Pairs | None]:
-        """None where they cannot be read. Each message is asked only once: the second answer is a list with a hole."""
-        return [_pairs(message) for message in self.messages]
 
     def column(self, field: pa.Field) -> pa.Array:
         messages = self.messages
@@ -124,10 +123,21 @@ class MessageRecords:
             case "value":
                 values = self.values
             case "headers":
-                values = [[] if n in self.too_large else _told(pairs) for n, pairs in enumerate(self.headers)]
+                return self._told(field.type)
             case _:
                 raise KeyError(field.name)
         return pa.array(values, field.type)
+
+    def _told(self, kind: pa.DataType) -> pa.Array:
+        # Where there are none, not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python.
+        headers = self.headers or []
+        each = [() if at in self.too_large else pairs for at, pairs in enumerate(headers)]
+        ends = [*accumulate((len(pairs or ()) for pairs in each), initial=0)]
+        inside = kind.value_type
+        parts = [pa.array([pair[at] for pairs in each for pair in pairs or ()], inside[at].type) for at in (0, 1)]
+        found = pa.StructArray.from_arrays(parts, fields=[inside[0], inside[1]])
+        unread = pa.array([pairs is None for pairs in each], pa.bool_())
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), found, type=kind, mask=unread)
 
     def _cut(self, texts: list[bytes | None]) -> list[bytes | None]:
         for index in self.too_large:
@@ -159,7 +169,7 @@ class Packed:
         return pa.array([known.get(field.name)], field.type)
 
 
-def _bytes_of(pairs: _Pairs | None) -> int:
+def bytes_of(pairs: Pairs | None) -> int:
     return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
 
 
@@ -171,17 +181,13 @@ def with_odd_headers(records: Records) -> list[int]:
     """The records whose headers cannot be read, and are null."""
     if not isinstance(records, MessageRecords):
         return []
-    return [index for index, found in enumerate(records.headers) if found is None]
+    return [index for index, found in enumerate(records.headers or ()) if found is None]
 
 
-def _told(pairs: _Pairs | None) -> list[dict[str, object]] | None:
-    # Where there are none, not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python.
-    return None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
-
-
-def _pairs(message: Message) -> _Pairs | None:
+def headers_of(message: Message) -> Pairs | None:
+    """None where they cannot be read. A message is asked only once: the second answer is a list with a hole."""
     try:
-        headers: Any = _headers_of(message)
+        headers: Any = _asked(message)
     except (SystemError, UnicodeDecodeError):  # of a name that cannot be decoded the former, by version
         return None
     return list(headers.items()) if isinstance(headers, dict) else headers or []

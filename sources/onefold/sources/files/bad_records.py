@@ -1,0 +1,95 @@
+"""Records of a file, parsed; the bad ones among them as dead letters, or as the error that stops the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.errors import BadRecord
+from onefold.core.source import Part
+from onefold.core.values.batches import empty_batch
+from onefold.core.values.plain import plain
+from onefold.sources.files.config import FileSourceConfig
+from onefold.sources.formats.bad_values import BadValue, Parser, TooManyBad, separate
+
+__all__ = ["FileRecords", "Separator", "torn"]
+
+_SHOWN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecords:
+    """Some records of a file: what the parser takes, where each is, and its bytes as a dead letter has them. `known`
+    ones are bad, and why."""
+
+    values: Any
+    places: Sequence[int]
+    shown: Callable[[int], bytes | None]
+    known: Mapping[int, str] = field(default_factory=dict)
+
+
+class Separator:
+    """Parses the records of one part of a file. `place` is what their places count: "byte" or "row"."""
+
+    def __init__(self, source: FileSourceConfig, schema: pa.Schema, parser: Parser, where: str, place: str) -> None:
+        self._source, self._schema, self._parser, self._where, self._place = source, schema, parser, where, place
+        self._left = source.bad_records_max if source.on_error != "fail" else 0
+
+    def part(self, records: FileRecords) -> Part:
+        try:
+            found = separate(records.values, self._parser, self._left, records.known)
+        except TooManyBad as error:
+            raise self._refused(records, error.last) from None
+        for bad in found.bad:
+            if bad.is_torn:
+                raise torn(f"{self._where} from byte {records.places[bad.index]}", bad.reason)
+        self._left -= len(found.bad)
+        rows = found.rows or [empty_batch(self._schema)]
+        return Part(rows[0] if len(rows) == 1 else pa.concat_batches(rows), self._letters(records, found.bad))
+
+    def _letters(self, records: FileRecords, bad: Sequence[BadValue]) -> pa.RecordBatch:
+        rows = [
+            {
+                "source_topic": self._where,
+                "source_partition": 0,
+                "source_offset": records.places[value.index],
+                "value": records.shown(value.index),
+                "headers": [],
+                "reason": value.reason,
+            }
+            for value in bad
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=BAD_COLUMNS) if rows else empty_batch(BAD_COLUMNS)
+
+    def _refused(self, records: FileRecords, bad: BadValue) -> BadRecord:
+        at = f"{self._where} from {self._place} {records.places[bad.index]}"
+        if bad.is_torn:
+            return torn(at, bad.reason)
+        value = repr(records.shown(bad.index))
+        value = value if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}..."
+        at = f"{at}: {bad.reason}. The record is {value}"
+        if self._source.on_error == "fail":
+            return BadRecord(
+                "record-unreadable",
+                f"{at}. Correct the schema; or say what is to become of such records, with on_error='dead_letter' or"
+                " on_error='skip'",
+            )
+        return BadRecord(
+            "too-many-bad-records",
+            f"more than bad_records_max={self._source.bad_records_max} records cannot be read. The first beyond: {at}."
+            " Nothing of this epoch was decided. If the schema is right and the records are not, raise bad_records_max",
+        )
+
+
+def torn(at: str, reason: str) -> BadRecord:
+    """The error for CSV whose quotes do not end: it is for the whole file, whatever `on_error` says."""
+    return BadRecord(
+        "csv-quotes-torn",
+        f"{at}: {plain(reason)}: which lines behind it are within quotes cannot be told, so nothing of the file is"
+        " written. If its texts have line breaks, set csv_multiline; else correct the line, in which a quote within"
+        " quotes is written twice, or take the file away",
+    )
