@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.sources.files.parquet.nested import inside
+
 __all__ = ["Calendar", "OldTime", "calendar_of", "rebased"]
 
 _CUTOVER = -141_427  # 1582-10-15
@@ -61,7 +63,7 @@ def calendar_of(metadata: Mapping[bytes, bytes] | None, created_by: str | None) 
 
 def rebased(array: pa.Array, calendar: str) -> pa.Array:
     """The same days in the Gregorian calendar. Raises `OldTime` where that cannot be told."""
-    whole, kind = array, array.type
+    kind = array.type
     if calendar == "new":
         return array
     if pa.types.is_date32(kind):
@@ -80,12 +82,9 @@ def rebased(array: pa.Array, calendar: str) -> pa.Array:
         old = pc.less(array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()), _1900_US)
         if old.true_count:
             raise OldTime(pc.index(old, True).as_py(), "a timestamp before 1900, of an unknown calendar or zone")
-    if pa.types.is_map(kind):
-        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-    inside = [array.flatten()] if pa.types.is_list(array.type) else array.flatten() if pa.types.is_struct(kind) else []
-    for inner in inside:
+    for inner in inside(array):
         try:
             rebased(inner, "unknown")
         except OldTime as error:
             raise OldTime(None, error.reason) from None
-    return whole
+    return array

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.sources.files.parquet.nested import inside
+
 __all__ = ["blurred", "columns_with_int96", "timed"]
 
 
@@ -62,14 +64,7 @@ def _differs(exact: pa.Array, read: pa.Array) -> bool:
 
 
 def _times(array: pa.Array) -> Iterator[pa.Array]:
-    kind = array.type
-    if pa.types.is_map(kind):
-        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-        kind = array.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(array.type):
         yield array
-    elif pa.types.is_list(kind):
-        yield from _times(array.flatten())
-    elif pa.types.is_struct(kind):
-        for inner in array.flatten():
-            yield from _times(inner)
+    for part in inside(array):
+        yield from _times(part)

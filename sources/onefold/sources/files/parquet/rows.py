@@ -169,8 +169,6 @@ class _RowParser:
         except Mismatch as error:
             reason = f"{error.path and f'{error.path}: '}{error.value}: {error.reason}"
             raise Unparsable(error.row, f"the column {field.name!r}: {reason}") from None
-        except pa.ArrowInvalid as error:
-            raise Unparsable(None, f"the column {field.name!r}: {error}") from None
         except OldTime as error:
             raise Unparsable(error.index, f"the column {field.name!r} has {error.reason}") from None
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.values.exact import exact_cast
+from onefold.core.values.exact import Mismatch, exact_cast
+from onefold.sources.files.parquet.nested import inside
 
 __all__ = ["check_texts"]
 
 
 def check_texts(array: pa.Array) -> None:
-    """Raises `Mismatch` for a text that is no UTF-8, or ArrowInvalid where it is within another value."""
+    """Raises `Mismatch` for a text that is no UTF-8; without its row where it is within another value."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         if _are_texts(kind.value_type) and not _is_ascii(array.dictionary):
             check_texts(array.dictionary_decode())
-    elif _are_texts(kind):
-        if not _is_ascii(array):
-            exact_cast(array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()), kind)
-    elif kind.num_fields:
-        array.validate(full=True)
+    elif _are_texts(kind) and not _is_ascii(array):
+        exact_cast(array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()), kind)
+    for part in inside(array):
+        try:
+            check_texts(part)
+        except Mismatch as error:
+            raise error.below("[]") from None
 
 
 def _are_texts(kind: pa.DataType) -> bool:
