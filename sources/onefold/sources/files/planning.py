@@ -108,11 +108,11 @@ class FilePlanner:
         if not taken:
             self._rests_until_s = time.monotonic() + listing_s if listing_s > LISTING_S_MIN else 0.0
             return start
-        moved = [entry for path, entry in self._moved.items() if path not in at.known]
+        self._moved = {path: entry for path, entry in self._moved.items() if path not in at.known}
         ends = None
         if self._is_bounded and at.index.ends is None:
             ends = [Entry(path, version) for path, version in (self._ends or {}).items()]
-        position = self._log.extended(at, base, taken, moved, there.keys(), ends)
+        position = self._log.extended(at, base, taken, [*self._moved.values()], there.keys(), ends)
         return Positions.of({position_of(self._source.name): position})
 
     def _standing(self, positions: Positions) -> Standing:
