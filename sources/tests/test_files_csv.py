@@ -29,7 +29,8 @@ def source(folder: Path, **more: Any) -> FileSource:
 
 
 def parts_of(of: FileSource) -> list[Part]:
-    splits = of.planner().splits(Range(Positions(), of.planner().latest(Positions())))
+    planner = of.planner()
+    splits = planner.splits(Range(Positions(), planner.latest(Positions())))
     return [part for split in splits for part in of.read(split)]
 
 

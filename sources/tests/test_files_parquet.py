@@ -33,7 +33,8 @@ def source(folder: Path, schema: str | None, **more: Any) -> FileSource:
 
 
 def parts_of(of: FileSource, *, guarded: bool = False) -> list[Part]:
-    splits = of.planner().splits(Range(Positions(), of.planner().latest(Positions())))
+    planner = of.planner()
+    splits = planner.splits(Range(Positions(), planner.latest(Positions())))
     return [part for split in splits for part in of.read(split, guarded=guarded)]
 
 

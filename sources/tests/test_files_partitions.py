@@ -30,7 +30,8 @@ def put(folder: Path, kind: str, rows: list[dict[str, Any]]) -> None:
 
 def parts_of(folder: Path, kind: str, schema: str, **more: Any) -> list[Part]:
     of = FileSource(str(folder), format=kind, schema=schema, **more)  # type: ignore[arg-type]
-    splits = of.planner().splits(Range(Positions(), of.planner().latest(Positions())))
+    planner = of.planner()
+    splits = planner.splits(Range(Positions(), planner.latest(Positions())))
     return [part for split in splits for part in of.read(split)]
 
 

@@ -20,7 +20,7 @@ from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.inbound import Inbound
-from onefold.engine.dataflow.items import Barrier, size_bytes
+from onefold.engine.dataflow.items import Barrier, Item, size_bytes
 from onefold.engine.dataflow.waiting import Waiting
 
 __all__ = ["InOrder"]
@@ -33,9 +33,14 @@ class InOrder(Inbound):
         super().__init__(len(turns))
         require(sorted(turns) == [*range(len(turns))], turns)
         self._turns = tuple(turns)
-        self._queues = [Waiting() for _ in turns]
+        self._waiting = [Waiting() for _ in turns]
         self._cutter = Cutter()
         self._at_end: Barrier | None = None  # of the channel whose turn it is: was reached, and rows may be left
+
+    def put(self, channel: int, item: Item) -> None:
+        """What has arrived on a channel."""
+        self._waiting[channel].append(item)
+        self._bytes[channel] += size_bytes(item)
 
     def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
         """The next batch of the channel whose turn it is, and the channel."""
@@ -46,8 +51,8 @@ class InOrder(Inbound):
                 if (cut := self._cutter.rest()) is not None:
                     return channel, cut
                 self._end(channel)
-            elif self._queues[channel]:
-                item = self._queues[channel].popleft()
+            elif self._waiting[channel]:
+                item = self._waiting[channel].popleft()
                 if isinstance(item, Barrier):
                     self._at_end = item
                 else:
@@ -69,7 +74,7 @@ class InOrder(Inbound):
     @property
     def has_ready(self) -> bool:
         turn = self._turn
-        return turn is not None and (len(self._queues[turn]) > 0 or self._cutter.has_cut or self._at_end is not None)
+        return turn is not None and (len(self._waiting[turn]) > 0 or self._cutter.has_cut or self._at_end is not None)
 
     def queued_bytes(self, channel: int) -> int:
         """Nothing for a channel whose turn is to come."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.source import Part
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
-from onefold.engine.dataflow.waiting import Waiting
 
 __all__ = ["Inbound"]
 
@@ -29,7 +28,7 @@ class Inbound:
 
     def __init__(self, channels: int) -> None:
         require(channels > 0, "a subtask has an input")
-        self._queues: list[deque[Item]] | list[Waiting] = [deque() for _ in range(channels)]
+        self._queues: list[deque[Item]] = [deque() for _ in range(channels)]
         self._at_barrier: set[int] = set()
         self._next = 0  # the channel that is asked first, so that none starves
         self._run = 1

@@ -9,12 +9,12 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
-from onefold.core.own_process import OwnProcess
 from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.dataflow.marks import NODE, Mark, no_mark
 from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
 from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.own_process import OwnProcess
 
 __all__ = ["Emitted", "Operators"]
 

@@ -15,7 +15,6 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.session import Session
-from onefold.core.own_process import OwnProcess
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.runs import refuse_query
@@ -31,6 +30,7 @@ from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Kept, Standing, check_workers, standing, with_workers
 from onefold.engine.driver.starts import check_covered, initial_of
 from onefold.engine.driver.writers import Writers
+from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
