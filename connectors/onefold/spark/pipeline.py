@@ -22,7 +22,6 @@ from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.protocol.recovery import is_ignored
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
@@ -350,7 +349,7 @@ class Pipeline:
             begin = session.patience.retry(source.initial_positions, "asking where the source begins")
         setting = source.starting_text
         started = session.start(Initial(begin, setting == "ledger", setting), goes_on=True)
-        if is_ignored(frozen_before, setting):
+        if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(
                 "pipeline %r: starting_offsets=%r is ignored: it goes on from what was written. To begin elsewhere,"
                 " give it another name, a new checkpoint directory and an empty table",

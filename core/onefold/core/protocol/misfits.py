@@ -6,6 +6,7 @@ from onefold.core.contract import EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.values.ways import ways
 
 __all__ = [
     "by_batch_number",
@@ -15,6 +16,7 @@ __all__ = [
     "check_resolved",
     "check_stateless",
     "must_run_again",
+    "other_setting",
     "would_double",
 ]
 
@@ -119,3 +121,13 @@ def by_batch_number(last: EpochRecord | None, query_id: str, batch_id: int, end:
     if end.relation_to(last.range.end) is Relation.SAME:
         return None
     return Relation.AHEAD if batch_id > last.batch_id else Relation.BEHIND
+
+
+def other_setting(settled: str | None, now: str | None) -> ConfigError:
+    """The error for a setting that would be ignored."""
+    return ConfigError(
+        "starting-offsets-settled",
+        f"starting_offsets={now!r} would be ignored: the pipeline's first start settled where it begins, by"
+        f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere, give the"
+        f" pipeline another name{ways().elsewhere}",
+    )

@@ -10,7 +10,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLo
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.binding import is_foreign, of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.misfits import by_batch_number, check_has_order, check_is_from_this_start
+from onefold.core.protocol.misfits import by_batch_number, check_has_order, check_is_from_this_start, other_setting
 from onefold.core.values.ways import ways
 
 __all__ = [
@@ -22,10 +22,8 @@ __all__ = [
     "check_committed",
     "check_ledger",
     "check_setting",
-    "is_ignored",
     "ledger_end",
     "orphans",
-    "other_setting",
     "place",
     "resolve",
 ]
@@ -212,7 +210,7 @@ def adoption(
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
         stand = ", ".join(f"{s} at epoch {entries[s].epoch if s in entries else 'none'}" for s in ledgers)
-        new, way = ledgers.keys() - entries.keys(), _back_to_it()
+        new, way = ledgers.keys() - entries.keys(), ways().back
         if new and new <= {*may_come_late} and len(accounts) == 1:
             way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
         raise CheckpointMismatch("sinks-disagree", f"the sinks do not agree on one epoch ({stand}): {way}")
@@ -224,16 +222,9 @@ def adoption(
         raise CheckpointMismatch(
             "epoch-half-written",
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            f" store that decided it knows the rest: {_back_to_it()}",
+            f" store that decided it knows the rest: {ways().back}",
         )
     return entry
-
-
-def _back_to_it() -> str:
-    return (
-        "go back to the store that they had, with the checkpoint that belongs to it, and call"
-        f" {ways().recover('adopt_ledger=True')} there: it finishes what it had begun"
-    )
 
 
 def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
@@ -256,21 +247,6 @@ def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> 
     """
     if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
         raise other_setting(frozen.setting, setting)
-
-
-def other_setting(settled: str | None, now: str | None) -> ConfigError:
-    """The error for a setting that would be ignored."""
-    return ConfigError(
-        "starting-offsets-settled",
-        f"starting_offsets={now!r} would be ignored: the pipeline's first start settled where it begins, by"
-        f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere, give the"
-        f" pipeline another name{ways().elsewhere}",
-    )
-
-
-def is_ignored(frozen: Positions | None, setting: str) -> bool:
-    """Whether a setting has no effect any more, since the pipeline began by another one. "ledger" is where it is."""
-    return frozen is not None and setting not in ("ledger", frozen.setting or setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +294,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" again exactly as it was, to {begun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
-            f" columns and the settings that it had until that epoch is complete{_other_checkpoint()}",
+            f" columns and the settings that it had until that epoch is complete{ways().other_checkpoint}",
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
     if facts.last is None and request.continues and not is_at_base:
@@ -349,11 +325,6 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
                 f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
                 f" pipeline's. Nothing was written; {ways().other}",
             )
-
-
-def _other_checkpoint() -> str:
-    way = ways()
-    return way.other and f"; or, where only the checkpoint is another, {way.other}{way.other_plans}"
 
 
 @dataclass(frozen=True, slots=True)

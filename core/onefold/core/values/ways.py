@@ -38,6 +38,19 @@ class Ways:
             " destination stands"
         )
 
+    @property
+    def back(self) -> str:
+        """What to do where only the store that the destinations had knows the rest."""
+        return (
+            "go back to the store that they had, with the checkpoint that belongs to it, and call"
+            f" {self.recover('adopt_ledger=True')} there: it finishes what it had begun"
+        )
+
+    @property
+    def other_checkpoint(self) -> str:
+        """The further way where an epoch must run again; empty where there is none."""
+        return self.other and f"; or, where only the checkpoint is another, {self.other}{self.other_plans}"
+
 
 PIPELINE = Ways(
     call="pipeline.recover({})",

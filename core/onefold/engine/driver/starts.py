@@ -10,7 +10,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
-from onefold.core.protocol.recovery import is_ignored, other_setting
+from onefold.core.protocol.misfits import other_setting
 from onefold.core.source import Source, settled
 
 __all__ = ["check_covered", "initial_of"]
@@ -43,7 +43,7 @@ def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: P
     told = {source.name: of.starting_text for source in read if (of := settled(source)) is not None}
     for source in read:
         was, now = _settled_by(source, facts.frozen), told.get(source.name)
-        if was is None or now is None or not is_ignored(Positions().with_setting(was), now):
+        if was is None or now in (None, was, "ledger"):
             continue
         if facts.last is None:
             raise other_setting(was, now)
