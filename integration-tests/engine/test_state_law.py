@@ -25,7 +25,7 @@ def check(program: Program) -> None:
 
 
 @given(programs(16))
-@settings(RUN, max_examples=60)
+@settings(RUN, max_examples=25)
 def test_a_program_has_the_same_answers_on_every_backend_and_on_spark(program: Program) -> None:
     check(program)
 

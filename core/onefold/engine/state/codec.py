@@ -45,7 +45,7 @@ def decode(data: bytes) -> Any:
     """Raises DataLoss where the bytes are none that `encode` made."""
     try:
         value, end = _read(data, 0)
-    except (struct.error, KeyError, ValueError, IndexError, ArithmeticError) as error:
+    except (struct.error, KeyError, ValueError, IndexError, ArithmeticError, RecursionError) as error:
         raise _unreadable() from error
     if end != len(data):
         raise _unreadable()

@@ -107,3 +107,8 @@ def test_bytes_that_are_cut_or_changed_are_a_named_error_or_another_value(value:
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(DataLoss, match="cannot be read"):
         decode(cut)
+
+
+def test_lists_deeper_than_python_reads_are_damage() -> None:
+    with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
+        decode(b"[\0\0\0\1" * 100_000 + b"N")
