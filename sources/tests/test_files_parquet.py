@@ -344,3 +344,11 @@ def test_after_a_worker_died_a_process_of_its_own_decodes_a_file_first_and_refus
     monkeypatch.setattr(rows_module, "_GUARDED_BYTES", 16 << 20)
     with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
         parts_of(source(tmp_path, "v array<string>"), guarded=True)
+
+
+def test_a_file_whose_metadata_is_no_utf_8_is_refused_by_name(tmp_path: Path) -> None:
+    put(tmp_path, v=[1])
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content.replace(b"parquet-cpp-arrow", b"parquet-\xff\x80p-arrow"))
+    with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
+        rows_of(source(tmp_path, "v long"))

@@ -52,7 +52,7 @@ class Separator:
         return Part(rows[0] if len(rows) == 1 else pa.concat_batches(rows), self._letters(records, found.bad))
 
     def _letters(self, records: FileRecords, bad: Sequence[BadValue]) -> pa.RecordBatch:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "source_topic": self._where,
                 "source_partition": 0,

@@ -143,7 +143,7 @@ class Folder:
         """Raises BadRecord for a file that is damaged, or is none of that kind."""
         try:
             yield
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # of names that are no UTF-8
             if isinstance(error, OSError) and (error.errno is not None or not self.is_local):
                 raise  # of the filesystem
             raise BadRecord(
