@@ -21,15 +21,16 @@ from onefold.sources.files import file_log
 from onefold.sources.files.file_log import KEPT, Entry, FileLog
 
 BASE = "/data/in"
+MANY = [""] * 10**6  # so many are there that none is forgotten
 
 
 def entry(number: int) -> Entry:
     return Entry(f"{BASE}/{number:06}.json", f"10:{number}", f"{number:016x}")
 
 
-def epoch(log: FileLog, at: str, *numbers: int, there: int = 10**9) -> str:
+def epoch(log: FileLog, at: str, *numbers: int) -> str:
     new = [entry(number) for number in numbers]
-    end = log.extended(log.at(at), BASE, new, (), range(there), None)
+    end = log.extended(log.at(at), BASE, new, (), MANY, None)
     log.completed(end)
     return end
 
@@ -47,7 +48,7 @@ def test_the_log_has_each_file_once_however_many_came_at_a_time_and_whoever_went
     for number, size in enumerate(sizes):
         if number in restarts:
             log = FileLog(journal, "in")
-        log.extended(log.at(at), BASE, [entry(10**6 + number)], (), range(10**9), None)  # its epoch never opens
+        log.extended(log.at(at), BASE, [entry(10**6 + number)], (), MANY, None)  # its epoch never opens
         before, at = at, epoch(log, at, *range(count, count + size))
         count += size
         assert log.new_of(before, at) == [entry(each) for each in range(count - size, count)]
