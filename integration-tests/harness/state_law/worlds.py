@@ -293,7 +293,8 @@ class _ModelList(_ModelState):
 class _ModelMap(_ModelState):
     @property
     def _mine(self) -> dict[Any, Any]:
-        return self._all.setdefault(self._key, {})
+        mine: dict[Any, Any] = self._all.setdefault(self._key, {})
+        return mine
 
     def getValue(self, key: Any) -> Any:  # noqa: N802
         return copy.deepcopy(self._mine.get(key))
