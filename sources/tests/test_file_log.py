@@ -153,7 +153,7 @@ def test_a_range_that_does_not_go_on_from_its_start_is_refused() -> None:
 def test_positions_that_are_of_no_log_are_refused(tmp_path: Path) -> None:
     source = FileSource(str(tmp_path), format="json", schema="id long", name="in")
     for items in ({"#in/a.json": "10:1"}, {"#in/": 7}):
-        with pytest.raises(CheckpointMismatch, match="file-log-foreign"):
+        with pytest.raises(CheckpointMismatch, match="file-positions-foreign"):
             source.planner().end(Positions.of(items))
     with pytest.raises(DataLoss, match="file-log-missing"):
         source.planner().end(Positions.of({"#in/": "1:abc"}))

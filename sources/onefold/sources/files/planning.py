@@ -223,7 +223,7 @@ class FilePlanner:
         position = items.pop(position_of(self._source.name), "")
         if items or not isinstance(position, str):
             raise CheckpointMismatch(
-                "file-log-foreign",
+                "file-positions-foreign",
                 f"the positions of the source {self._source.name!r} are none of its log of files: "
                 f"{plain(str(next(iter(items), position)))}. Start over under a new pipeline name, with empty tables",
             )
