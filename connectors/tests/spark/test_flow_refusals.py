@@ -11,7 +11,7 @@ import pytest
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.plan import Plan, plan
-from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count
+from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, sum_
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark.flows.refusals import check_flow
@@ -20,8 +20,8 @@ from onefold.spark.flows.starting import _check_state, start
 NO_SPARK: Any = SimpleNamespace()
 
 
-def source(topic: str = "orders", **more: Any) -> KafkaSource:
-    return KafkaSource(topic, bootstrap_servers="localhost:1", format="json", schema="id long, account long", **more)
+def source(topic: str = "orders", schema: str = "id long, account long", **more: Any) -> KafkaSource:
+    return KafkaSource(topic, bootstrap_servers="localhost:1", format="json", schema=schema, **more)
 
 
 class Asking(StatefulProcessor):
@@ -129,6 +129,47 @@ def test_operators_with_state_stay_as_they_were_when_the_flow_began() -> None:
         with pytest.raises(CheckpointMismatch, match=r'has \[\["') as raised:
             _check_state(pin, begun(*uids))
         assert raised.value.code == "state-operators-changed"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key": "decimal(12,3)"},
+        {"number": "double"},
+        {"of": "decimal(5,2)"},
+        {"of": "struct<y: long, x: long>"},
+        {"aggregate": max_("number")},
+    ],
+    ids=str,
+)
+def test_state_is_not_read_as_that_of_other_keys_and_types(changed: dict[str, Any]) -> None:
+    pins: dict[str, str] = {}
+
+    def pin(name: str, find: Callable[[], str]) -> str:
+        assert len(name) <= 100, "names of pins have a limit"
+        return pins.setdefault(name, find())
+
+    def begun(
+        key: str = "decimal(12,2)",
+        number: str = "long",
+        of: str = "struct<x: long, y: long>",
+        aggregate: Any = sum_("number"),  # noqa: B008  # frozen
+    ) -> Plan:
+        flow = Flow("shop")
+        rows = flow.source(source(schema=f"key {key}, number {number}"), uid="orders").key_by("key")
+        asking = Asking(lambda handle: handle.getMapState("seen", f"of {of}", "n long"))
+        rows.process(asking, "id long", uid="visits").sink(PostgresSink("postgresql://localhost/x", "t"))
+        settings: Any = {"mode": "upsert", "key": "key", "order": "onefold_epoch"}
+        rows.aggregate(uid="totals", n=aggregate).sink(
+            PostgresSink("postgresql://localhost/x", "u", name="u", **settings)
+        )
+        return plan(flow.graph(), sinks_apart=True)
+
+    _check_state(pin, begun())
+    _check_state(pin, begun())
+    with pytest.raises(CheckpointMismatch, match=r"keeps .*, and its state is of ") as raised:
+        _check_state(pin, begun(**changed))
+    assert raised.value.code == "state-operators-changed"
 
 
 def test_a_bounded_source_is_refused_with_the_trigger_that_ends() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from onefold.core import TaskId
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
-from onefold.engine.dataflow.marks import NODE, STEPS, Marks
+from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver import fleet as fleet_module
 from onefold.engine.driver import watching
@@ -167,6 +167,17 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memo
     fleet.launch({}, {}, None, guarded=False)
     fleet.begin({}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
     return fleet, nursery.worker, marks.of(0)
+
+
+def test_a_new_worker_is_not_where_the_one_before_it_has_ended() -> None:
+    nursery, marks = OneWorker(), Marks(2)
+    for index in range(2):
+        marks.of(index)[NODE] = 1 + 1
+    fleet = Fleet(cast(Any, nursery), reducing(), 1, marks)
+    fleet.launch({}, {}, None, guarded=False)
+    with nursery.worker:
+        assert [marks.of(index)[NODE] for index in range(2)] == [NOWHERE, NOWHERE], "they restore their state"
+    fleet.end()
 
 
 def test_a_worker_whose_function_does_not_return_is_named_and_given_up_when_the_flow_is_to_end(

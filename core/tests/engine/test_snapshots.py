@@ -48,7 +48,7 @@ def kept_by(chain: Chain, storage: Storage, *handles: str) -> MemoryBackend:
 def test_state_is_not_taken_for_that_of_an_operator_that_keeps_something_else(tmp_path: Path, what: str) -> None:
     storage = Storage(str(tmp_path), "shop")
     handle = kept_by(SUM, storage).freeze(1).store()
-    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) by key.*\[state-operator-changed\]"):
+    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as integer by.*\[state-operator-changed\]"):
         kept_by(CHANGED[what], storage, handle)
 
 
@@ -66,8 +66,31 @@ def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_n
     ):
         handle = kept_by(by(kind), storage).freeze(1).store()
         kept_by(by(wider), storage, handle)
-        with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) by key .*\[state-operator-changed\]"):
+        with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as .*\[state-operator-changed\]"):
             kept_by(by(other), storage, handle)
+
+
+@pytest.mark.parametrize(
+    ("was", "wider", "other"),
+    [
+        (pa.int32(), pa.int64(), pa.float64()),
+        (pa.decimal128(12, 2), pa.decimal128(14, 2), pa.decimal128(12, 3)),
+        (pa.float64(), pa.float64(), pa.int64()),
+    ],
+    ids=str,
+)
+def test_sums_of_a_column_of_another_type_are_not_read_as_those_of_this(
+    tmp_path: Path, was: pa.DataType, wider: pa.DataType, other: pa.DataType
+) -> None:
+    def sums(kind: pa.DataType) -> Chain:
+        rows = ROWS.set(2, pa.field("n", kind))
+        return chain(Aggregating((("total", sum_("n")),), ("key",)), rows, rows)
+
+    storage = Storage(str(tmp_path), "shop")
+    handle = kept_by(sums(was), storage).freeze(1).store()
+    kept_by(sums(wider), storage, handle)
+    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as .*\[state-operator-changed\]"):
+        kept_by(sums(other), storage, handle)
 
 
 def test_a_reduce_of_rows_with_one_more_column_is_another(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@ class Marks:
     def of(self, index: int) -> memoryview:
         return self._all[2 * index : 2 * index + 2]
 
+    def clear(self) -> None:
+        """No worker is anywhere."""
+        for at in range(NODE, len(self._all), 2):
+            self._all[at] = NOWHERE
+
 
 def no_mark() -> Mark:
     """Of a subtask that nobody watches."""

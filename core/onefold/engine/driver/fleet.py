@@ -72,6 +72,7 @@ class Fleet:
         them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
+        self._watch.launched()
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
         for link in self._links():
             out, into = socket.socketpair()

@@ -57,6 +57,10 @@ class Watch:
             )
         return name
 
+    def launched(self) -> None:
+        """The workers are new ones. Those before them may have ended in a function."""
+        self._marks.clear()
+
     def forget(self) -> None:
         """The workers are others now, or go on with another epoch."""
         self._seen.clear()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch, canonical
-from onefold.core.values.tuples import Form, copied, form_name, has_containers, hashable, with_shortcut
+from onefold.core.values.tuples import Form, copied, form_of, has_containers, hashable, with_shortcut
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.tables import by_sub
 from onefold.flow.declaring import as_key_schema, as_schema
@@ -33,7 +33,7 @@ class Shape:
         of = as_one(schema, f"the state {name!r} of {uid!r}")
         self.uid, self.name = uid, name
         self.has_containers = has_containers(of)  # what is given out is then a copy
-        self.form = ", ".join(form_name(field.type) for field in of)
+        self.form = form_of(of)
         self._is_key, self._width = is_key, len(of)
         self._convert = canonical(pa.struct(list(of)))
         self.checked: Form = with_shortcut(of, self._exact)

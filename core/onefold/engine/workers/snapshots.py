@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
+from onefold.core.values.exact import Family, family
 from onefold.core.values.tuples import form_name
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
@@ -13,11 +14,12 @@ from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import Restoring
-from onefold.flow.graph import Node
+from onefold.flow.aggregates import Aggregate
 from onefold.flow.operators import Aggregating, Connecting, Processing, Reducing
 
-__all__ = ["mark", "snapshots_by_uid"]
+__all__ = ["kept_by", "mark", "snapshots_by_uid"]
 
+_EXACT = (Family.INTEGER, Family.DECIMAL)
 _MARK = "$operator"  # a name that no user's state has
 
 
@@ -25,13 +27,15 @@ def mark(backend: StateBackend, chain: Chain) -> None:
     """Once the backend is restored: its snapshots are of that operator, also where it has no entry. Raises
     CheckpointMismatch where the operator that kept them had another key, or kept something else."""
     uid = present(chain.uid, "operators with state have a uid")
-    mark_kept(backend, StateSpec(uid, _MARK, StateKind.OPERATOR), _kept(chain.head, chain.inputs[0].schema))
+    mark_kept(backend, StateSpec(uid, _MARK, StateKind.OPERATOR), kept_by(chain))
 
 
-def _kept(node: Node, given: pa.Schema) -> str:
+def kept_by(chain: Chain) -> str:
+    """What the chain's head keeps, in words that differ where its state cannot be taken for that of another."""
+    node, given = chain.head, chain.inputs[0].schema
     match node.operator:
         case Aggregating(aggregates, key):
-            what = ", ".join(str(aggregate) for _, aggregate in aggregates)
+            what = ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key) | Connecting(_, key):
@@ -39,6 +43,13 @@ def _kept(node: Node, given: pa.Schema) -> str:
         case operator:
             raise AssertionError(operator)
     return f"{what} by {', '.join(f'{name} ({form_name(given.field(name).type)})' for name in key)}"
+
+
+def _kinds(aggregate: Aggregate, given: pa.Schema) -> str:
+    """Of its states: those of another would be read as values of this one. Only numbers that are exact have all values
+    of a narrower type, and raise for those that they have not."""
+    kinds = aggregate.kinds(aggregate.given(given)) or ()
+    return " and ".join(form_name(kind) if family(kind) in _EXACT else str(kind) for kind in kinds)
 
 
 def snapshots_by_uid(restoring: Restoring, plan: Plan) -> dict[str, list[str]]:
