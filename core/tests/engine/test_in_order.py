@@ -11,6 +11,7 @@ from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.row_bytes import row_bytes
 from onefold.engine.dataflow import cutting, waiting
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.in_order import InOrder
@@ -120,6 +121,39 @@ def test_parts_of_a_source_are_cut_alike_and_bad_records_come_last(cut: int) -> 
         found.append(part)
     sizes = [(part.rows.num_rows, part.bad.num_rows) for part in found if isinstance(part, Part)]
     assert sizes == [(3, 0)] * 6 + [(2, 0), (0, 3), (0, 3), (0, 1)]
+
+
+@pytest.mark.parametrize("kind", ["string", "nested", "encoded"])
+def test_large_rows_are_cut_by_their_size_alike_however_they_come(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "CUT_ROWS", 12)
+    monkeypatch.setattr(cutting, "CUT_BYTES", 1000)
+    chance, found = random.Random(5), set()
+    texts = [None if n % 5 == 0 else "x" * chance.choice([1, 150, 400]) for n in range(200)]
+    values: pa.Array = pa.array(texts)
+    if kind == "nested":
+        of = pa.list_(pa.struct({"m": pa.map_(pa.string(), pa.list_(pa.int16()))}))
+        values = pa.array([None if t is None else [{"m": [(t, [1, 2])]}, {"m": None}, None] for t in texts], of)
+    elif kind == "encoded":
+        values = values.dictionary_encode()
+    rows = pa.record_batch({"n": pa.array(range(200), pa.int64()), "v": values})
+    assert row_bytes(rows).sum() <= rows.nbytes
+    for _ in range(20):
+        cutter, sizes, at = Cutter(), list[int](), 0
+        while at < 200:
+            part = rows.slice(at, chance.randint(1, 60))
+            at += part.num_rows
+            cutter.put(part if chance.random() < 0.5 else pa.concat_batches([part, part.slice(0, 0)]))
+            while (made := cutter.take()) is not None:
+                assert isinstance(made, pa.RecordBatch)
+                assert row_bytes(made.slice(0, made.num_rows - 1)).sum() < 1000
+                sizes.append(made.num_rows)
+        while (made := cutter.rest()) is not None:
+            assert isinstance(made, pa.RecordBatch)
+            sizes.append(made.num_rows)
+        assert sum(sizes) == 200
+        found.add(tuple(sizes))
+    assert len(found) == 1
+    assert (set(found.pop()) == {12, 8}) is (kind == "encoded"), "what is encoded is small"
 
 
 def test_an_empty_sequence_has_no_batch() -> None:

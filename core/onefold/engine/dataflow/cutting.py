@@ -1,17 +1,24 @@
-"""Cuts a sequence of rows into batches of a fixed number, however they come: the same batches when they come again."""
+"""Cuts a sequence of rows into batches, however they come: the same batches when they come again.
+
+A batch has a fixed number of rows, or fewer where these alone are large. How large they are depends on their values,
+and not on the buffers in which they come; these say at least where no batch can be too large.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from onefold.core.source import Part
+from onefold.core.values.row_bytes import row_bytes
 
 __all__ = ["CUT_ROWS", "Cutter", "cut"]
 
 CUT_ROWS = 4096
+CUT_BYTES = 32 << 20  # a batch ends with the row with which it comes to so many
 
 
 class Cutter:
@@ -31,18 +38,18 @@ class Cutter:
 
     def take(self) -> pa.RecordBatch | Part | None:
         """The next batch; None until there are rows enough."""
-        return self._made(self._rows.take(CUT_ROWS)) if self.has_cut else None
+        return self._made(self._rows.take()) if self.has_cut else None
 
     @property
     def has_cut(self) -> bool:
-        return self._rows.count >= CUT_ROWS
+        return self._rows.is_ready
 
     def rest(self) -> pa.RecordBatch | Part | None:
         """The next of the last batches, once all has been put; None where there is no more."""
         if self._rows.count:
-            return self._made(self._rows.take(CUT_ROWS))
+            return self._made(self._rows.take())
         if self._none is not None and self._bad.count:
-            return Part(self._none.rows, self._bad.take(CUT_ROWS))
+            return Part(self._none.rows, self._bad.take())
         return None
 
     def _made(self, rows: pa.RecordBatch) -> pa.RecordBatch | Part:
@@ -63,17 +70,25 @@ def cut(items: Iterable[pa.RecordBatch | Part]) -> Iterator[pa.RecordBatch | Par
 class _Cuts:
     def __init__(self) -> None:
         self._batches: deque[pa.RecordBatch] = deque()
+        self._ready = 0  # rows of the next batch, once that is known
+        self._bytes = 0  # no fewer than the rows have
         self.count = 0
 
     def put(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self._batches.append(batch)
             self.count += batch.num_rows
+            self._bytes += batch.nbytes
+            self._ready = self._ready or self._next()
 
-    def take(self, rows: int) -> pa.RecordBatch:
-        """The first so many rows, or all where there are fewer."""
+    @property
+    def is_ready(self) -> bool:
+        return self._ready > 0
+
+    def take(self) -> pa.RecordBatch:
+        """The next batch, of all rows where it is not ready yet."""
         taken: list[pa.RecordBatch] = []
-        left = min(rows, self.count)
+        left = self._ready or self.count
         self.count -= left
         while left:
             batch = self._batches.popleft()
@@ -82,7 +97,28 @@ class _Cuts:
                 batch = batch.slice(0, left)
             taken.append(batch)
             left -= batch.num_rows
+        self._bytes = sum(batch.nbytes for batch in self._batches)
+        self._ready = self._next()
         return taken[0] if len(taken) == 1 else _joined(taken)
+
+    def _next(self) -> int:
+        """How many rows the next batch has; 0 while more may come into it."""
+        if self._bytes >= CUT_BYTES:
+            ends = np.cumsum(np.concatenate([*map(row_bytes, self._first())]))
+            if ends[-1] >= CUT_BYTES:
+                return int(np.searchsorted(ends, CUT_BYTES)) + 1
+            if self.count < CUT_ROWS:
+                self._bytes = int(ends[-1])
+        return CUT_ROWS if self.count >= CUT_ROWS else 0
+
+    def _first(self) -> Iterator[pa.RecordBatch]:
+        """No more rows than one batch has."""
+        left = CUT_ROWS
+        for batch in self._batches:
+            if left <= 0:
+                return
+            yield batch.slice(0, left)
+            left -= batch.num_rows
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
