@@ -137,7 +137,7 @@ def test_large_rows_are_cut_by_their_size_alike_however_they_come(kind: str, mon
         values = values.dictionary_encode()
     rows = pa.record_batch({"n": pa.array(range(200), pa.int64()), "v": values})
     assert row_bytes(rows).sum() <= rows.nbytes
-    for _ in range(20):
+    for _ in range(6):
         cutter, sizes, at = Cutter(), list[int](), 0
         while at < 200:
             part = rows.slice(at, chance.randint(1, 60))

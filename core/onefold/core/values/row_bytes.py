@@ -48,4 +48,5 @@ def _sizes(column: pa.Array) -> Sizes:
 
 
 def _numbers(lengths: pa.Array) -> Sizes:
-    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Sizes = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

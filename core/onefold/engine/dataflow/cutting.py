@@ -97,12 +97,13 @@ class _Cuts:
                 batch = batch.slice(0, left)
             taken.append(batch)
             left -= batch.num_rows
-        self._bytes = sum(batch.nbytes for batch in self._batches)
         self._ready = self._next()
         return taken[0] if len(taken) == 1 else _joined(taken)
 
     def _next(self) -> int:
         """How many rows the next batch has; 0 while more may come into it."""
+        if self._bytes >= CUT_BYTES:  # of rows that were taken, too
+            self._bytes = sum(batch.nbytes for batch in self._batches)
         if self._bytes >= CUT_BYTES:
             ends = np.cumsum(np.concatenate([*map(row_bytes, self._first())]))
             if ends[-1] >= CUT_BYTES:
