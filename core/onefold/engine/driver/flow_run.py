@@ -22,13 +22,12 @@ from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
-from onefold.engine.driver.mark import Mark
 from onefold.engine.driver.planners import Planners
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Kept, Standing, check_workers, standing, with_workers
-from onefold.engine.driver.starts import check_covered, initial_of
+from onefold.engine.driver.starts import HasWritten, check_covered, initial_of
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
@@ -59,11 +58,11 @@ class FlowRun:
         fleet: Fleet,
         settings: Settings,
         state_root: str | None,
-        mark: Mark,
+        written: HasWritten,
         databases: Scratch | None = None,
     ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings
-        self._mark = mark
+        self._written = written
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
         self._tracker = Tracker(settings.restarts)
@@ -121,7 +120,7 @@ class FlowRun:
         refuse_query(facts, session.name)
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
-        session.patience.retry(lambda: self._mark.check(facts, session.ledgers), "reading the checkpoint")
+        session.patience.retry(lambda: self._written.check(facts, session.ledgers), "reading the checkpoint")
         planners = Planners(self._sources, facts.frozen, session.journal)
         try:
             begin = facts.frozen
@@ -195,9 +194,9 @@ class FlowRun:
             write_through=session.write_through,
         )
         outcome = session.drive(writers.heeding(session.life.run_epoch(request, runs_max=sys.maxsize)), writers)
-        if not self._mark.is_there:
+        if not self._written.is_there:
             store_id = present(session.started, "an epoch is run after a start").store_id
-            session.patience.retry(lambda: self._mark.keep(store_id), "writing into the checkpoint")
+            session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
         now = Standing.after(outcome.record)
         writers.decided(now)

@@ -21,8 +21,8 @@ from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
-from onefold.engine.driver.mark import Mark
 from onefold.engine.driver.settings import Settings
+from onefold.engine.driver.starts import HasWritten
 from onefold.engine.state import folder_of
 from onefold.engine.workers.nursery import Nursery
 
@@ -48,8 +48,8 @@ def opened(
         fleet = Fleet(nursery, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
         opened.callback(fleet.end)  # before its folder goes
-        mark = Mark(checkpoint, session.name)
-        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, mark, databases)
+        written = HasWritten(checkpoint, session.name)
+        flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases)
         opened.enter_context(_draining(flow.drain))
         yield flow
 
