@@ -113,7 +113,7 @@ def check_state_key(key: tuple[str, ...], schema: pa.Schema, label: str) -> None
         kind = schema.field(name).type
         is_timestamp = pa.types.is_timestamp(kind)
         has_hour_twice = is_timestamp and kind.tz is not None and not _OF_ONE_CLOCK.fullmatch(kind.tz)
-        if has_hour_twice or ((is_timestamp or pa.types.is_time(kind)) and kind.unit == "ns"):
+        if has_hour_twice or getattr(kind, "unit", None) == "ns":
             raise ConfigError(
                 "key-type",
                 f"{label}: the column {name!r} has the type {kind}. Times of nanoseconds, and those of a zone in which"

@@ -240,6 +240,10 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
         lambda _, s: s.select(at=pc.scalar(0).cast(pa.time64("ns"))).key_by("at"),
         "key-type",
     ),
+    "durations of nanoseconds as key": (
+        lambda _, s: s.select(at=pc.scalar(0).cast(pa.duration("ns"))).key_by("at"),
+        "key-type",
+    ),
     "an hour that comes twice as key": (
         lambda _, s: s.select(at=pc.scalar(0).cast(pa.timestamp("us", "Europe/Berlin"))).key_by("at"),
         "key-type",
