@@ -63,6 +63,7 @@ def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_n
         (pa.decimal128(12, 2), pa.decimal128(14, 2), pa.decimal128(12, 3)),
         (pa.int32(), pa.int64(), pa.string()),
         (pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC"), pa.timestamp("us", "+05:00")),
     ):
         handle = kept_by(by(kind), storage).freeze(1).store()
         kept_by(by(wider), storage, handle)

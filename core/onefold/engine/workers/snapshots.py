@@ -42,7 +42,13 @@ def kept_by(chain: Chain) -> str:
             what = "a processor's states"
         case operator:
             raise AssertionError(operator)
-    return f"{what} by {', '.join(f'{name} ({form_name(given.field(name).type)})' for name in key)}"
+    return f"{what} by {', '.join(f'{name} ({_form(given.field(name).type)})' for name in key)}"
+
+
+def _form(kind: pa.DataType) -> str:
+    """Of a key's column, whose values keep their zone."""
+    zone = getattr(kind, "tz", None)
+    return form_name(kind) if zone is None else f"{form_name(kind)}, {zone}"
 
 
 def _kinds(aggregate: Aggregate, given: pa.Schema) -> str:
