@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from onefold.core import TaskId
 from onefold.core.errors import BadRecord, ConfigError
+from onefold.engine.logics.aggregating import AggregatingLogic
+from onefold.engine.logics.processing import by_key
 from onefold.engine.logics.reducing import ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
+from onefold.flow.aggregates import max_
 from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import Reducing
+from onefold.flow.operators import Aggregating, Reducing
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 GIVEN: dict[str, Any] = {
@@ -45,3 +50,16 @@ def test_a_value_of_another_type_is_a_named_error(tmp_path: Path) -> None:
         BadRecord, match=r"two rows of the key \('a',\) the function gives 2\.4 in the column 'n' .*-value"
     ):
         logic.take(pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 2}], ROWS), 0)
+
+
+def test_a_key_and_an_aggregate_that_python_has_no_value_for_are_named(tmp_path: Path) -> None:
+    beyond = pa.array([253402300800 + 1], pa.timestamp("s"))  # in the year 10000
+    rows = pa.record_batch({"key": ["a"], "at": beyond})
+    with pytest.raises(BadRecord, match=r"the column 'at' of type timestamp\[s\] has a value .*\[function-value\]"):
+        by_key(rows, ("at",), [()])
+    backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
+    node = Node(1, Aggregating((("last", max_("at")),), ("key",)), (), rows.schema, (), "newest")
+    logic = AggregatingLogic(node, rows.schema, (("last", max_("at")),), ("key",), backend)
+    logic.take(rows, 0)
+    with pytest.raises(BadRecord, match=r"the column 'last\.max' of type timestamp\[s\] has a value "):
+        [*logic.flush(TaskId("shop", 1, 1, 0, uuid.UUID(int=0)))]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
-from onefold.engine.state.backend import StateKind, StateSpec, StateTables
+from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables
 from onefold.flow.aggregates import Aggregate
 from onefold.flow.aggregates.accumulation import Accumulation
 from onefold.flow.graph import Node
+from onefold.flow.rows import values_of
 
 __all__ = ["AggregatingLogic"]
 
@@ -54,20 +54,19 @@ class AggregatingLogic:
             return
         states = self._accumulation.merged(self._pending)
         self._pending, self._pending_rows = [], 0
-        keys = [*zip(*_values(states.columns[: self._width]), strict=True)]
+        keys = self._keys(states)
         kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
         if kept:
             columns = zip(*((*key, *value) for key, value in kept), strict=True)
             arrays = [pa.array(of, field.type) for of, field in zip(columns, states.schema, strict=True)]
             earlier = pa.RecordBatch.from_arrays(arrays, schema=states.schema)
             states = self._accumulation.merged([earlier, states])
-            keys = [*zip(*_values(states.columns[: self._width]), strict=True)]
-        self._table.put_many(keys, [*zip(*_values(states.columns[self._width :]), strict=True)])
+            keys = self._keys(states)
+        self._table.put_many(keys, [*values_of(states.select(range(self._width, states.num_columns)))])
         yield None, self._accumulation.results(states)
 
     def close(self) -> None:
         return
 
-
-def _values(columns: Sequence[pa.Array]) -> list[list[Any]]:
-    return [column.to_pylist() for column in columns]
+    def _keys(self, states: pa.RecordBatch) -> list[Key]:
+        return [*values_of(states.select(range(self._width)))]

@@ -14,7 +14,7 @@ from onefold.engine.state.backend import Key
 from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Node
 from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
-from onefold.flow.rows import RowCollector, note, row_type, rows_of
+from onefold.flow.rows import RowCollector, note, row_type, rows_of, values_of
 
 __all__ = ["ProcessingLogic", "by_key"]
 
@@ -104,9 +104,8 @@ class ProcessingLogic:
 
 
 def by_key(batch: pa.RecordBatch, key: tuple[str, ...], rows: Iterable[Any]) -> dict[Key, list[Any]]:
-    """The rows of each key, in their order; keys in the order in which they come."""
-    keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+    """The rows of each key, in their order; keys in the order in which they come. Raises as `values_of` does."""
     found: dict[Key, list[Any]] = {}
-    for of, row in zip(keys, rows, strict=True):
+    for of, row in zip(values_of(batch.select(key)), rows, strict=True):
         found.setdefault(of, []).append(row)
     return found
