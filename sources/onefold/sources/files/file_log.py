@@ -38,8 +38,8 @@ _WHAT_TO_DO = (
 
 
 class Entry(NamedTuple):
-    """A file by its whole path, as it was when it was planned. `mark` is the checksum of its first content, empty where
-    none was taken. `was` is the path that it was read under, where that was another one."""
+    """A file by its whole path, as it was when it was planned. `mark` has the checksums of its first and last
+    content, empty where none were taken. `was` is the path that it was read under, where that was another one."""
 
     path: str
     version: str
