@@ -424,3 +424,15 @@ def test_of_files_that_differ_at_their_end_alone_each_is_read_though_one_is_pack
     (tmp_path / "b.json.gz").unlink()
     alike(tmp_path / "c.json", last=40)  # of a packed file, only the name could say that it is the same one
     assert reader.epoch()[-1:] == [40]
+
+
+def test_of_many_files_of_one_time_and_beginning_each_is_known_when_it_is_moved(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for number in range(150):
+        alike(tmp_path / f"{number:03}.json", last=100 + number)
+    assert len(reader.epoch()) == 150 * 2001
+    (tmp_path / "149.json").rename(tmp_path / "moved.json")
+    assert reader.epoch() == []
+    (tmp_path / "100.json").rename(tmp_path / "renamed.json")
+    reader.restart()
+    assert reader.epoch() == []

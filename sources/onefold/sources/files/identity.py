@@ -61,7 +61,7 @@ class ReadBefore:
     def learn(self, entries: Collection[Entry]) -> None:
         """These are known as well now."""
         for entry in entries:
-            if (look := self._look(entry.path, entry.version, entry.mark)) is not None:
+            for look in self._looks(entry.path, entry.version, entry.mark):
                 self._alike[look][entry.path] = entry
         for entry in entries:
             if entry.was:
@@ -83,15 +83,15 @@ class ReadBefore:
     def _candidates(self, packed: Entry | None, path: str, file: Listed, mark: str) -> Iterator[Entry]:
         if packed is not None and mark and packed.mark[:_FIRST] == mark[:_FIRST] and packed.path not in self._taken:
             yield packed
-        if (look := self._look(path, file.version, mark)) is not None:
+        for look in self._looks(path, file.version, mark):
             yield from islice(self._alike.get(look, {}).values(), _ALIKE_MAX)
 
-    def _look(self, path: str, version: str, mark: str) -> tuple[str, str] | None:
-        """What files have in common that may be one."""
+    def _looks(self, path: str, version: str, mark: str) -> list[tuple[str, str]]:
+        """What files have in common that may be one, the surest first."""
         size, _, moment = version.partition(":")
         if self._folder.is_local:
-            return (moment, mark[:_FIRST]) if mark else None
-        return size, path.rpartition("/")[2]
+            return [(moment, mark), (moment, mark[:_FIRST])] if mark else []
+        return [(size, path.rpartition("/")[2])]
 
     def is_gone(self, entry: Entry) -> bool:
         """Whether nothing is at the path any more. What cannot be looked at is there."""
@@ -109,7 +109,7 @@ class ReadBefore:
         """It is the file of another path now: a second one of its content is a file of its own."""
         self._taken.add(path)
         entry = self._known.get(path)
-        if entry is not None and (look := self._look(path, entry.version, entry.mark)) is not None:
+        for look in self._looks(path, entry.version, entry.mark) if entry is not None else ():
             self._alike[look].pop(path, None)
 
     def _fits(self, entry: Entry, file: Listed, mark: str) -> bool:
