@@ -389,3 +389,50 @@ def test_whatever_is_moved_packed_deleted_and_planned_again_each_file_is_read_on
     for _ in range(len(files) + 1):
         reader.epoch()
     assert Counter(reader.ids) == Counter([*files.values(), *gone])
+
+
+def alike(path: Path, *, last: int, packed: bool = False) -> Path:
+    """A file as those of a program that writes many in a second: of one size, time and beginning."""
+    content = b'{"id":1}\n' * 2000 + b'{"id":%d}\n' % last
+    path.write_bytes(gzip.compress(content, 0, mtime=0) if packed else content)
+    os.utime(path, (10**9, 10**9))
+    return path
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_of_the_size_time_and_beginning_of_one_that_is_gone_is_read_if_it_ends_otherwise(
+    tmp_path: Path, packed: bool
+) -> None:
+    ending = ".json.gz" if packed else ".json"
+    reader = Reader(tmp_path)
+    first = alike(tmp_path / f"a{ending}", last=20, packed=packed)
+    assert reader.epoch()[-1] == 20
+    first.unlink()
+    alike(tmp_path / f"b{ending}", last=30, packed=packed)
+    assert reader.epoch()[-1:] == [30]
+    (tmp_path / f"b{ending}").rename(tmp_path / f"c{ending}")
+    assert reader.epoch() == []
+
+
+def test_of_files_that_differ_at_their_end_alone_each_is_read_though_one_is_packed(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    alike(tmp_path / "a.json", last=20)
+    assert reader.epoch()[-1] == 20
+    (tmp_path / "a.json").unlink()
+    alike(tmp_path / "b.json.gz", last=30, packed=True)
+    assert reader.epoch()[-1:] == [30]
+    (tmp_path / "b.json.gz").unlink()
+    alike(tmp_path / "c.json", last=40)  # of a packed file, only the name could say that it is the same one
+    assert reader.epoch()[-1:] == [40]
+
+
+def test_of_many_files_of_one_time_and_beginning_each_is_known_when_it_is_moved(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for number in range(150):
+        alike(tmp_path / f"{number:03}.json", last=100 + number)
+    assert len(reader.epoch()) == 150 * 2001
+    (tmp_path / "149.json").rename(tmp_path / "moved.json")
+    assert reader.epoch() == []
+    (tmp_path / "100.json").rename(tmp_path / "renamed.json")
+    reader.restart()
+    assert reader.epoch() == []

@@ -56,7 +56,7 @@ def test_the_log_has_each_file_once_however_many_came_at_a_time_and_whoever_went
     found = FileLog(journal, "in").at(at)
     assert sorted(found.known) == [entry(number).path for number in range(count)]
     assert sum(files for _, files in found.index.segments) == count
-    assert len(found.index.segments) <= 4 * 7 + count // file_log.MERGED_FILES_MAX + 1
+    assert len(found.index.segments) <= 4 * 7 + count // file_log.SEGMENT_FILES + 1
 
 
 def test_an_epoch_writes_about_its_own_files_and_what_nobody_needs_goes() -> None:
@@ -90,6 +90,27 @@ def test_positions_behind_the_last_one_can_be_asked_for_and_leftovers_of_others_
     assert never.partition(":")[2] not in journal.texts
     for number, at in enumerate(ends[-KEPT:], len(ends) - KEPT):
         assert len(known(journal, at)) == number
+
+
+def test_what_nobody_needs_goes_also_where_each_epoch_is_planned_before_the_one_before_is_complete() -> None:
+    journal, at = MemoryJournal(), ""
+    log = FileLog(journal, "in")
+    at = log.extended(log.at(at), BASE, [entry(0)], (), MANY, None)
+    for number in range(1, 500):
+        ahead = log.extended(log.at(at), BASE, [entry(number)], (), MANY, None)
+        log.completed(at)
+        assert len(known(journal, ahead)) == number + 1
+        at = ahead
+    assert len(journal.texts) < 4 * KEPT + 40
+
+
+def test_no_text_is_larger_than_a_server_takes_in_a_statement() -> None:
+    journal = MemoryJournal()
+    log = FileLog(journal, "in")
+    new = [Entry(f"{BASE}/{number:01000}", "10:1", "0" * 32) for number in range(20_000)]
+    at = log.extended(log.at(""), BASE, new, (), MANY, None)
+    assert max(map(len, journal.texts.values())) < 16 << 20  # max_allowed_packet of MariaDB
+    assert len(FileLog(journal, "in").at(at).known) == 20_000
 
 
 def test_a_driver_that_was_taken_over_takes_nothing_away_from_the_next() -> None:

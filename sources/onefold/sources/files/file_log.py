@@ -25,9 +25,8 @@ from onefold.core.source import Journal
 
 __all__ = ["Entry", "FileLog", "Standing"]
 
-SEGMENT_FILES = 1 << 14  # as many a segment has at most when it is written first
+SEGMENT_FILES = 1 << 12  # as many a segment has at most: with long paths still less than MariaDB takes, 16 MB
 MERGE = 8  # segments of about one size become one
-MERGED_FILES_MAX = 1 << 12  # segments of so many files stay as they are
 KEPT = 20  # positions behind the last complete one that can still be asked for, and as many again
 GONE_KEPT = 100_000  # files that were read and are gone; as many again until they are forgotten together
 
@@ -38,8 +37,8 @@ _WHAT_TO_DO = (
 
 
 class Entry(NamedTuple):
-    """A file by its whole path, as it was when it was planned. `mark` is the checksum of its first content, empty where
-    none was taken. `was` is the path that it was read under, where that was another one."""
+    """A file by its whole path, as it was when it was planned. `mark` has the checksums of its first and last
+    content, empty where none were taken. `was` is the path that it was read under, where that was another one."""
 
     path: str
     version: str
@@ -202,8 +201,10 @@ class FileLog:
                 self._keep_before(index)
             while len(self._kept) > KEPT:
                 self._kept.popleft()
-            needed = {name for at, names in self._kept for name in (*names, _digest_of(at))}
-            if (useless := (self._leftovers | self._written) - needed) and not self._is_ahead(position):
+            standing = [of for of in (self._at, self._planned) if of is not None]  # one may be ahead of the epoch
+            kept = [*self._kept, *((of.position, of.index.all) for of in standing)]
+            needed = {name for at, names in kept for name in (*names, _digest_of(at))}
+            if useless := (self._leftovers | self._written) - needed:
                 self._journal.remove(useless)
                 self._leftovers -= useless
                 self._written -= useless
@@ -219,9 +220,6 @@ class FileLog:
                 return
             at, index = index.before, Index.of(text)
             self._kept.appendleft((at, index.all))
-
-    def _is_ahead(self, position: str) -> bool:
-        return self._planned is not None and self._planned.position != position
 
     def _loaded(self, position: str) -> Standing:
         if not position:
@@ -268,7 +266,7 @@ def _to_merge(segments: Sequence[Named]) -> list[Named] | None:
     """As many segments of about one size as become one; None where there are not so many."""
     sizes: dict[int, list[Named]] = {}
     for named in segments:
-        if named[1] < MERGED_FILES_MAX:
+        if named[1] < SEGMENT_FILES:
             some = sizes.setdefault((max(named[1], 1).bit_length() - 1) // 3, [])  # powers of eight
             some.append(named)
             if len(some) == MERGE:

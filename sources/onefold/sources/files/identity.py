@@ -1,7 +1,8 @@
 """Which file is one that was read under another path: moved, packed or unpacked since.
 
-A file is its path. Where a path that was read is gone, another file is it, if it has the same time, the same first
-content and the same size, all unpacked; a file that was packed in place, `a.csv` as `a.csv.gz`, may have another time.
+A file is its path. Where a path that was read is gone, another file is it, if it has the same time, the same first and
+last content and the same size, all unpacked; a file that was packed in place, `a.csv` as `a.csv.gz`, may have another
+time. What was read as a packed file is known unpacked, or packed anew, by its time, first content and name.
 Of an object store that cannot be told: a copy has a new time there. A file that may be one that was read is read.
 """
 
@@ -24,17 +25,23 @@ __all__ = ["ReadBefore", "mark_of"]
 MARK_BYTES = 1024
 _BLOCK = 1 << 20
 _ALIKE_MAX = 100  # files of one time and one first content that are looked at
+_FIRST = 16  # characters of a mark that are of the first content
 
 
 def mark_of(folder: Folder, name: str, *, may_be_packed: bool) -> str:
-    """The checksum of a file's first content; empty where none can be taken, of a damaged file for one."""
+    """The checksums of a file's first content, and of its last bytes, by which files of one program and second differ;
+    empty where none can be taken, of a damaged file for one."""
     if not folder.is_local:
         return ""
     try:
-        head = folder.head(name, MARK_BYTES, is_packed=may_be_packed and codec_of(name) is not None)
+        first, last = folder.ends(name, MARK_BYTES, is_packed=may_be_packed and codec_of(name) is not None)
     except (pa.ArrowException, OSError, OnefoldError):
         return ""
-    return hashlib.blake2b(head, digest_size=8).hexdigest()
+    return _digest(first) + _digest(last)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 class ReadBefore:
@@ -54,7 +61,7 @@ class ReadBefore:
     def learn(self, entries: Collection[Entry]) -> None:
         """These are known as well now."""
         for entry in entries:
-            if (look := self._look(entry.path, entry.version, entry.mark)) is not None:
+            for look in self._looks(entry.path, entry.version, entry.mark):
                 self._alike[look][entry.path] = entry
         for entry in entries:
             if entry.was:
@@ -67,24 +74,24 @@ class ReadBefore:
             return packed  # somebody packs it now, or has done so and keeps both
         found = None
         for entry in self._candidates(packed, path, file, mark):
-            if entry.path != path and self._fits(entry, file):
+            if entry.path != path and self._fits(entry, file, mark):
                 if self.is_gone(entry):
                     return entry
                 found = found or entry
         return found
 
     def _candidates(self, packed: Entry | None, path: str, file: Listed, mark: str) -> Iterator[Entry]:
-        if packed is not None and mark and packed.mark == mark and packed.path not in self._taken:
+        if packed is not None and mark and packed.mark[:_FIRST] == mark[:_FIRST] and packed.path not in self._taken:
             yield packed
-        if (look := self._look(path, file.version, mark)) is not None:
+        for look in self._looks(path, file.version, mark):
             yield from islice(self._alike.get(look, {}).values(), _ALIKE_MAX)
 
-    def _look(self, path: str, version: str, mark: str) -> tuple[str, str] | None:
-        """What files have in common that may be one."""
+    def _looks(self, path: str, version: str, mark: str) -> list[tuple[str, str]]:
+        """What files have in common that may be one, the surest first."""
         size, _, moment = version.partition(":")
         if self._folder.is_local:
-            return (moment, mark) if mark else None
-        return size, path.rpartition("/")[2]
+            return [(moment, mark), (moment, mark[:_FIRST])] if mark else []
+        return [(size, path.rpartition("/")[2])]
 
     def is_gone(self, entry: Entry) -> bool:
         """Whether nothing is at the path any more. What cannot be looked at is there."""
@@ -102,26 +109,32 @@ class ReadBefore:
         """It is the file of another path now: a second one of its content is a file of its own."""
         self._taken.add(path)
         entry = self._known.get(path)
-        if entry is not None and (look := self._look(path, entry.version, entry.mark)) is not None:
+        for look in self._looks(path, entry.version, entry.mark) if entry is not None else ():
             self._alike[look].pop(path, None)
 
-    def _fits(self, entry: Entry, file: Listed) -> bool:
+    def _fits(self, entry: Entry, file: Listed, mark: str) -> bool:
         was_packed, is_packed = self._codec(entry.path), self._codec(file.name)
         size = int(entry.version.partition(":")[0])
         if was_packed == is_packed:
-            return size == file.size
-        return was_packed is not None or size == self._unpacked_size(file.name)
+            return size == file.size and entry.mark == mark
+        if was_packed is not None:
+            return self._unpacked_name(entry.path) == self._unpacked_name(file.name)
+        return (size, entry.mark[_FIRST:]) == self._unpacked_end(file.name)
 
-    def _unpacked_size(self, name: str) -> int:
-        """-1 where it cannot be unpacked."""
-        total = 0
+    def _unpacked_end(self, name: str) -> tuple[int, str]:
+        """The unpacked size, and the checksum of the last content; -1 where it cannot be unpacked."""
+        total, last = 0, b""
         try:
             with self._folder.unpacked(name) as file:
                 while block := file.read(_BLOCK):
-                    total += len(block)
+                    total, last = total + len(block), (last + block)[-MARK_BYTES:]
         except (pa.ArrowException, OSError, OnefoldError):
-            return -1
-        return total
+            return -1, ""
+        return total, _digest(last)
+
+    def _unpacked_name(self, path: str) -> str:
+        name = path.rpartition("/")[2]
+        return name if self._codec(name) is None else name[: name.rindex(".")]
 
     def _codec(self, path: str) -> str | None:
         return codec_of(path) if self._may_be_packed else None

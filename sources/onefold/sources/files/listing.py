@@ -126,17 +126,18 @@ class Folder:
         ):
             yield file
 
-    def head(self, name: str, size: int, *, is_packed: bool) -> bytes:
-        """The first bytes of a file's contents, unpacked. Errors as they come."""
-        if self.is_local and not is_packed:
-            number = os.open(self._whole(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                return os.read(number, size)
-            finally:
-                os.close(number)
+    def ends(self, name: str, size: int, *, is_packed: bool) -> tuple[bytes, bytes]:
+        """The first bytes of a local file's contents, unpacked, and the last ones as they are. Errors as they come."""
+        number = os.open(self._whole(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            last = os.pread(number, size, max(0, os.fstat(number).st_size - size))
+            if not is_packed:
+                return os.pread(number, size, 0), last
+        finally:
+            os.close(number)
         with self.unpacked(name) as file:
-            data: bytes = file.read(size)
-            return data
+            first: bytes = file.read(size)
+            return first, last
 
     @contextmanager
     def decoding(self, name: str, what: str) -> Iterator[None]:

@@ -46,6 +46,9 @@ def pieces_of(batch: pa.RecordBatch, row_bytes_max: int) -> Iterator[tuple[int, 
     """A batch in parts that are no larger than the bound when they are written out: the first row of each, and which
     of its rows are too large, and why."""
     packed = [array for array in batch.columns if _is_packed(array)]
+    if not packed and batch.nbytes <= row_bytes_max:
+        yield 0, batch, {}
+        return
     others = pa.RecordBatch.from_arrays(
         [array for array in batch.columns if not _is_packed(array)],
         names=[f"{at}" for at in range(batch.num_columns - len(packed))],
