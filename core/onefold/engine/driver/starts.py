@@ -21,10 +21,13 @@ SHOWN_MAX = 3
 
 
 def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> None:
-    """Raise ConfigError where the flow stands in something that no source of today reads."""
+    """Raise ConfigError where the flow stands in something that no source of today reads, or has begun an epoch there,
+    which runs again without its records."""
     read = [*sources]
     at = facts.last.range.end.of_records() if facts.last else facts.frozen or Positions()
-    strange = [name for name, _ in at.items if not any(source.covers(name) for source in read)]
+    begun = facts.begun.range.end.of_records() if facts.begun else Positions()
+    names = dict.fromkeys(name for name, _ in (*at.items, *begun.items))
+    strange = [name for name in names if not any(source.covers(name) for source in read)]
     if strange:
         more = f" and {len(strange) - SHOWN_MAX} more" if len(strange) > SHOWN_MAX else ""
         raise ConfigError(
