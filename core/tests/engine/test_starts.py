@@ -116,8 +116,9 @@ def test_a_bounded_source_has_the_setting_of_what_it_bounds(caplog: pytest.LogCa
 
 def begins(facts: StoreFacts, end: Positions) -> StoreFacts:
     """An epoch that writes through, and has to run again, up to there."""
-    begun = replace(stands(facts, end).last or pytest.fail(), state=EpochState.OPEN, write_through=("s",))
-    return replace(facts, unfinished=(begun,))
+    begun = stands(facts, end).last
+    assert begun is not None
+    return replace(facts, unfinished=(replace(begun, state=EpochState.OPEN, write_through=("s",)),))
 
 
 @pytest.mark.parametrize(
