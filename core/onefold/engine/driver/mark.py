@@ -60,7 +60,10 @@ class Mark:
     def _find(self) -> bool:
         if "://" in self._root:
             return self._storage.find(_NAME) is not None
-        return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+        try:
+            return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+        except OSError:  # a folder that this process may not enter: the storage says so in words of its own
+            return self._storage.find(_NAME) is not None
 
     @cached_property
     def _storage(self) -> Storage:
