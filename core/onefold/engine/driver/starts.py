@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 
+from onefold.core.contract import LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.misfits import other_setting
-from onefold.core.source import Source, settled
+from onefold.core.source import Journal, Source, own_positions, settled
 
-__all__ = ["check_covered", "initial_of"]
+__all__ = ["check_covered", "check_journals", "initial_of"]
 
 log = logging.getLogger("onefold")
 
@@ -37,6 +39,19 @@ def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> No
             " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
             " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
         )
+
+
+def check_journals(
+    sources: Iterable[Source], ledgers: Mapping[str, LedgerEntry | None], journal: Callable[[str], Journal]
+) -> None:
+    """Raise the source's own error where a ledger has positions that name texts of a journal which is gone, as with
+    the store that had it: such a ledger is not to be adopted."""
+    for source in sources:
+        for entry in ledgers.values():
+            own = own_positions(source, Positions() if entry is None else entry.positions)
+            if any(isinstance(position, str) for _, position in own.items):
+                with closing(source.planner(journal=journal(source.name))) as planner:
+                    planner.is_done(own)
 
 
 def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
