@@ -8,6 +8,8 @@ import pytest
 
 from onefold.core.contract import EpochRecord, EpochState, LedgerEntry
 from onefold.core.errors import OnefoldError
+from onefold.core.findings import Target
+from onefold.core.job.targets import _refuse_lost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
@@ -32,6 +34,7 @@ def errors() -> list[str]:
         lambda: adoption(FACTS, {"s": LEDGER, "other": replace(LEDGER, epoch=2)}),
         lambda: check_setting(FACTS, Positions().with_setting("earliest"), "latest"),
         lambda: place(begun, None, OTHER_CUT),
+        lambda: _refuse_lost("p", "s", 1, None, Target("t", False)),
     ]
     found = [of_another_store("s", replace(LEDGER, epoch=epoch), "mine").message for epoch in (0, 1)]
     for call in calls:
@@ -45,8 +48,8 @@ def errors() -> list[str]:
 def test_a_flow_has_no_pipeline_to_call_and_needs_no_new_checkpoint_on_the_engine(of: Ways) -> None:
     with in_words_of(of):
         texts = errors()
-    assert not [text for text in texts if "pipeline.recover" in text or "pipeline.read" in text]
-    assert sum(of.call.partition("{")[0] in text for text in texts) == 6
+    assert not [text for text in texts if "pipeline.recover" in text or "pipeline.read" in text or "reset" in text]
+    assert sum(of.call.partition("{")[0] in text for text in texts) == 7
     if of is FLOW:
         assert not [text for text in texts if "checkpoint directory" in text or "starting_offsets='ledger'" in text]
     assert ways() is PIPELINE
@@ -54,5 +57,6 @@ def test_a_flow_has_no_pipeline_to_call_and_needs_no_new_checkpoint_on_the_engin
 
 def test_a_pipeline_is_called_and_its_query_starts_from_the_ledger() -> None:
     texts = errors()
-    assert sum("pipeline.recover(" in text for text in texts) == 6
+    assert sum("pipeline.recover(" in text for text in texts) == 7
+    assert sum("run `onefold reset p`" in text for text in texts) == 1
     assert sum("starting_offsets='ledger'" in text for text in texts) == 4

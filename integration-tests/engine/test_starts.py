@@ -187,6 +187,19 @@ def test_a_flow_whose_store_is_lost_or_older_adopts_its_ledgers_and_goes_on_exac
         lines.more()
 
 
+def test_a_flow_whose_log_of_files_is_lost_with_its_store_is_refused_and_adopts_nothing(lines: Lines) -> None:
+    lines.run()
+    before = shutil.copy(lines.table, f"{lines.table}.before")
+    lines.drop(*STORE, "onefold_journals")
+    with pytest.raises(DataLoss) as refused:
+        lines.recover(adopt_ledger=True)
+    assert refused.value.code == "file-log-missing"
+    shutil.copy(before, lines.table)  # the store is restored, and no ledger is of another one
+    lines.more()
+    lines.run()
+    lines.assert_exact()
+
+
 def test_a_flow_whose_table_was_dropped_goes_on_without_its_rows_where_the_user_says_so(tmp_path: Path) -> None:
     lines = Lines(tmp_path, has_state=False)
     lines.run()

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from pyspark.errors import StreamingQueryException
 from onefold.cli.scratch import temporary_folder
 from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
 from onefold.core.protocol.patience import Patience
+from onefold.sinks import PostgresSink
 from onefold.spark.errors import sealing
 from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
 from onefold.spark.errors.sealing import marks
+from onefold.spark.pipeline import Pipeline
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -233,3 +236,23 @@ def test_a_start_is_repeated_where_a_worker_was_late_and_any_other_end_is_left_t
     with pytest.raises(OutOfResources, match=r"\[worker-not-started\]"):
         Patience(0).retry(lambda: check(Query(*PLANS, error=LATE[0])), "starting the query", OutOfResources)
     check(Query(error=LATE[0]), has_batch=True)
+
+
+class GoneQuery:
+    """A query of a JVM at whose port nobody listens any more: py4j's own frame raises."""
+
+    def awaitTermination(self, timeout_s: int | None = None) -> None:  # noqa: N802
+        del timeout_s
+        exec("raise ConnectionRefusedError('nobody listens there')", {"__name__": "py4j.java_gateway"})
+
+    @property
+    def isActive(self) -> None:  # noqa: N802
+        self.awaitTermination()
+
+
+@pytest.mark.parametrize("ask", [Pipeline.await_termination, lambda p, q: Pipeline.drain(p, q, within_s=5)])
+def test_who_waits_for_a_query_whose_jvm_was_killed_is_told_so(ask: Callable[[Pipeline, Any], Any]) -> None:
+    pipeline = Pipeline("p", sinks=[PostgresSink("postgresql://nobody@127.0.0.1:1/none", "t")])
+    with pytest.raises(Retriable) as gone:
+        ask(pipeline, GoneQuery())
+    assert (gone.value.code, gone.value.exit_code) == ("jvm-gone", 75)

@@ -114,7 +114,22 @@ def test_a_bounded_source_has_the_setting_of_what_it_bounds(caplog: pytest.LogCa
     assert "is ignored" in caplog.text
 
 
-@pytest.mark.parametrize("facts", [settled_by(A, B), stands(settled_by(A), Positions.of({"a/0": 5, "b/0": 1}))])
+def begins(facts: StoreFacts, end: Positions) -> StoreFacts:
+    """An epoch that writes through, and has to run again, up to there."""
+    begun = stands(facts, end).last
+    assert begun is not None
+    return replace(facts, unfinished=(replace(begun, state=EpochState.OPEN, write_through=("s",)),))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        settled_by(A, B),
+        stands(settled_by(A), Positions.of({"a/0": 5, "b/0": 1})),
+        begins(settled_by(A), Positions.of({"a/0": 5, "b/0": 1})),
+        begins(stands(settled_by(A), Positions.of({"a/0": 2})), Positions.of({"a/0": 5, "b/0": 1})),
+    ],
+)
 def test_positions_that_no_source_reads_are_refused_and_named(facts: StoreFacts) -> None:
     check_covered("p", sources(B, A), facts)
     with pytest.raises(ConfigError, match=r"positions in b/0, which none of its sources reads \(a\)") as refused:
@@ -136,5 +151,13 @@ def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions()
         {"a/0": 7, "b/0": 103}
     )
     (pinned,) = pins
+    later = Topics(("b", "c"), "latest")  # with another topic, what was found of the first stays
+    planners = Planners(dict(enumerate(sources(A, later))), at, lambda _: MemoryJournal())
+    before = dict(pins)
+    assert [*planners.begin_added(at, lambda name, find: pins.setdefault(name, find()))] == [("b,c", "latest")]
+    assert pins.items() > before.items()
     pins[pinned] = Positions.of({"b/0": 90}).to_json()  # when it was first asked, fewer were there
     assert begin(A, B).end(at) == Positions.of({"a/0": 7, "b/0": 90})
+    again = Planners(dict(enumerate(sources(A, later))), at, lambda _: MemoryJournal())
+    assert [*again.begin_added(at, lambda name, find: pins.setdefault(name, find()))]
+    assert again.end(at) == Positions.of({"a/0": 7, "b/0": 90, "c/0": 100})

@@ -20,6 +20,7 @@ from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, 
 from onefold.core.protocol.epoch import Initial, Known, Outcome, Started
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
+from onefold.core.values.ways import ways
 
 __all__ = ["Job", "QueryLife", "Running", "RunningQuery", "must_drain"]
 
@@ -160,8 +161,8 @@ class QueryLife(Life):
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
-            f" and call pipeline.recover(accept_damage={record.epoch}), or start over under a new pipeline name, with"
-            " an empty table and a new checkpoint directory",
+            f" and call {ways().recover(f'accept_damage={record.epoch}')}, or start over under a new pipeline name,"
+            " with an empty table and a new checkpoint directory",
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:

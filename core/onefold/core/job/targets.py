@@ -43,16 +43,16 @@ def check_targets(store: CheckpointStore, pipeline: str, sinks: Iterable[Sink]) 
             yield Finding(
                 Level.CAUTION,
                 f"{now.name} is empty, and pipeline {pipeline!r} has written at least {rows:,} rows there: somebody"
-                " emptied it, or deleted them all. The pipeline goes on after them. To begin anew instead: onefold"
-                f" reset {pipeline}",
+                f" emptied it, or deleted them all. The pipeline goes on after them. To begin anew instead,"
+                f" {ways().begin_anew(pipeline)}",
             )
 
 
 def _refuse_lost(pipeline: str, sink: str, epoch: int, was: Target | None, now: Target) -> None:
     """Raise DataLoss for a target that is missing, or another one than it was. `epoch` is the last that is decided."""
     ways_out = (
-        f"to go on without them, call {ways().recover('accept_targets=True')} once; to begin anew, run `onefold reset"
-        f" {pipeline}`"
+        f"to go on without them, call {ways().recover('accept_targets=True')} once; to begin anew,"
+        f" {ways().begin_anew(pipeline)}"
     )
     if not now.is_there:
         raise DataLoss(

@@ -17,18 +17,23 @@ __all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "Ways", "in_words_of", "ways"]
 class Ways:
     """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
     the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
-    than another name. `other` is what helps where a checkpoint of Spark's does not fit, empty where there is none, and
-    `other_plans` under which condition it helps in the middle of an epoch."""
+    than another name, and `anew` how all begins anew, with a place for the pipeline's name. `other` is what helps where
+    a checkpoint of Spark's does not fit, empty where there is none, and `other_plans` under which condition it helps in
+    the middle of an epoch."""
 
     call: str
     goes_on: str
     again: str
     elsewhere: str
+    anew: str
     other: str
     other_plans: str = ""
 
     def recover(self, argument: str) -> str:
         return self.call.format(argument)
+
+    def begin_anew(self, pipeline: str) -> str:
+        return self.anew.format(pipeline)
 
     @property
     def adopt(self) -> str:
@@ -57,6 +62,7 @@ PIPELINE = Ways(
     goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
     again="start with a new checkpoint directory",
     elsewhere=", and the query a new, empty checkpoint directory",
+    anew="run `onefold reset {}`",
     other=(
         "start the query with a new, empty checkpoint directory and starting_offsets='ledger': it resumes exactly where"
         " the destination stands"
@@ -71,6 +77,7 @@ SPARK_FLOW = Ways(
     goes_on=PIPELINE.goes_on,
     again=PIPELINE.again,
     elsewhere=PIPELINE.elsewhere,
+    anew="give the flow another name, empty tables, and a new checkpoint directory",
     other=PIPELINE.other,
 )
 FLOW = Ways(
@@ -78,6 +85,7 @@ FLOW = Ways(
     goes_on="start the flow again",
     again="start the flow again",
     elsewhere="",
+    anew="give the flow another name and empty tables",
     other="",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
@@ -38,10 +39,12 @@ class Planners:
             if (of := settled(source)) is None:
                 continue
             found = of.added(own_positions(source, at))
-            if found.items:
-                topics = ",".join(sorted({name.rpartition("/")[0] for name, _ in found.items}))
-                self._added[number] = Positions.from_json(keep(_pin(topics), found.to_json))
-                yield topics, of.starting_text
+            topics = sorted({name.rpartition("/")[0] for name, _ in found.items})
+            if topics:  # each by itself: the next start may have one more
+                kept = [Positions.from_json(keep(_pin(topic), _of_topic(found, topic).to_json)) for topic in topics]
+                items = chain.from_iterable(each.items for each in kept)
+                self._added[number] = Positions.of(items, chain.from_iterable(each.marks for each in kept))
+                yield ",".join(topics), of.starting_text
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""
@@ -103,6 +106,13 @@ class Planners:
         )
 
 
-def _pin(topics: str) -> str:
+def _of_topic(positions: Positions, topic: str) -> Positions:
+    def its(named: tuple[str, object]) -> bool:
+        return named[0].rpartition("/")[0] == topic
+
+    return Positions(tuple(filter(its, positions.items)), tuple(filter(its, positions.marks)))
+
+
+def _pin(topic: str) -> str:
     """Under which the begin is kept: names in the store have a limit."""
-    return f"added {hashlib.sha256(topics.encode()).hexdigest()[:32]}"
+    return f"added {hashlib.sha256(topic.encode()).hexdigest()[:32]}"

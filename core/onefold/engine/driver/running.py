@@ -100,8 +100,14 @@ def recover(
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
     from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
+    from onefold.engine.driver.starts import check_journals
 
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
+        if adopt_ledger:
+            sources = [reading.source for _, reading in graph.readings()]
+            session.patience.retry(
+                lambda: check_journals(sources, session.ledgers(), session.journal), "reading the store"
+            )
         return session.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
 
 

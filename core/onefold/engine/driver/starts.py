@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,13 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.misfits import other_setting
-from onefold.core.source import Source, settled
+from onefold.core.source import Journal, Source, own_positions, settled
 from onefold.engine.state import STATE, folder_of
 
 if TYPE_CHECKING:
     from onefold.engine.state.storage import Storage
 
-__all__ = ["HasWritten", "check_covered", "initial_of"]
+__all__ = ["HasWritten", "check_covered", "check_journals", "initial_of"]
 
 log = logging.getLogger("onefold")
 
@@ -31,10 +32,13 @@ _NAME = "has_written.json"
 
 
 def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> None:
-    """Raise ConfigError where the flow stands in something that no source of today reads."""
+    """Raise ConfigError where the flow stands in something that no source of today reads, or has begun an epoch there,
+    which runs again without its records."""
     read = [*sources]
     at = facts.last.range.end.of_records() if facts.last else facts.frozen or Positions()
-    strange = [name for name, _ in at.items if not any(source.covers(name) for source in read)]
+    begun = facts.begun.range.end.of_records() if facts.begun else Positions()
+    names = dict.fromkeys(name for name, _ in (*at.items, *begun.items))
+    strange = [name for name in names if not any(source.covers(name) for source in read)]
     if strange:
         more = f" and {len(strange) - SHOWN_MAX} more" if len(strange) > SHOWN_MAX else ""
         raise ConfigError(
@@ -44,6 +48,19 @@ def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> No
             " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
             " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
         )
+
+
+def check_journals(
+    sources: Iterable[Source], ledgers: Mapping[str, LedgerEntry | None], journal: Callable[[str], Journal]
+) -> None:
+    """Raise the source's own error where a ledger has positions that name texts of a journal which is gone, as with
+    the store that had it: such a ledger is not to be adopted."""
+    for source in sources:
+        for entry in ledgers.values():
+            own = own_positions(source, Positions() if entry is None else entry.positions)
+            if any(isinstance(position, str) for _, position in own.items):
+                with closing(source.planner(journal=journal(source.name))) as planner:
+                    planner.is_done(own)
 
 
 def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
@@ -121,7 +138,10 @@ class HasWritten:
     def _find(self) -> bool:
         if "://" in self._root:
             return self._storage.find(_NAME) is not None
-        return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+        try:
+            return (Path(self._root) / folder_of(self._flow) / _NAME).exists()
+        except OSError:  # a folder that this process may not enter: the storage says so in words of its own
+            return self._storage.find(_NAME) is not None
 
     @cached_property
     def _storage(self) -> Storage:
