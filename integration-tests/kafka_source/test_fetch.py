@@ -293,7 +293,7 @@ def test_a_bad_record_is_named_by_topic_partition_offset_and_reason(servers: str
     with pytest.raises(BadRecord) as caught:
         list(read(source, schema, OffsetRange(topic, 0, 40, 101)))
     message = str(caught.value)
-    assert f"{topic}/0 offset 100: field 'id' (int64): id is a JSON string, not a number" in message
+    assert f"{topic}/0 offset 100: field 'id' (bigint): id is a JSON string, not a number" in message
     assert "(510 bytes)" in message
     assert len(message) < 600
 
