@@ -17,8 +17,8 @@ from onefold.core.source import MemoryJournal
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.journal import StoreJournal
 from onefold.sources import FileSource
-from onefold.sources.files import file_log
-from onefold.sources.files.file_log import KEPT, Entry, FileLog
+from onefold.sources.files.planning import file_log
+from onefold.sources.files.planning.file_log import KEPT, Entry, FileLog
 
 BASE = "/data/in"
 MANY = [""] * 10**6  # so many are there that none is forgotten

@@ -19,7 +19,7 @@ from onefold.core.writing.attempt import write_task
 from onefold.core.writing.bad_records import Bad, Policy
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
-from onefold.sources.files.planning import FilePlanner
+from onefold.sources.files.planning.planner import FilePlanner
 
 
 def batches(source: FileSource, planner: FilePlanner, span: Range) -> Iterator[pa.RecordBatch | Bad]:

@@ -20,7 +20,7 @@ from onefold.core.values.plain import plain
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet.columns import columns_of
-from onefold.sources.files.planning import FilePlanner, position_of
+from onefold.sources.files.planning.planner import FilePlanner, position_of
 from onefold.sources.files.reading import read_parts
 from onefold.sources.files.walking import is_hidden
 from onefold.sources.formats import csv, json

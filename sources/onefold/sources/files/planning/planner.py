@@ -12,9 +12,9 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Split
 from onefold.core.values.plain import plain
 from onefold.sources.files.config import FileSourceConfig
-from onefold.sources.files.file_log import Entry, FileLog, Standing
-from onefold.sources.files.identity import ReadBefore, mark_of
 from onefold.sources.files.listing import Folder, Listed, changed, gone
+from onefold.sources.files.planning.file_log import Entry, FileLog, Standing
+from onefold.sources.files.planning.identity import ReadBefore, mark_of
 from onefold.sources.files.splitting import splits_of
 
 __all__ = ["FilePlanner", "position_of"]
