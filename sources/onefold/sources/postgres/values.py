@@ -39,6 +39,8 @@ def convert(array: Any, kind: pa.DataType) -> Any:
         return _durations(array)
     elif pa.types.is_string(wire) and kind != wire:
         return _parsed(array, kind)
+    elif pa.types.is_floating(wire) and pa.types.is_integer(kind):  # asked for, by narrowing="check"
+        return _cast(array, lambda part: part.cast(kind), kind)
     try:
         return exact_cast(array, kind)
     except Mismatch as error:
