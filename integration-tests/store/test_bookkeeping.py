@@ -66,6 +66,20 @@ def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_ma
     assert world.sql("SELECT gid FROM onefold_sinks.onefold_parts ORDER BY 1") == [("one",), ("two",)]
 
 
+@pytest.mark.parametrize("table", migrations.tables())
+def test_a_table_that_was_dropped_by_itself_is_named_and_not_made_anew(make: MakeWorld, table: str) -> None:
+    world = make()
+    world.start()
+    world.epoch(0)
+    before = world.sql("SELECT count(*) FROM pg_class")
+    world.sql(f"DROP TABLE onefold_sinks.{table} CASCADE")
+    after = world.sql("SELECT count(*) FROM pg_class")
+    with pytest.raises(ConfigError, match=rf"not {table}: .*backup.*drop the schema") as refused:
+        make()
+    assert refused.value.code == "ledger-incomplete"
+    assert world.sql("SELECT count(*) FROM pg_class") == after < before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(

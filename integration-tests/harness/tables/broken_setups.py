@@ -95,6 +95,7 @@ POSTGRES = [
     Broken("a ledger that the role may only read", "own-tables-permission", _TABLE + _ALL, {"ledger": "books"}, role=True, first={"ledger": "books", "user": None}, then="GRANT ALL ON SCHEMA books TO {r}; GRANT SELECT ON ALL TABLES IN SCHEMA books TO {r}"),
     Broken("a ledger that the role may only add to", "own-tables-permission", _TABLE + _ALL, {"ledger": "books"}, role=True, first={"ledger": "books", "user": None}, then="GRANT ALL ON SCHEMA books TO {r}; GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA books TO {r}"),
     Broken("a ledger of a newer onefold", "ledger-too-new", first={}, then="UPDATE onefold_sinks.onefold_version SET version = 99"),
+    Broken("a ledger that lacks one of its tables", "ledger-incomplete", first={}, then="DROP TABLE onefold_sinks.onefold_ledger"),
     Broken("a ledger of another checkpoint store", "another-store", sink=_TWO_PHASE, first=_TWO_PHASE, store=True),
     Broken("a ledger that is ahead of the store", "sink-ahead-of-store", first={}, then="UPDATE onefold_sinks.onefold_ledger SET epoch = 5, timestamp_ms = 5"),
     Broken("`staged`, a checkpoint store elsewhere", "store-elsewhere", sink={"delivery": "staged"}, store=True),

@@ -73,27 +73,43 @@ ALTER TABLE {s}.onefold_staged_dead REPLICA IDENTITY FULL;
 )
 
 
-def tables() -> list[str]:
-    """The names of all of them."""
-    return re.findall(r"TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS))
+def tables(layout: int | None = None) -> list[str]:
+    """The names of those that a layout has, or today's."""
+    return re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS[:layout]))
 
 
 def version(connection: Connection, schema: str, *, to_look: bool = False) -> int:
-    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's, and for
-    such that this role may not use."""
+    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's, for such
+    that this role may not use, and where some are missing."""
     names = tables()
     check_ours(connection, schema, names)
     postgres_schema.check_rights(ask(connection), names, schema, to_look=to_look)
-    # Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
-    there = connection.execute(
-        """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-           WHERE relname = 'onefold_version' AND nspname = %s""",
-        (schema,),
-    ).fetchone()
-    if there is None:
+    missing = _missing(connection, schema, names)
+    if missing.issuperset(set(names) - {"onefold_locks"}):  # which is made first, for drivers to take turns
         return 0
-    ((found,),) = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode())
-    return found or 0
+    found = 0
+    if "onefold_version" not in missing:
+        ((found,),) = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode())
+    missing = _missing(connection, schema, tables(found or None))
+    if missing or not found:
+        raise ConfigError(
+            "ledger-incomplete",
+            f"schema {schema!r} has some of onefold's tables, but not {', '.join(sorted(missing)) or 'their version'}:"
+            " they were dropped, or a part of a backup was restored, and without them nobody can tell what is"
+            " committed. Nothing was written. Restore all tables of that schema from one backup; or begin anew: drop"
+            " the schema, empty its pipelines' tables, and give them new checkpoints",
+        )
+    return int(found)
+
+
+def _missing(connection: Connection, schema: str, names: Sequence[str]) -> set[str]:
+    """Not by to_regclass: a session that just waited for the lock may still remember that there was no such schema."""
+    rows = connection.execute(
+        """SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = ANY(%s) AND nspname = %s""",
+        ([*names], schema),
+    ).fetchall()
+    return set(names).difference(name for (name,) in rows)
 
 
 def check(connection: Connection, schema: str) -> int:
