@@ -16,9 +16,9 @@ from onefold.sources.formats.values import Values
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = [
+    "HEADER_BYTES",
     "LETTER_BYTES_MAX",
     "RECORD_BYTES_MAX",
-    "UNREADABLE",
     "MessageRecords",
     "Packed",
     "Pairs",
@@ -26,15 +26,15 @@ __all__ = [
     "Wanted",
     "bytes_of",
     "headers_of",
-    "with_odd_headers",
 ]
 
 RECORD_BYTES_MAX = 32 << 20
+HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too; as in fetch.c
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10
 
 Pairs = Sequence[tuple[str, bytes | None]]
-UNREADABLE = (
+_NO_TEXT = (
     "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
     " (docs/compiled-fetch.md); or read without headers"
 )
@@ -71,6 +71,11 @@ class Records(Protocol):
         ...
 
     @property
+    def odd_headers(self) -> Mapping[int, str]:
+        """Which records have headers that cannot be read, and are null; and why."""
+        ...
+
+    @property
     def values(self) -> Values:
         """The bytes of each value; None for a null one."""
         ...
@@ -99,6 +104,10 @@ class MessageRecords:
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    @property
+    def odd_headers(self) -> Mapping[int, str]:
+        return {index: _NO_TEXT for index, found in enumerate(self.headers or ()) if found is None}
 
     @property
     def values(self) -> Values:
@@ -161,6 +170,10 @@ class Packed:
         return {0: None}
 
     @property
+    def odd_headers(self) -> Mapping[int, str]:
+        return {}
+
+    @property
     def values(self) -> Values:
         return [None]
 
@@ -170,18 +183,12 @@ class Packed:
 
 
 def bytes_of(pairs: Pairs | None) -> int:
-    return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
+    """What they count."""
+    return sum(HEADER_BYTES + len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
 
 
 def _timestamp(message: Message) -> tuple[int, int]:
     return message.timestamp()
-
-
-def with_odd_headers(records: Records) -> list[int]:
-    """The records whose headers cannot be read, and are null."""
-    if not isinstance(records, MessageRecords):
-        return []
-    return [index for index, found in enumerate(records.headers or ()) if found is None]
 
 
 def headers_of(message: Message) -> Pairs | None:
