@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pyarrow as pa
 import pytest
@@ -97,6 +98,15 @@ def test_a_source_carries_the_choice_in_its_options() -> None:
     assert "compiledFetch" not in KafkaSource("orders", bootstrap_servers="b:1").options()
     with pytest.raises(ConfigError, match="compiled_fetch is one of auto, off, required, not 'on'"):
         KafkaSource("orders", bootstrap_servers="b:1", compiled_fetch="on")
+
+
+@pytest.mark.skipif(sys.platform != "linux" or which("readelf") is None, reason="it reads an ELF file")
+@needs_compiler
+def test_the_helper_is_built_so_that_an_overflow_ends_the_process(tmp_path: Path) -> None:
+    made = build(tmp_path / "fetch.so")
+    told = subprocess.run(["readelf", "-dW", "--dyn-syms", str(made)], capture_output=True, text=True, check=True)
+    assert "__stack_chk_fail" in told.stdout
+    assert "BIND_NOW" in told.stdout or "Flags: NOW" in told.stdout
 
 
 def test_a_build_that_fails_says_why_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

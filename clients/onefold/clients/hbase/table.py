@@ -312,7 +312,10 @@ class HBaseTable:
 def _scanned(found: Sequence[Any], start: bytes, columns: Columns) -> Rows:
     if found and found[-1].row < start:
         raise ValueError(f"the row {found[-1].row!r} is before {start!r}, where they were to begin")
-    return rows_of(pa.array([row.row for row in found], pa.binary()), found, columns)
+    keys = pa.array([row.row for row in found], pa.binary())
+    if keys.null_count:
+        raise ValueError("a row without its key")
+    return rows_of(keys, found, columns)
 
 
 def _weight(error: Exception) -> int:

@@ -85,8 +85,8 @@ def _print(console: Console, title: str, findings: Sequence[Finding]) -> None:
 def _print_promise(console: Console, diagnosis: Diagnosis, sink: SinkDiagnosis) -> None:
     invariants = diagnosis.invariants(sink)
     holds = [name for name, why in invariants.items() if not why]
-    if sink.guarantee is None:
-        return
+    if sink.guarantee is None or any(finding.error for finding in sink.findings):
+        return  # it does not start so, and then nothing holds
     console.print(f"  holds: {', '.join(holds) or 'none'}", highlight=False)
     for name, why in invariants.items():
         if why:

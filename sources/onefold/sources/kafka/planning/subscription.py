@@ -6,7 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from onefold.clients.kafka.topics import creating
 from onefold.core.errors import ConfigError, DataLoss
+from onefold.core.values.names import near
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_snapshot import Partition
@@ -94,8 +96,9 @@ class Subscription:
                     )
                 raise ConfigError(
                     "topic-missing",
-                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
-                    " correct the name in topics=",
+                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}"
+                    f"{near(missing[0], broker.topic_names())}. Correct the name in topics=, or create it, with as many"
+                    f" partitions as you choose: {creating(missing[0], broker.bootstrap_servers)}",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:
