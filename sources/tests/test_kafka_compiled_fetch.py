@@ -109,6 +109,22 @@ def test_the_helper_is_built_so_that_an_overflow_ends_the_process(tmp_path: Path
     assert "BIND_NOW" in told.stdout or "Flags: NOW" in told.stdout
 
 
+@needs_compiler
+def test_made_up_messages_of_a_broker_overflow_nothing(tmp_path: Path) -> None:
+    """As the address and undefined behaviour sanitizers see it: offsets up to the last, events, headers of all kinds."""
+    here, native = Path(__file__).parent, Path(library.__file__).parent
+    made, command = tmp_path / "fuzz", compiler()
+    assert command is not None
+    flags = ["-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{native}"]
+    compiling = [*command, *flags, str(here / "fetch_fuzz.c"), "-o", str(made), "-lpthread", "-ldl"]
+    compiled = subprocess.run(compiling, capture_output=True, text=True, timeout=120, check=False)
+    if compiled.returncode != 0 and ("sanitize" in compiled.stderr or "asan" in compiled.stderr):
+        pytest.skip(f"this compiler has no sanitizers: {compiled.stderr}")
+    assert compiled.returncode == 0, compiled.stderr
+    done = subprocess.run([str(made), "100", "7"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_build_that_fails_says_why_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fetch.so").write_text("before")
     if compiler() is not None:
