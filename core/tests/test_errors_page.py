@@ -171,7 +171,9 @@ def test_the_page_lists_the_codes_that_the_code_has() -> None:
 
 def test_a_text_ends_with_its_code() -> None:
     assert str(DataLoss("topic-recreated", "orders: made anew")) == "orders: made anew [topic-recreated]"
-    assert str(DataLoss("x", "two rows:\n  1\n  2")) == "two rows:\n  1\n  2\n[x]", "behind a table, and not in its last row"
+    assert str(DataLoss("x", "two rows:\n  1\n  2")) == "two rows:\n  1\n  2\n[x]", (
+        "behind a table, and not in its last row"
+    )
 
 
 @pytest.mark.parametrize("through", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])

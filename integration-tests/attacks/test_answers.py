@@ -39,7 +39,9 @@ class Changing:
         if len(data) <= self.spared or chance.random() >= self.rate:
             return answer
         for _ in range(chance.choice([1, 1, 2, 5])):
-            data[chance.randrange(self.spared, len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            data[chance.randrange(self.spared, len(data))] = chance.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+            )
         if chance.random() < 0.1:
             del data[chance.randrange(self.spared, len(data)) :]
         return bytes(data)

@@ -142,8 +142,8 @@ def test_a_record_of_more_headers_than_can_be_read_is_never_one_of_none_without_
     assert [row["id"] for row in rows] == [0, 1] and [(b["value"], b["headers"]) for b in bad] == [(b"2", None)]
     with pytest.raises(BadRecord, match="offset 1: librdkafka refuses to read its headers"):
         read("required", columns=["headers"])
+    raw = KafkaSource(topic, bootstrap_servers=servers, format="raw", compiled_fetch="required")
     with pytest.raises(BadRecord, match="offset 1: librdkafka refuses to read its headers"):
-        raw = KafkaSource(topic, bootstrap_servers=servers, format="raw", compiled_fetch="required")
         list(read_parts(raw, RAW_COLUMNS, OffsetRange(topic, 0, 0, 3)))
     monkeypatch.setattr(MessageConsumer, "_has_told", False)
     with caplog.at_level(logging.WARNING, "onefold.sources.kafka"):
@@ -153,9 +153,7 @@ def test_a_record_of_more_headers_than_can_be_read_is_never_one_of_none_without_
     close_consumers()
 
 
-def test_what_a_header_counts_is_in_what_a_record_may_have(
-    kafka_server: Any, kafka_topic: Callable[..., str]
-) -> None:
+def test_what_a_header_counts_is_in_what_a_record_may_have(kafka_server: Any, kafka_topic: Callable[..., str]) -> None:
     servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=1)
     put_batch(servers, topic, [(b"12", 1), (b"12", 2)])
     for compiled in ("required", "off"):

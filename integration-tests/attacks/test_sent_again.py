@@ -68,8 +68,7 @@ def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Definition, str]) 
 
 @pytest.mark.attack(
     who="a producer",
-    does="writes the header that says which letter was sent again, on records of its own,"
-    " while a letter is in doubt",
+    does="writes the header that says which letter was sent again, on records of its own, while a letter is in doubt",
     gets="nothing: the letter is sent, and counts as sent only where that very record is there",
 )
 def test_a_header_alone_does_not_say_that_a_letter_was_sent(
@@ -88,7 +87,11 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
             send_again(definition, place)
     producer = Producer({"bootstrap.servers": definition.source.bootstrap_servers, "log_level": 0})
     said = (HEADER, str(place).encode())
-    for key, value, headers in ((b"k", b"forged", [said]), (b"k", VALUE, [("more", b"1"), said]), (None, VALUE, [said])):
+    for key, value, headers in (
+        (b"k", b"forged", [said]),
+        (b"k", VALUE, [("more", b"1"), said]),
+        (None, VALUE, [said]),
+    ):
         producer.produce(topic, value, key, 0, headers=headers)
     assert producer.flush(20) == 0
     mark = send_again(definition, place)

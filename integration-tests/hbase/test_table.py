@@ -22,9 +22,9 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
 
+from onefold.clients.answers import Unanswered
 from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
 from onefold.clients.hbase.connection import Connection
-from onefold.clients.answers import Unanswered
 from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.tables import create, describe, drop, ensure

@@ -111,7 +111,7 @@ def test_the_helper_is_built_so_that_an_overflow_ends_the_process(tmp_path: Path
 
 @needs_compiler
 def test_made_up_messages_of_a_broker_overflow_nothing(tmp_path: Path) -> None:
-    """As the address and undefined behaviour sanitizers see it: offsets up to the last, events, headers of all kinds."""
+    """As the sanitizers of addresses and undefined behaviour see it: offsets up to the last, events, headers."""
     here, native = Path(__file__).parent, Path(library.__file__).parent
     made, command = tmp_path / "fuzz", compiler()
     assert command is not None

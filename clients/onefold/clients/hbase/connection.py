@@ -100,8 +100,9 @@ class Connection:
             self.close()
             if isinstance(error, Exception):
                 waited = f" within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else ""
+                said = plain(str(error)) or "no word"
                 raise Unanswered(
-                    f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {plain(str(error)) or 'no word'}"
+                    f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {said}"
                     + ("" if self._has_answered else f". Does it speak {self._spoken}, as the settings say?")
                 ) from error
             raise

@@ -46,7 +46,16 @@ def limits(address: Address, info_port: int) -> Limits | None:
         with urlopen(f"http://{address.host}:{info_port}/conf?format=json", timeout=_LOOK_S_MAX) as answer:
             found = json.loads(answer.read(_ANSWER_BYTES_MAX))
         return _limits(address, {one["key"]: one.get("value") for one in found["properties"]})
-    except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+    except (
+        OSError,
+        HTTPException,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
         return None
 
 

@@ -88,7 +88,9 @@ class HBaseTable:
         """Delete all versions of these columns that are there now, by HBase's own clock. For a few rows."""
         require(columns, "HBase would delete the whole row")
         wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
-        self._ask("deleting", "deleteMultiple", as_it_is, tdeletes=[thrift.TDelete(key, wanted) for key in keys.to_pylist()])
+        self._ask(
+            "deleting", "deleteMultiple", as_it_is, tdeletes=[thrift.TDelete(key, wanted) for key in keys.to_pylist()]
+        )
 
     def get(self, keys: pa.BinaryArray, columns: Columns) -> list[pa.BinaryArray]:
         """For each column the newest values, one for each key, null where there is no cell."""

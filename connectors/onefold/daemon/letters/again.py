@@ -2,8 +2,8 @@
 
 The producer has a transactional id of the pipeline's. Its start ends what an earlier one had open, and fences it: from
 there on a record of an earlier attempt is in the topic or never will be. So where a mark says that a letter may have
-been sent, the topic is read from where it ended then, and that very record is looked for: key, value and all headers, of
-which the last one names its place. (A header alone can be anybody's who may write there.)
+been sent, the topic is read from where it ended then, and that very record is looked for: key, value and all headers,
+of which the last one names its place. (A header alone can be anybody's who may write there.)
 """
 
 from __future__ import annotations

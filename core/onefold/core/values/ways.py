@@ -71,7 +71,7 @@ PIPELINE = Ways(
     anew="run `onefold reset {}`",
     another=(
         "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
-        " under [source]): it resumes exactly where the destination stands. Where {} holds no more than a start that has"
+        " under [source]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
         " failed so, remove it first"
     ),
     other_plans=(

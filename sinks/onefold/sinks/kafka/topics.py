@@ -25,8 +25,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
-from onefold.clients.kafka.topics import creating
 from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.topics import creating
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss

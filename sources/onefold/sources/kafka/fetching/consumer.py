@@ -21,8 +21,8 @@ ERRORS_MAX = 5
 _CONSUME_MAX = 5_000
 _AT_ONCE_MAX = 32  # of each message, confluent-kafka has all headers parsed as it comes: up to 7 MB
 _UNSEEN = (
-    "a record of more than 100,000 headers is read as one without any: librdkafka refuses them, and confluent-kafka does"
-    " not pass that on. The compiled helper makes such a record a bad one (docs/compiled-fetch.md)"
+    "a record of more than 100,000 headers is read as one without any: librdkafka refuses them, and confluent-kafka"
+    " does not pass that on. The compiled helper makes such a record a bad one (docs/compiled-fetch.md)"
 )
 
 
