@@ -53,8 +53,9 @@ class Pool:
     def ask(
         self, call: str, request: Request, read: Callable[[Any], T], refusal: Callable[[Exception], OnefoldError]
     ) -> T:
-        """What `read` makes of the answer to a request that may be repeated. Raises what `refusal` makes of an exception
-        that HBase answers with; Retriable if there is no answer, or none that can be read: `retry` repeats it then."""
+        """What `read` makes of the answer to a request that may be repeated. Raises what `refusal` makes of an
+        exception that HBase answers with; and Retriable if there is no answer, or none that can be read. `retry`
+        repeats it then."""
         try:
             with self.connection() as connection:
                 answer = connection.ask_all(call, [request])[0]
