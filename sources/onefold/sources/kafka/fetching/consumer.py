@@ -12,7 +12,15 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
-from onefold.sources.kafka.fetching.records import MessageRecords, Pairs, Records, Wanted, bytes_of, headers_of
+from onefold.sources.kafka.fetching.records import (
+    NO_HEADERS,
+    Headers,
+    MessageRecords,
+    Records,
+    Wanted,
+    bytes_of,
+    headers_of,
+)
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
@@ -94,7 +102,7 @@ class MessageConsumer:
         self._at: tuple[str, int] | None = None
         self._ahead: list[Message] = []
         self._gathered: list[Message] = []
-        self._headers: dict[int, Pairs | None] = {}
+        self._headers: dict[int, Headers] = {}
         self._gathered_bytes = 0
         self._wanted = Wanted()
 
@@ -148,10 +156,10 @@ class MessageConsumer:
 
     def hand_over(self) -> Records:
         messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        headers = [self._headers.pop(_offset(message), ()) for message in messages] if self._headers else None
-        if self._wanted.headers:
-            return MessageRecords(messages, self._wanted, headers or [()] * len(messages))
-        return MessageRecords(messages, self._wanted, None)
+        headers = [NO_HEADERS] * len(messages)
+        if self._headers:
+            headers = [self._headers.pop(_offset(message), NO_HEADERS) for message in messages]
+        return MessageRecords(messages, self._wanted, headers if self._wanted.headers else None)
 
     def close(self) -> None:
         self._consumer.close()
@@ -163,7 +171,7 @@ class MessageConsumer:
             self._gathered_bytes += sum(len(message.key() or b"") for message in messages)
         if self._headers:
             for index, message in enumerate(messages):
-                self._gathered_bytes += bytes_of(self._headers.get(_offset(message)))
+                self._gathered_bytes += self._headers.get(_offset(message), NO_HEADERS)[1]
                 if self._gathered_bytes >= bytes_max:
                     messages, self._ahead = messages[: index + 1], messages[index + 1 :] + self._ahead
                     break
@@ -201,8 +209,9 @@ class MessageConsumer:
         found = 0
         for message, pairs in zip(messages, map(headers_of, messages), strict=True):
             if pairs or pairs is None:
-                self._headers[_offset(message)] = pairs
-                found += bytes_of(pairs)
+                size = bytes_of(pairs)
+                self._headers[_offset(message)] = pairs, size
+                found += size
         return found
 
 
