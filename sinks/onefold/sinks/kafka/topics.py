@@ -63,8 +63,9 @@ class Topics:
             raise ConfigError(
                 "topic-missing",
                 f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}"
-                f"{near(topic, self.named(''))}. Correct the name in topic=, or create it, with as many partitions as"
-                f" you choose: {creating(topic, self._settings.bootstrap_servers)}",
+                f": create it, with as many partitions as you choose"
+                f" ({creating(topic, self._settings.bootstrap_servers)}), or correct the name in"
+                f" topic={near(topic, self.named(''))}",
             )
         if (why := self._kept(topic, found).unwritable()) is not None:
             raise ConfigError("topic-unwritable", f"{self._where}: the topic {topic!r} {why}")

@@ -97,8 +97,8 @@ class Subscription:
                 raise ConfigError(
                     "topic-missing",
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}"
-                    f"{near(missing[0], broker.topic_names())}. Correct the name in topics=, or create it, with as many"
-                    f" partitions as you choose: {creating(missing[0], broker.bootstrap_servers)}",
+                    f": create it, with as many partitions as you choose ({creating(missing[0], broker.bootstrap_servers)}),"
+                    f" or correct the name in topics={near(missing[0], broker.topic_names())}",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:
