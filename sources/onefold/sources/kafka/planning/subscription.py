@@ -94,11 +94,12 @@ class Subscription:
                         " is lost. Restore it with its records at the same offsets; or, if it is gone for good, name it"
                         " in forget_topics",
                     )
+                command = creating(missing[0], broker.bootstrap_servers)
                 raise ConfigError(
                     "topic-missing",
-                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}"
-                    f": create it, with as many partitions as you choose ({creating(missing[0], broker.bootstrap_servers)}),"
-                    f" or correct the name in topics={near(missing[0], broker.topic_names())}",
+                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it,"
+                    f" with as many partitions as you choose ({command}), or correct the name in"
+                    f" topics={near(missing[0], broker.topic_names())}",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:
