@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,8 +64,14 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
         record = epoch(session, Range(AT[10], AT[12]))
         assert (record.epoch, record.timestamp_ms) == (18, LATER_MS + 1)
         assert {entry.epoch for entry in session.ledgers().values() if entry} == {18}
-        with pytest.raises(CheckpointMismatch, match=r"\[batch-overlaps\]"):
+        session.ways = replace(session.ways, directory="/srv/p.checkpoint")
+        with pytest.raises(CheckpointMismatch, match=r"\[batch-overlaps\]") as overlaps:
             epoch(session, Range(AT[9], AT[13]))
+        for told in (
+            "starting_offsets='ledger' (in a pipeline's file under [source])",
+            "Where /srv/p.checkpoint holds",
+        ):
+            assert told in overlaps.value.message
 
 
 def test_it_begins_once_and_only_where_nothing_was_written(store: CheckpointStore) -> None:

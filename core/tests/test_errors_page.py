@@ -39,10 +39,10 @@ MEANINGS = {
     "function-row": "a function of a flow gives a row of other columns than it was declared with",
     "function-value": "a function of a flow gives a value that its column does not take, or Python lacks one of a row",
     "hbase-table-unsuitable": "HBase's table is disabled, or lacks a column family, versions or durability",
-    "hbase-unanswered": "an HBase Thrift server took a request, and did not answer",
+    "hbase-unanswered": "an HBase Thrift server took a request, and did not answer, or so that it cannot be read",
     "id-not-usable": "a record's id is missing, or is no SOURCE:NUMBER, which OrderedIds needs",
     "kafka-not-ready": "a broker is up, and does not know yet who leads or coordinates what it was asked about",
-    "kafka-unanswered": "a Kafka broker took a request, and did not answer",
+    "kafka-unanswered": "a Kafka broker took a request, and did not answer, or so that it cannot be read",
     "ledger-topic-unsuitable": "the ledger topic may lose or delete what it acknowledged; the message says why",
     "ledger-write-unanswered": "a row of the ledger topic was sent, and it is not known whether it was written",
     "module-not-importable": "Spark's Python workers cannot import onefold, or the module of a function of the job",
@@ -171,6 +171,9 @@ def test_the_page_lists_the_codes_that_the_code_has() -> None:
 
 def test_a_text_ends_with_its_code() -> None:
     assert str(DataLoss("topic-recreated", "orders: made anew")) == "orders: made anew [topic-recreated]"
+    assert str(DataLoss("x", "two rows:\n  1\n  2")) == "two rows:\n  1\n  2\n[x]", (
+        "behind a table, and not in its last row"
+    )
 
 
 @pytest.mark.parametrize("through", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])

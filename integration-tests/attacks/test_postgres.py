@@ -271,18 +271,21 @@ def test_a_squatted_table_of_the_bookkeeping_is_refused(make: MakeWorld, roles: 
 
 @pytest.mark.attack(
     who="a role with TRIGGER on the bookkeeping's tables",
-    does="adds a trigger of its own to the ledger",
+    does="adds a trigger to the ledger, with a function of its own or of Postgres's",
     gets="a refusal that names it, at the next start",
 )
-def test_a_trigger_of_anothers_on_the_ledger_is_refused(make: MakeWorld, roles: Roles) -> None:
+@pytest.mark.parametrize("whose", ["its own", "Postgres's"])
+def test_a_trigger_of_anothers_on_the_ledger_is_refused(make: MakeWorld, roles: Roles, whose: str) -> None:
     lives(make, roles, batches=1)
     roles.sql(f"GRANT USAGE ON SCHEMA onefold_sinks TO {roles.tenant}")
     roles.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO {roles.tenant}")
-    name = roles.code("{t}.g()", "trigger", "NEW")
     on = "onefold_sinks.onefold_ledger"
-    roles.as_tenant(f"CREATE TRIGGER t BEFORE UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION {name}()")
-    with pytest.raises(ConfigError, match=f"a trigger with a function of role '{roles.tenant}'.*REVOKE TRIGGER"):
+    own = f"BEFORE UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION {roles.code('{t}.g()', 'trigger', 'NEW')}()"
+    theirs = f"AFTER UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION unique_key_recheck()"
+    roles.as_tenant(f"CREATE TRIGGER t {own if whose == 'its own' else theirs}")
+    with pytest.raises(ConfigError, match=r"a trigger 't', and onefold makes none.*DROP TRIGGER") as refused:
         sink(roles).recover("p")
+    assert refused.value.code == "trigger-not-ours"
     roles.sql(f"DROP TRIGGER t ON {on}; REVOKE TRIGGER ON {on} FROM {roles.tenant}")
     lives(make, roles, begun=1)
 

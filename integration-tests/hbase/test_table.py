@@ -22,9 +22,9 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
 
+from onefold.clients.answers import Unanswered
 from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
 from onefold.clients.hbase.connection import Connection
-from onefold.clients.hbase.errors import Unanswered
 from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.tables import create, describe, drop, ensure
@@ -358,7 +358,8 @@ def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a
         ("disableTable", pytest.raises(ConfigError, match="Enable the table")),
         ("enableTable", nullcontext()),
     ):
-        assert pool(table.settings).ask(call, compact.arguments(call, "binary", tableName=named)) is None
+        asked = pool(table.settings).ask_once(call, [compact.arguments(call, "binary", tableName=named)])
+        assert asked == [None]
         with look:
             ensure(table.settings, table.name, [Family(F)])
         if call == "disableTable":

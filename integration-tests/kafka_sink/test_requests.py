@@ -19,9 +19,10 @@ from kafka.protocol.admin import ListTransactionsRequest, ListTransactionsRespon
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 
+from onefold.clients.answers import Unanswered
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster
-from onefold.clients.kafka.wire import Connection, Unanswered
+from onefold.clients.kafka.wire import Connection
 from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin

@@ -265,7 +265,7 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
     if broken.setup == "disable":
         name = thrift.TTableName(ns=b"default", qualifier=there.name.encode())
         disable = compact.arguments("disableTable", "binary", tableName=name)
-        assert pool(there.settings).ask("disableTable", disable) is None
+        assert pool(there.settings).ask_once("disableTable", [disable]) == [None]
     if broken.setup == "async":
         options["table"] = f"t{uuid.uuid4().hex[:8]}"
         made.append(options["table"])
@@ -275,7 +275,7 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
             thrift.TDurability.ASYNC_WAL,
         )
         create = compact.arguments("createTable", "binary", desc=described)
-        assert pool(there.settings).ask("createTable", create) is None
+        assert pool(there.settings).ask_once("createTable", [create]) == [None]
 
     def sink_of(options: Mapping[str, Any]) -> HBaseSink:
         told = {"servers": hbase_server.servers, "table": there.name, "family": "f", **options}

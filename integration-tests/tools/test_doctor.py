@@ -301,6 +301,31 @@ def test_rows_of_the_transformation_that_do_not_fit_the_table_are_a_problem(
 
 
 @pytest.mark.usefixtures("spark")
+def test_an_aggregations_rows_have_the_number_of_their_epoch_for_doctor_and_plan_too(
+    postgres_url: str, orders: MakeSource
+) -> None:
+    sink = PostgresSink(postgres_url, "totals", mode="upsert", key="account", order="onefold_epoch")
+    totals = Transform(sql="SELECT account, sum(amount) AS amount FROM source GROUP BY account")
+    source = orders("account long, amount long")
+    update = named(Definition("p", source=source, sinks=[sink], transform=totals, output_mode="update"))
+    answer = CliRunner().invoke(app, ["doctor", update])
+    assert answer.exit_code == 0 and "the guarantee holds" in answer.stdout, answer.output
+    made = CliRunner().invoke(app, ["plan", update])
+    assert made.exit_code == 0 and '"onefold_epoch" bigint' in made.stdout, made.output
+    append = examined(source, sink, transform=totals)
+    assert append.exit_code == 1 and "[epoch-without-update]" in append.stdout, append.output
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_password_that_is_wrong_is_said_once_of_each_client(postgres_url: str, orders: MakeSource) -> None:
+    wrong = postgres_url.replace("onefold@", "onefold:wrong@").partition("?")[0]
+    dead = {"dead_letters": PostgresSink(wrong, "dead")}
+    answer = examined(orders("id long", on_error="dead_letter"), PostgresSink(wrong, "t"), **dead)
+    assert answer.exit_code == 1 and answer.stdout.count("password authentication failed") == 2, answer.output
+    assert "  holds: " not in answer.stdout
+
+
+@pytest.mark.usefixtures("spark")
 def test_the_sink_of_dead_letters_is_examined_as_one_that_gets_dead_letters(
     postgres_url: str, orders: MakeSource
 ) -> None:

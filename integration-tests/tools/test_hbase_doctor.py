@@ -68,7 +68,9 @@ def test_a_table_that_cannot_be_written_for_good_is_a_problem(hbase_server: Any,
         [thrift.TColumnFamilyDescriptor(name=b"other")],
         thrift.TDurability.ASYNC_WAL,
     )
-    assert pool(settings).ask("createTable", compact.arguments("createTable", "binary", desc=described)) is None
+    assert pool(settings).ask_once("createTable", [compact.arguments("createTable", "binary", desc=described)]) == [
+        None
+    ]
     findings = found(hbase_server, name)
     assert "has no column family f: add it" in said(findings, Level.PROBLEM)
     assert "DURABILITY ASYNC_WAL" in said(findings, Level.PROBLEM)

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pyarrow as pa
 import pytest
@@ -97,6 +98,31 @@ def test_a_source_carries_the_choice_in_its_options() -> None:
     assert "compiledFetch" not in KafkaSource("orders", bootstrap_servers="b:1").options()
     with pytest.raises(ConfigError, match="compiled_fetch is one of auto, off, required, not 'on'"):
         KafkaSource("orders", bootstrap_servers="b:1", compiled_fetch="on")
+
+
+@pytest.mark.skipif(sys.platform != "linux" or which("readelf") is None, reason="it reads an ELF file")
+@needs_compiler
+def test_the_helper_is_built_so_that_an_overflow_ends_the_process(tmp_path: Path) -> None:
+    made = build(tmp_path / "fetch.so")
+    told = subprocess.run(["readelf", "-dW", "--dyn-syms", str(made)], capture_output=True, text=True, check=True)
+    assert "__stack_chk_fail" in told.stdout
+    assert "BIND_NOW" in told.stdout or "Flags: NOW" in told.stdout
+
+
+@needs_compiler
+def test_made_up_messages_of_a_broker_overflow_nothing(tmp_path: Path) -> None:
+    """As the sanitizers of addresses and undefined behaviour see it: offsets up to the last, events, headers."""
+    here, native = Path(__file__).parent, Path(library.__file__).parent
+    made, command = tmp_path / "fuzz", compiler()
+    assert command is not None
+    flags = ["-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{native}"]
+    compiling = [*command, *flags, str(here / "fetch_fuzz.c"), "-o", str(made), "-lpthread", "-ldl"]
+    compiled = subprocess.run(compiling, capture_output=True, text=True, timeout=120, check=False)
+    if compiled.returncode != 0 and ("sanitize" in compiled.stderr or "asan" in compiled.stderr):
+        pytest.skip(f"this compiler has no sanitizers: {compiled.stderr}")
+    assert compiled.returncode == 0, compiled.stderr
+    done = subprocess.run([str(made), "100", "7"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_build_that_fails_says_why_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,14 +175,19 @@ class Definition:
     def schema(self, spark: SparkSession) -> pa.Schema:
         """The schema of the rows that the sinks get. Asks no server; of a source whose schema is known.
 
-        Raises ConfigError where the transformation does not fit the source's columns.
+        Raises ConfigError where the transformation does not fit the source's columns, or the sinks its output mode.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from onefold.sources.kafka import record_ddl
-        from onefold.spark.runtime.columns import struct_of
+        from onefold.spark.output_modes import check_output_mode, is_epoch_named
+        from onefold.spark.runtime.columns import struct_of, with_epoch
 
         rows = self.transformed(spark.createDataFrame([], struct_of(record_ddl(self.source))))
+        if not self.is_direct:
+            check_output_mode(self.output_mode, rows, self.sinks)
+            if self.output_mode == "update" and is_epoch_named(self.sinks):
+                rows = with_epoch(rows, 0)
         return to_arrow_schema(rows.schema, timezone="UTC")
 
     def transformed(self, df: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from onefold.sources import KafkaSource
 from onefold.sources.kafka import doctor as kafka
 
 __all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
+
+_SILENT_S_MAX = 10.0  # of Kafka's brokers: who waits for an answer waits before a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def diagnose(
     about_store = (*exposed(of_url(url, "the checkpoint store's") if url else "", refused), *asked(look.at))
     about_source: tuple[Finding, ...] = ()
     if source is not None:
+        source = replace(source, timeout_s=min(source.timeout_s, _SILENT_S_MAX))
         about_source = (*exposed(source, refused), *asked(lambda: kafka.examine(source, look.position)))
     looks = [SinkLook(sink, look, rows) for sink, rows in everyone]
     about_sinks = [each.findings(refused) for each in looks]

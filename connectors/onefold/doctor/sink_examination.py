@@ -36,7 +36,9 @@ class SinkLook:
         found = (*exposed(self._sink, exposed_is), *_once(asked(self._of_start)))
         if found and isinstance(found[-1].error, Retriable):
             return found  # the server is silent
-        return (*found, *asked(self._of_guarantee))
+        known = {finding.error.code for finding in found if finding.error is not None}
+        more = asked(self._of_guarantee)  # a server that lets nobody in has been found to
+        return (*found, *(finding for finding in more if finding.error is None or finding.error.code not in known))
 
     def _of_start(self) -> Iterator[Finding]:
         sink, pipeline = self._sink, self._store.pipeline

@@ -63,7 +63,7 @@ def test_each_image_is_of_one_version_and_ours_are_never_pulled(name: str) -> No
         assert service["pull_policy"] == "never"
         assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
     else:
-        assert re.fullmatch(r"[\w/]+:\d+\.\d+\.\d+", service["image"])
+        assert re.fullmatch(r"\$\{\w+:-[\w/]+:\d+\.\d+\.\d+\}", service["image"]), "one that a digest can stand for"
 
 
 @pytest.mark.parametrize("name", ALWAYS)

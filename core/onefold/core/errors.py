@@ -54,7 +54,8 @@ class OnefoldError(Exception):
         self.message = message
 
     def __str__(self) -> str:
-        return f"{self.message} [{self.code}]"
+        behind = "\n" if "\n" in self.message else " "  # and not stuck to the last row of a table
+        return f"{self.message}{behind}[{self.code}]"
 
     def reworded(self, message: str) -> Self:
         """The same error with another message, which says where it happened."""

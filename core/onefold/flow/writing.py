@@ -34,7 +34,7 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     if sink.name in (STATE, *nodes.sinks()):
         raise ConfigError(
             "sink-names",
-            f"flow {nodes.flow!r} cannot have a second sink {sink.name!r}: give each its own name="
+            f'flow {nodes.flow!r} cannot have a second sink {sink.name!r}: give one name="...", another one'
             + (f", and not {STATE!r}, which is the state's" if sink.name == STATE else ""),
         )
     if is_letters:

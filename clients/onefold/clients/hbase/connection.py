@@ -14,12 +14,13 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket, TTransportException
 
+from onefold.clients.answers import Unanswered
 from onefold.clients.hbase.compact import varint
-from onefold.clients.hbase.errors import Unanswered
 from onefold.clients.hbase.idl import SERVICE
 from onefold.clients.hbase.kerberos import logged_in
 from onefold.clients.hbase.settings import Address, HBaseSettings
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core.values.plain import plain
 
 __all__ = ["Connection", "Request"]
 
@@ -99,8 +100,9 @@ class Connection:
             self.close()
             if isinstance(error, Exception):
                 waited = f" within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else ""
+                said = plain(str(error)) or "no word"
                 raise Unanswered(
-                    f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {error or 'no word'}"
+                    f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {said}"
                     + ("" if self._has_answered else f". Does it speak {self._spoken}, as the settings say?")
                 ) from error
             raise

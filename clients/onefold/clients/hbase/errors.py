@@ -8,7 +8,7 @@ from typing import Any
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["Unanswered", "no_table", "refused"]
+__all__ = ["no_table", "refused"]
 
 _SAID_MAX = 300
 _DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode")
@@ -31,15 +31,11 @@ _PASSES = (
 )
 
 
-class Unanswered(Exception):
-    """A request was sent, or may have been, and no answer came: it may have taken effect, and may yet do so."""
-
-
 def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int = 0) -> OnefoldError:
     """What an exception that a Thrift server answered with means; `doing` says what was tried, for people, and
     `row_bytes_max` how long the longest row of the request was."""
     message = getattr(error, "message", str(error))
-    text = plain(" ".join((message or "nothing").split()), SAID_MAX)
+    text = plain(" ".join(str(message or "nothing").split()), SAID_MAX)
     said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
     if text.startswith("Invalid method name"):
         return ConfigError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.request import urlopen
 
@@ -44,10 +45,18 @@ def limits(address: Address, info_port: int) -> Limits | None:
     try:
         with urlopen(f"http://{address.host}:{info_port}/conf?format=json", timeout=_LOOK_S_MAX) as answer:
             found = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        settings = {one["key"]: one.get("value") for one in found["properties"]}
-    except (OSError, ValueError, LookupError, TypeError):
+        return _limits(address, {one["key"]: one.get("value") for one in found["properties"]})
+    except (
+        OSError,
+        HTTPException,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
         return None
-    return _limits(address, settings)
 
 
 def misfits(seen: Limits, settings: HBaseSettings) -> Iterator[str]:

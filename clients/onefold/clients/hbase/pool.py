@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from onefold.clients.answers import Unanswered, understood
 from onefold.clients.hbase.connection import Connection, Request
-from onefold.clients.hbase.errors import Unanswered
 from onefold.clients.hbase.settings import Address, HBaseSettings
 from onefold.clients.per_process import PerProcess
-from onefold.core.errors import InDoubt, Retriable
+from onefold.core.errors import InDoubt, OnefoldError, Retriable
 
 __all__ = ["Pool", "pool"]
 
@@ -50,11 +50,19 @@ class Pool:
             finally:
                 self._give_back(connection)
 
-    def ask(self, call: str, request: Request) -> Any:
-        """The answer to a request that may be repeated. Raises Retriable if there is none; `retry` repeats it then."""
+    def ask(
+        self, call: str, request: Request, read: Callable[[Any], T], refusal: Callable[[Exception], OnefoldError]
+    ) -> T:
+        """What `read` makes of the answer to a request that may be repeated. Raises what `refusal` makes of an
+        exception that HBase answers with; and Retriable if there is no answer, or none that can be read. `retry`
+        repeats it then."""
         try:
             with self.connection() as connection:
-                return connection.ask_all(call, [request])[0]
+                answer = connection.ask_all(call, [request])[0]
+            with understood(f"HBase at {self._settings.servers}"):
+                if isinstance(answer, Exception):
+                    raise refusal(answer) from answer
+                return read(answer)
         except Unanswered as error:
             raise Retriable("hbase-unanswered", str(error)) from error
 

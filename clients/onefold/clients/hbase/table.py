@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.clients.answers import as_it_is
 from onefold.clients.hbase import compact, wire
 from onefold.clients.hbase.errors import no_table, refused
 from onefold.clients.hbase.idl import thrift
@@ -26,6 +27,7 @@ from onefold.core.waiting import retry
 
 __all__ = ["HBaseTable"]
 
+T = TypeVar("T")
 # Small enough that a busy HBase is done with what all connections ask for at once before its clients' time is up
 # (hbase.client.operation.timeout): asked for again, the same would take as long again.
 REQUEST_BYTES = 128 << 10
@@ -86,7 +88,9 @@ class HBaseTable:
         """Delete all versions of these columns that are there now, by HBase's own clock. For a few rows."""
         require(columns, "HBase would delete the whole row")
         wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
-        self._ask("deleting", "deleteMultiple", tdeletes=[thrift.TDelete(key, wanted) for key in keys.to_pylist()])
+        self._ask(
+            "deleting", "deleteMultiple", as_it_is, tdeletes=[thrift.TDelete(key, wanted) for key in keys.to_pylist()]
+        )
 
     def get(self, keys: pa.BinaryArray, columns: Columns) -> list[pa.BinaryArray]:
         """For each column the newest values, one for each key, null where there is no cell."""
@@ -159,13 +163,13 @@ class HBaseTable:
                 cacheBlocks=False,  # a whole table would drive out what others read from the region servers' caches
                 limit=rows,
             )
-            found = self._ask("scanning", "getScannerResults", tscan=scan, numRows=rows)
-            if found:
-                keys = pa.array([row.row for row in found], pa.binary())
-                yield self._seen(rows_of(keys, found, columns))
-            if len(found) < rows:
+            read = partial(_scanned, start=start, columns=columns)
+            found = self._ask("scanning", "getScannerResults", read, tscan=scan, numRows=rows)
+            if len(found.keys):
+                yield self._seen(found)
+            if len(found.keys) < rows:
                 return
-            start = found[-1].row + b"\0"
+            start = found.keys[-1].as_py() + b"\0"
 
     def has_newer(self, start: bytes, stop: bytes, families: Sequence[bytes], than_ms: int) -> bool:
         """Whether any row from `start` to before `stop` has a cell or a delete above that time in these families.
@@ -181,14 +185,17 @@ class HBaseTable:
             cacheBlocks=False,
             limit=1,
         )
-        return bool(self._ask("looking for newer cells", "getScannerResults", tscan=scan, numRows=1))
+        return self._ask("looking for newer cells", "getScannerResults", bool, tscan=scan, numRows=1)
 
     def regions(self) -> list[tuple[bytes, bytes]]:
         """The start and end key of each region; b"" is the table's start, and its end."""
-        found = self._ask("asking for the regions", "getAllRegionLocations")
-        if not found:
-            raise no_table(self.name, self.settings.servers)
-        return sorted((at.regionInfo.startKey or b"", at.regionInfo.endKey or b"") for at in found)
+
+        def read(found: Any) -> list[tuple[bytes, bytes]]:
+            return sorted((at.regionInfo.startKey or b"", at.regionInfo.endKey or b"") for at in found)
+
+        if found := self._ask("asking for the regions", "getAllRegionLocations", read):
+            return found
+        raise no_table(self.name, self.settings.servers)
 
     @property
     def _pool(self) -> Pool:
@@ -200,17 +207,22 @@ class HBaseTable:
         def write(start: int, stop: int) -> None:
             head = self._encoding.rows_head(self.name.encode(), stop - start)
             request = b"".join([head, wire.slice_of(rows(start, stop)), _STOP])
-            self._answer(call, request, "writing", int(sizes[start:stop].max()))
+            self._answer(call, request, "writing", as_it_is, int(sizes[start:stop].max()))
 
         self._all([partial(write, start, stop) for start, stop in wire.cuts(sizes, room)])
 
     def _get(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         head = self._encoding.rows_head(self.name.encode(), len(keys))
         request = b"".join([head, wire.slice_of(self._encoding.gets(keys, columns)), _STOP])
-        found: list[Any] = self._answer("getMultiple", request, "reading")
-        if len(found) != len(keys):
-            raise Retriable("hbase-answer-incomplete", f"{self._where}: {len(found)} rows came for {len(keys)} keys")
-        return self._seen(rows_of(keys, found, columns))
+
+        def read(found: Any) -> Rows:
+            if len(found) != len(keys):
+                raise Retriable(
+                    "hbase-answer-incomplete", f"{self._where}: {len(found)} rows came for {len(keys)} keys"
+                )
+            return rows_of(keys, found, columns)
+
+        return self._seen(self._answer("getMultiple", request, "reading", read))
 
     def _seen(self, rows: Rows) -> Rows:
         """Notes the length of rows, which decides how many are asked for at once."""
@@ -266,16 +278,18 @@ class HBaseTable:
         lost[places] = ~was_done
         return lost
 
-    def _ask(self, doing: str, call: str, **given: Any) -> Any:
+    def _ask(self, doing: str, call: str, read: Callable[[Any], T], **given: Any) -> T:
         request = compact.arguments(call, self.settings.protocol, table=self.name.encode(), **given)
-        return self._answer(call, request, doing)
+        return self._answer(call, request, doing, read)
 
-    def _answer(self, call: str, request: bytes, doing: str, row_bytes_max: int = 0) -> Any:
-        def ask() -> Any:
-            answer = self._pool.ask(call, request)
-            if isinstance(answer, Exception):
-                raise refused(answer, self.name, self.settings.servers, doing, row_bytes_max) from answer
-            return answer
+    def _answer(self, call: str, request: bytes, doing: str, read: Callable[[Any], T], row_bytes_max: int = 0) -> T:
+        """What `read` makes of the answer."""
+
+        def refusal(said: Exception) -> OnefoldError:
+            return refused(said, self.name, self.settings.servers, doing, row_bytes_max)
+
+        def ask() -> T:
+            return self._pool.ask(call, request, read, refusal)
 
         return retry(ask, self.settings.timeout_s) if self._repeats else ask()
 
@@ -295,6 +309,15 @@ class HBaseTable:
                 f"{self._where}: a row key has 1 to {KEY_BYTES_MAX} bytes, and these have {lengths['min']} to "
                 f"{lengths['max']}, {keys.null_count} are null. Mend or filter such rows",
             )
+
+
+def _scanned(found: Sequence[Any], start: bytes, columns: Columns) -> Rows:
+    if found and found[-1].row < start:
+        raise ValueError(f"the row {found[-1].row!r} is before {start!r}, where they were to begin")
+    keys = pa.array([row.row for row in found], pa.binary())
+    if keys.null_count:
+        raise ValueError("a row without its key")
+    return rows_of(keys, found, columns)
 
 
 def _weight(error: Exception) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from onefold.clients.answers import as_it_is
 from onefold.clients.hbase import compact
 from onefold.clients.hbase.errors import no_table, refused
 from onefold.clients.hbase.idl import thrift
@@ -18,6 +19,7 @@ from onefold.core.invariants import NoLoss
 
 __all__ = ["Family", "TableShape", "checked_name", "checks", "create", "describe", "drop", "ensure", "truncate"]
 
+T = TypeVar("T")
 _NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _FOREVER_S = 2**31 - 1
 _LOSES_ACKNOWLEDGED = ("SKIP_WAL", "ASYNC_WAL")
@@ -44,18 +46,21 @@ class TableShape:
 
 def describe(settings: HBaseSettings, name: str) -> TableShape | None:
     """The table as it is; None if there is none."""
-    if not _ask(settings, name, "tableExists", tableName=_named(name)):
+    if not _ask(settings, name, "tableExists", bool, tableName=_named(name)):
         return None
-    found = _ask(settings, name, "getTableDescriptor", table=_named(name))
-    families = tuple(
-        Family(
-            family.name,
-            1 if family.maxVersions is None else family.maxVersions,
-            None if family.timeToLive in (None, _FOREVER_S) else family.timeToLive,
+
+    def read(found: Any) -> TableShape:
+        families = tuple(
+            Family(
+                bytes(family.name),
+                1 if family.maxVersions is None else int(family.maxVersions),
+                None if family.timeToLive in (None, _FOREVER_S) else int(family.timeToLive),
+            )
+            for family in found.columns or ()
         )
-        for family in found.columns or ()
-    )
-    return TableShape(name, families, thrift.TDurability._VALUES_TO_NAMES.get(found.durability, "USE_DEFAULT"))
+        return TableShape(name, families, thrift.TDurability._VALUES_TO_NAMES.get(found.durability, "USE_DEFAULT"))
+
+    return _ask(settings, name, "getTableDescriptor", read, table=_named(name))
 
 
 def create(settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()) -> None:
@@ -66,7 +71,7 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
     ]
     described = thrift.TTableDescriptor(_named(name), columns)
     try:
-        _ask(settings, name, "createTable", desc=described, splitKeys=sorted(split_keys) or None)
+        _ask(settings, name, "createTable", as_it_is, desc=described, splitKeys=sorted(split_keys) or None)
     except OnefoldError:
         if describe(settings, name) is None:  # else it is there: another process made it, or the answer was lost
             raise
@@ -75,18 +80,18 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
 def drop(settings: HBaseSettings, name: str) -> None:
     """Disable and delete, for tests and benchmarks."""
     _disable(settings, name)
-    _ask(settings, name, "deleteTable", tableName=_named(name))
+    _ask(settings, name, "deleteTable", as_it_is, tableName=_named(name))
 
 
 def truncate(settings: HBaseSettings, name: str) -> None:
     """Make the table anew, with the same families and regions."""
     _disable(settings, name)
-    _ask(settings, name, "truncateTable", tableName=_named(name), preserveSplits=True)
+    _ask(settings, name, "truncateTable", as_it_is, tableName=_named(name), preserveSplits=True)
 
 
 def _disable(settings: HBaseSettings, name: str) -> None:
-    if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
-        _ask(settings, name, "disableTable", tableName=_named(name))
+    if not _ask(settings, name, "isTableDisabled", bool, tableName=_named(name)):
+        _ask(settings, name, "disableTable", as_it_is, tableName=_named(name))
 
 
 def ensure(
@@ -111,7 +116,7 @@ def checks(
     shape = describe(settings, name)
     if shape is None:
         if namespace := name.rpartition(":")[0]:
-            _ask(settings, name, "getNamespaceDescriptor", name=namespace)
+            _ask(settings, name, "getNamespaceDescriptor", as_it_is, name=namespace)
         says = f"the table {name!r} is made by the first start"
         yield Finding.making(says, f"HBase at {settings.servers}", [_creating(name, families, split_keys)])
         return None
@@ -142,7 +147,7 @@ def _faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Famil
     """What is wrong with the table, and what to do."""
     name = shape.name
     where = f"table {name!r} of HBase at {settings.servers}"
-    if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+    if _ask(settings, name, "isTableDisabled", bool, tableName=_named(name)):
         yield f"{where} is disabled. Enable the table (enable '{name}')"
     for wanted in families:
         there, said = shape.family(wanted.name), wanted.name.decode(errors="replace")
@@ -176,8 +181,8 @@ def _named(name: str) -> Any:
     return thrift.TTableName(ns=(namespace or "default").encode(), qualifier=table.encode())
 
 
-def _ask(settings: HBaseSettings, table: str, call: str, /, **given: Any) -> Any:
-    answer = pool(settings).ask(call, compact.arguments(call, settings.protocol, **given))
-    if isinstance(answer, Exception):
-        raise refused(answer, table, settings.servers, call) from answer
-    return answer
+def _ask(settings: HBaseSettings, table: str, call: str, read: Callable[[Any], T], /, **given: Any) -> T:
+    def refusal(said: Exception) -> OnefoldError:
+        return refused(said, table, settings.servers, call)
+
+    return pool(settings).ask(call, compact.arguments(call, settings.protocol, **given), read, refusal)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kafka.protocol.metadata import (
@@ -13,10 +14,11 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
+from onefold.clients.answers import Unanswered, understood
 from onefold.clients.kafka.errors import DENIED, NOT_READY
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.kafka.security import Security
-from onefold.clients.kafka.wire import Connection, Unanswered
+from onefold.clients.kafka.wire import Connection
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
@@ -63,7 +65,7 @@ class Cluster:
 
     def by_coordinator(self, ids: Collection[str]) -> dict[int, list[str]]:
         """Which broker to ask about which transactional ids."""
-        with self._lock:
+        with self._lock, self._reading():
             unknown = [name for name in ids if name not in self._coordinators]
             if unknown:
                 request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=unknown)
@@ -79,17 +81,19 @@ class Cluster:
 
     def leader(self, topic: str) -> int:
         """The broker that leads partition 0 of a topic."""
-        with self._lock:
+        with self._lock, self._reading():
             if topic not in self._leaders:
                 self._refresh((topic,))
             return self._leaders[topic]
 
     def when_ready(self, ask: Callable[[], T]) -> T:
-        """Ask again until the brokers know their coordinators and leaders: after a start that takes a moment."""
+        """Ask again until the brokers know their coordinators and leaders: after a start that takes a moment. An answer
+        that is not what was asked for raises Retriable."""
         wait = Wait(self.timeout_s)
         while True:
             try:
-                return ask()
+                with self._reading():
+                    return ask()
             except NotReady:
                 if not wait.again():
                     raise
@@ -150,6 +154,14 @@ class Cluster:
         if known is None or known.is_closed:
             known = self._connections[address] = Connection(*address, self._security, self.timeout_s)
         return known
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with understood(f"Kafka at {self.bootstrap_servers}"):
+                yield
+        except Unanswered as error:
+            raise Retriable("kafka-unanswered", str(error)) from error
 
     def _ask_twice(self, ask: Any) -> Any:
         """The answer, on a new connection if the known one is gone."""

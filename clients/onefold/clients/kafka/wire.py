@@ -20,10 +20,12 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+from onefold.clients.answers import Unanswered, understood
 from onefold.clients.kafka.security import Security
 from onefold.core.errors import ConfigError, Retriable
+from onefold.core.values.plain import plain
 
-__all__ = ["Connection", "Unanswered"]
+__all__ = ["Connection"]
 
 RESPONSE_BYTES_MAX = 64 << 20
 IN_FLIGHT_MAX = 50
@@ -31,15 +33,11 @@ CONNECT_S_MAX = 10.0
 _CLIENT = "onefold"
 
 
-class Unanswered(Exception):
-    """A request was sent, or may have been, and no answer came."""
-
-
 class Connection:
     """A blocking connection. Requests are sent together, and Kafka answers them in their order."""
 
     def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:
-        self.address = f"{host}:{port}"
+        self.address = plain(f"{host}:{port}")  # brokers name one another
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}  # none are known before the first answer
         try:
@@ -54,15 +52,16 @@ class Connection:
                 f"the Kafka broker at {self.address} shows a certificate that is not to be trusted: {error}. Mend "
                 "ssl.ca.location, or bootstrap_servers where the name is another",
             ) from error
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # or a name and a port that are none
             raise Retriable(
                 "kafka-unreachable",
                 f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?",
             ) from error
         try:
-            self._versions = self._ask_versions()
-            if security.mechanism is not None:
-                self._authenticate(security.mechanism, security)
+            with understood(f"the Kafka broker at {self.address}"):
+                self._versions = self._ask_versions()
+                if security.mechanism is not None:
+                    self._authenticate(security.mechanism, security)
         except Unanswered as error:
             self.close()
             raise Retriable("kafka-unanswered", f"{error}. Is security.protocol right for that port?") from error
@@ -95,16 +94,21 @@ class Connection:
                     f"version {version}. The sink needs brokers from 2.7 on for delivery='keyed', from 4.0 on for "
                     "delivery='transactional'",
                 )
+        framed = [self._framed(request, version) for request in requests]
         answers: list[Any] = []
         try:
-            for start in range(0, len(requests), IN_FLIGHT_MAX):
-                asked = [self._framed(request, version) for request in requests[start : start + IN_FLIGHT_MAX]]
+            for start in range(0, len(framed), IN_FLIGHT_MAX):
+                asked = framed[start : start + IN_FLIGHT_MAX]
                 self._socket.sendall(b"".join(frame for _, frame in asked))
-                answers += [response[version].decode(self._answer(number), header=True) for number, _ in asked]
-        except BaseException as error:
+                for number, _ in asked:
+                    answer = self._answer(number)
+                    with understood(f"the Kafka broker at {self.address}"):
+                        answers.append(response[version].decode(answer, header=True))
+        except OSError as error:
             self.close()
-            if isinstance(error, (OSError, ValueError, struct.error)):
-                raise Unanswered(f"the Kafka broker at {self.address} did not answer: {error or 'no word'}") from error
+            raise Unanswered(f"the Kafka broker at {self.address} did not answer: {error or 'no word'}") from error
+        except BaseException:
+            self.close()
             raise
         return answers
 
@@ -145,7 +149,7 @@ class Connection:
     def _authenticate(self, mechanism: str, security: Security) -> None:
         offered = self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
         if offered.error_code:
-            known = ", ".join(offered.mechanisms)
+            known = plain(", ".join(offered.mechanisms))
             raise ConfigError(
                 "sasl-mechanism-missing",
                 f"the Kafka broker at {self.address} has no SASL mechanism {mechanism}: it has {known}",
@@ -159,7 +163,8 @@ class Connection:
             if answer.error_code:
                 raise ConfigError(
                     "kafka-login-refused",
-                    f"the Kafka broker at {self.address} refuses user {security.username!r}: {answer.error_message}. "
+                    f"the Kafka broker at {self.address} refuses user {security.username!r}:"
+                    f" {plain(answer.error_message or 'it says no more')}. "
                     "Mend sasl.username and sasl.password",
                 )
             exchange.receive(answer.auth_bytes)

@@ -60,17 +60,19 @@ def _diagnosed(pipeline: str) -> Diagnosis:
     from onefold.doctor import diagnose
 
     definition = read(pipeline)
-    runtime, schema = examine_runtime(definition)
-    return diagnose(
-        definition.name,
-        definition.sinks,
-        store=definition.store_url,
-        source=definition.source,
-        schema=schema,
-        require_tls=definition.require_tls,
-        dead_letters=definition.dead_letters,
-        runtime=runtime,
-    )
+    with Console(stderr=True).status("starting Spark") as shown:  # on a terminal only
+        runtime, schema = examine_runtime(definition)
+        shown.update("asking the servers: one that is silent is waited for")
+        return diagnose(
+            definition.name,
+            definition.sinks,
+            store=definition.store_url,
+            source=definition.source,
+            schema=schema,
+            require_tls=definition.require_tls,
+            dead_letters=definition.dead_letters,
+            runtime=runtime,
+        )
 
 
 def _print_json(value: object) -> None:

@@ -22,13 +22,14 @@ _MARKS = {
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    told: set[str] = set()
     if diagnosis.runtime:
-        _print(console, "runs on", diagnosis.runtime)
-    _print(console, "checkpoint store", diagnosis.store)
+        _print(console, "runs on", diagnosis.runtime, told)
+    _print(console, "checkpoint store", diagnosis.store, told)
     if diagnosis.source:
-        _print(console, "source", diagnosis.source)
+        _print(console, "source", diagnosis.source, told)
     for sink in diagnosis.sinks:
-        _print(console, _title(sink), sink.findings)
+        _print(console, _title(sink), sink.findings, told)
         _print_promise(console, diagnosis, sink)
     console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {_verdict(diagnosis)}", highlight=False)
 
@@ -40,9 +41,8 @@ def print_plan(console: Console, diagnosis: Diagnosis) -> None:
         for making in makings:
             end = ";" if "://" in where else ""
             console.print(f"  {escape(making.statement)}{end}", highlight=False)
-    for finding in diagnosis.findings:
-        if finding.level is Level.PROBLEM:
-            console.print(f"{_MARKS[finding.level]} {escape(finding.says)}", highlight=False)
+    for says in dict.fromkeys(finding.says for finding in diagnosis.findings if finding.level is Level.PROBLEM):
+        console.print(f"{_MARKS[Level.PROBLEM]} {escape(says)}", highlight=False)
     console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {_summary(diagnosis)}", highlight=False)
 
 
@@ -76,17 +76,22 @@ def _title(sink: SinkDiagnosis) -> str:
     return f"sink {sink.name}: {sink.guarantee.mode}, {sink.guarantee.kind.value}"
 
 
-def _print(console: Console, title: str, findings: Sequence[Finding]) -> None:
+def _print(console: Console, title: str, findings: Sequence[Finding], told: set[str]) -> None:
+    """`told` are the problems that another part has had already: parts share servers."""
     console.print(f"[bold]{escape(title)}[/]", highlight=False)
     for finding in findings:
-        console.print(f"  {_MARKS[finding.level]} {escape(finding.says)}", highlight=False)
+        says = finding.says
+        if finding.error is not None and says in told:
+            says = f"the same as above [{finding.error.code}]"
+        told.add(finding.says)
+        console.print(f"  {_MARKS[finding.level]} {escape(says)}", highlight=False)
 
 
 def _print_promise(console: Console, diagnosis: Diagnosis, sink: SinkDiagnosis) -> None:
     invariants = diagnosis.invariants(sink)
     holds = [name for name, why in invariants.items() if not why]
-    if sink.guarantee is None:
-        return
+    if sink.guarantee is None or any(finding.error for finding in sink.findings):
+        return  # it does not start so, and then nothing holds
     console.print(f"  holds: {', '.join(holds) or 'none'}", highlight=False)
     for name, why in invariants.items():
         if why:

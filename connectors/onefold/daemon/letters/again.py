@@ -2,7 +2,8 @@
 
 The producer has a transactional id of the pipeline's. Its start ends what an earlier one had open, and fences it: from
 there on a record of an earlier attempt is in the topic or never will be. So where a mark says that a letter may have
-been sent, the topic is read from where it ended then, and the record is looked for by its header.
+been sent, the topic is read from where it ended then, and that very record is looked for: key, value and all headers,
+of which the last one names its place. (A header alone can be anybody's who may write there.)
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from onefold.definition import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sources import KafkaSource
+from onefold.sources.kafka.fetching.records import headers_of as headers_in
 
 __all__ = ["HEADER", "NotSendable", "send_again"]
 
 HEADER = "onefold.sent-again"
 _WITHIN_S = 20.0
+_AT_ONCE_MAX = 32  # messages: each may have a hundred thousand headers
 
 
 class NotSendable(ConfigError):
@@ -39,6 +42,12 @@ def send_again(definition: Definition, place: Place) -> Mark:
     """Send the record of that letter to its own topic and partition, with its key, value and headers, and now as its
     time. Raises NotSendable, or InDoubt where no answer came: then ask again, and it is found out first."""
     sink = definition.dead_letters
+    if not definition.source.subscription.covers(place.topic):
+        raise NotSendable(
+            "letter-of-another-topic",
+            f"pipeline {definition.name!r} does not read topic {place.topic!r}, so the record at {place} is not sent"
+            " there with its rights. If it was read before, and the letter is the pipeline's own, send it by hand",
+        )
     if not isinstance(sink, PostgresSink):
         raise NotSendable(
             "letters-elsewhere",
@@ -53,7 +62,7 @@ def send_again(definition: Definition, place: Place) -> Mark:
         mark, is_new = begin(connection, settings, name, at, end)
         if mark.state is MarkState.SENT:
             raise NotSendable("letter-sent", f"the record at {place} was sent again already, at {mark.at:%F %T} UTC")
-        sent = None if is_new else _looked_for(definition.source, place, mark.from_offset, end)
+        sent = None if is_new else _looked_for(definition.source, place, record, mark.from_offset, end)
         if sent is None:
             sent = _sent(producer, place, record)
         return finish(connection, settings, name, at, sent)
@@ -72,7 +81,7 @@ def _record(connection: Connection, settings: PostgresSinkConfig, pipeline: str,
         raise NotSendable(
             "letter-cut", f"the dead letter has not the whole record: {reason}. Read it at {place}, and send it by hand"
         )
-    return {"key": key, "value": value, "headers": headers_of(headers)}
+    return {"key": key, "value": value, "headers": [*headers_of(headers), (HEADER, str(place).encode())]}
 
 
 def _started(source: KafkaSource, pipeline: str, place: Place) -> Producer:
@@ -88,12 +97,10 @@ def _started(source: KafkaSource, pipeline: str, place: Place) -> Producer:
 def _sent(producer: Producer, place: Place, record: dict[str, Any]) -> int:
     """The record's new offset."""
     told: list[tuple[KafkaError | None, Message]] = []
-    headers = [*record.pop("headers"), (HEADER, str(place).encode())]
     _asked(
         lambda: producer.produce(
             place.topic,
             partition=place.partition,
-            headers=headers,
             on_delivery=lambda error, message: told.append((error, message)),
             **record,
         ),
@@ -110,20 +117,19 @@ def _end(source: KafkaSource, place: Place) -> int:
     return source.broker().log_end([partition])[partition]
 
 
-def _looked_for(source: KafkaSource, place: Place, start: int, end: int) -> int | None:
+def _looked_for(source: KafkaSource, place: Place, record: dict[str, Any], start: int, end: int) -> int | None:
     """The offset of the record that was sent again, if it is between these. Raises Retriable where that can't be read
     to its end."""
     config = CONSUMER.config(source.bootstrap_servers, source.client_config, {"isolation.level": "read_committed"})
     consumer = CONSUMER.open(Consumer, config)
     deadline_s = time.monotonic() + _WITHIN_S
-    wanted = (HEADER, str(place).encode())
     try:
         consumer.assign([TopicPartition(place.topic, place.partition, start)])
         at = start
         while at < end and time.monotonic() < deadline_s:
-            for message in consumer.consume(500, 0.5):
+            for message in consumer.consume(_AT_ONCE_MAX, 0.5):
                 error = message.error()
-                if error is None and wanted in (message.headers() or []):
+                if error is None and _content(message) == record:
                     return message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise _unanswered(place, error)
@@ -138,6 +144,10 @@ def _looked_for(source: KafkaSource, place: Place, start: int, end: int) -> int 
             " the way: ask again later",
         )
     return None
+
+
+def _content(message: Message) -> dict[str, Any]:
+    return {"key": message.key(), "value": message.value(), "headers": headers_in(message)}
 
 
 def _asked(call: Callable[[], Any], place: Place) -> None:

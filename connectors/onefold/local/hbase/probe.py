@@ -20,7 +20,7 @@ def serves_tables(address: str, settings: Mapping[str, str], cluster_id: str | N
 
     Both are asked: the list of tables can be had seconds before a table can be made or read.
     """
-    from onefold.clients.hbase.errors import Unanswered
+    from onefold.clients.answers import Unanswered
     from onefold.clients.hbase.idl import thrift
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -141,6 +142,7 @@ class QuerySession(Session):
         """The query this batch belongs to."""
         query = checkpoint.running_query(spark, self.life.query, root)
         self._driver.files = CheckpointFiles(spark)
+        self.ways = replace(self.ways, directory=query.root)
         if self.life.query != query:
             self.refuse_second_query(spark, query)
             self.check_store_reaches(checkpoint.elsewhere(spark, query.root))

@@ -28,7 +28,13 @@ def check_parts(
     names = [sink.name for sink in everyone]
     if not sinks or len(set(names)) != len(names):
         raise ConfigError(
-            "sink-names", f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
+            "sink-names",
+            f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
+            + (
+                '. A sink is called as its table or topic unless it says otherwise: give one name="..."'
+                if names
+                else ""
+            ),
         )
     if require_tls:
         exposure.require_tls([(f"sink {sink.name!r}", sink) for sink in everyone])

@@ -120,9 +120,10 @@ class TopicLook:
         )
         broker = source.broker()
         partitions = source.subscription.partitions(broker)
-        first, end, log_end = (
+        # The log's end before the stable one: what is written between the two questions is no open transaction's then.
+        first, log_end, end = (
             {number: offset for (_, number), offset in ask(partitions).items()}
-            for ask in (broker.earliest, broker.latest, broker.log_end)
+            for ask in (broker.earliest, broker.log_end, broker.latest)
         )
         policy = broker.settings_of([settings.topic]).get(settings.topic, {}).get("cleanup.policy", "delete")
         return cls(sink, source, first, end, log_end, "compact" in policy)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.plain import plain
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -112,8 +113,7 @@ WHERE (nspname = %s OR nspname IN (SELECT nspname FROM ours)) AND NOT {_trusted(
 UNION ALL SELECT 1, nspname, relname, pg_get_userbyid(relowner) FROM ours WHERE NOT {_trusted("relowner")}
 UNION ALL SELECT 2, nspname, relname, relkind::text FROM ours
     WHERE relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ours.oid OR inhparent = ours.oid)
-UNION ALL SELECT 3, nspname, relname, pg_get_userbyid(p.proowner) FROM ours JOIN pg_trigger ON tgrelid = ours.oid
-    JOIN pg_proc p ON p.oid = tgfoid WHERE NOT tgisinternal AND NOT {_trusted("p.proowner")}
+UNION ALL SELECT 3, nspname, relname, tgname FROM ours JOIN pg_trigger ON tgrelid = ours.oid WHERE NOT tgisinternal
 UNION ALL SELECT 4, nspname, ours.relname, pg_get_userbyid(c.relowner)
     FROM ours JOIN pg_constraint ON confrelid = ours.oid JOIN pg_class c ON c.oid = conrelid
     WHERE NOT {_trusted("c.relowner")}
@@ -152,7 +152,7 @@ def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> Non
         return
     what, namespace, name, whose = found[0]
     (me,) = ask("SELECT current_user", ())[0]
-    table, role, mine = f"{quoted(namespace)}.{quoted(name)}", quoted(whose), quoted(me)
+    table, role, mine = f"{quoted(namespace)}.{quoted(name)}", plain(quoted(whose)), quoted(me)
     nothing = "Nothing was read from it or written to it"
     if what == 0:
         raise ConfigError(
@@ -174,12 +174,12 @@ def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> Non
             f"{namespace}.{name} is to be a plain table of onefold's own, and is a view or a partition, or inherits"
             f" (kind {whose!r}). {nothing}: DROP it, or name another schema",
         )
-    if what == 3:
+    if what == 3:  # nobody knows whose it is: a role with TRIGGER can make one of any function that it may call
         raise ConfigError(
-            "trigger-of-another-role",
-            f"table {namespace}.{name}, which is onefold's own, has a trigger with a function of role {whose!r}, of"
-            f" which {me!r} is no member: it would run as {me!r}. {nothing}: DROP TRIGGER it, and REVOKE TRIGGER ON"
-            f" {table} FROM {role}",
+            "trigger-not-ours",
+            f"table {namespace}.{name}, which is onefold's own, has a trigger {whose!r}, and onefold makes none: its"
+            f" function would run as {me!r}. {nothing}: DROP TRIGGER {role} ON {table}, and REVOKE TRIGGER ON {table}"
+            " FROM who made it",
         )
     raise ConfigError(
         "foreign-key-not-ours",

@@ -17,23 +17,29 @@ __all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "Ways", "in_words_of", "ways"]
 class Ways:
     """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
     the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
-    than another name, and `anew` how all begins anew, with a place for the pipeline's name. `other` is what helps where
-    a checkpoint of Spark's does not fit, empty where there is none, and `other_plans` under which condition it helps in
-    the middle of an epoch."""
+    than another name, and `anew` how all begins anew, with a place for the pipeline's name. `another` is what
+    helps where a checkpoint of Spark's does not fit, with a place for its directory, empty where there is none, and
+    `other_plans` under which condition it helps in the middle of an epoch. `directory` is the checkpoint's, once it is
+    known."""
 
     call: str
     goes_on: str
     again: str
     elsewhere: str
     anew: str
-    other: str
+    another: str
     other_plans: str = ""
+    directory: str = "the directory"
 
     def recover(self, argument: str) -> str:
         return self.call.format(argument)
 
     def begin_anew(self, pipeline: str) -> str:
         return self.anew.format(pipeline)
+
+    @property
+    def other(self) -> str:
+        return self.another.format(self.directory)
 
     @property
     def adopt(self) -> str:
@@ -63,9 +69,10 @@ PIPELINE = Ways(
     again="start with a new checkpoint directory",
     elsewhere=", and the query a new, empty checkpoint directory",
     anew="run `onefold reset {}`",
-    other=(
-        "start the query with a new, empty checkpoint directory and starting_offsets='ledger': it resumes exactly where"
-        " the destination stands"
+    another=(
+        "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
+        " under [source]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
+        " failed so, remove it first"
     ),
     other_plans=(
         ", where the source is read with pipeline.read or pipeline.write_direct and reader='onefold', which plans that"
@@ -78,7 +85,7 @@ SPARK_FLOW = Ways(
     again=PIPELINE.again,
     elsewhere=PIPELINE.elsewhere,
     anew="give the flow another name, empty tables, and a new checkpoint directory",
-    other=PIPELINE.other,
+    another=PIPELINE.another,
 )
 FLOW = Ways(
     call="flow.recover(checkpoint=..., {})",
@@ -86,7 +93,7 @@ FLOW = Ways(
     again="start the flow again",
     elsewhere="",
     anew="give the flow another name and empty tables",
-    other="",
+    another="",
 )
 
 _ways: ContextVar[Ways] = ContextVar("onefold_ways", default=PIPELINE)

@@ -156,5 +156,5 @@ def _check(graph: Graph, workers: int, state: str) -> None:
         raise ConfigError(
             "sink-names",
             f"a flow needs one sink or more, each with its own name, and none is named {STATE!r}; given:"
-            f" {names or 'none'}",
+            f" {names or 'none'}" + ('. Give one name="..."' if names else ""),
         )

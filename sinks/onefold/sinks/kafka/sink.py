@@ -128,7 +128,10 @@ class KafkaSink:
         topics = self._topics(pipeline)
         topics.make_ledger_topic()
         check_not_shared(self._settings, pipeline, topics, is_there=True)
-        return self._committer(pipeline)
+        committer = self._committer(pipeline)
+        if (row := committer.ledger()) is None or row.epoch == 0:  # later, a topic that is missing is a loss
+            topics.check_target()
+        return committer
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         topics = self._topics(pipeline)

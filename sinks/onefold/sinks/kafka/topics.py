@@ -26,9 +26,11 @@ from confluent_kafka.cimpl import NewTopic
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
 from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.topics import creating
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss
+from onefold.core.values.names import near
 from onefold.core.waiting import Wait
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
@@ -60,9 +62,10 @@ class Topics:
         if found is None:
             raise ConfigError(
                 "topic-missing",
-                f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}, and its number of "
-                f"partitions is yours to choose: kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} "
-                f"--create --topic {topic} --partitions 6",
+                f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}"
+                f": create it, with as many partitions as you choose"
+                f" ({creating(topic, self._settings.bootstrap_servers)}), or correct the name in"
+                f" topic={near(topic, self.named(''))}",
             )
         if (why := self._kept(topic, found).unwritable()) is not None:
             raise ConfigError("topic-unwritable", f"{self._where}: the topic {topic!r} {why}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.dead_letters import BAD_COLUMNS
-from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX
+from onefold.sources.kafka.fetching.records import HEADER_BYTES, LETTER_BYTES_MAX
 
 __all__ = ["CUT", "cut_to_fit"]
 
@@ -64,4 +64,4 @@ def _lengths(column: pa.BinaryArray) -> pa.Array:
 
 def _header_bytes(pairs: Sequence[dict[str, Any]] | None) -> int:
     """With what each counts beside its bytes, so that empty ones have a bound, too."""
-    return sum(16 + len(pair["key"].encode()) + len(pair["value"] or b"") for pair in pairs or ())
+    return sum(HEADER_BYTES + len(pair["key"].encode()) + len(pair["value"] or b"") for pair in pairs or ())

@@ -14,7 +14,7 @@ from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.kafka.bad_records import bad_batch, cannot_unpack, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
-from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, with_odd_headers
+from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.formats.dispatch import parser_of
@@ -128,7 +128,7 @@ class Parsing:
     def _separated(self, records: Records, wanted: OffsetRange) -> Separated:
         if self._source.reader == "spark" and None in records.too_large.values():
             raise cannot_unpack(wanted, records)
-        known = dict.fromkeys(with_odd_headers(records) if self._reads_headers else (), UNREADABLE)
+        known = dict(records.odd_headers) if self._reads_headers else {}
         known |= {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
         if self._parser is not None:
             return separate(records.values, self._parser, self._left, known)

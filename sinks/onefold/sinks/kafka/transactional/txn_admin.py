@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kafka.protocol.admin import (
     DescribeTransactionsRequest,
@@ -142,28 +141,17 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
         wanted = FetchRequest.FetchTopic(topic=topic, partitions=[partition])
         request = FetchRequest(max_bytes=FETCH_BYTES_MAX, session_epoch=-1, topics=[wanted])
         found = cluster.when_ready(lambda request=request: _fetched(cluster, topic, request, end_offset))  # type: ignore[misc]
-        if found.error_code == _OUT_OF_RANGE:
+        if found is None:
             raise DataLoss(
                 "ledger-topic-cut",
                 f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
                 "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
                 "destination is right, use another ledger topic under a new pipeline name",
             )
-        items: list[Record | Marker] = []
-        before = offset
-        for batch in MemoryRecords(bytes(found.records or b"")):
-            if batch.is_control_batch:
-                items += [Marker(batch.producer_id, record.commit) for record in batch]
-            else:
-                producer = batch.producer_id, batch.producer_epoch
-                # Others may have written under any key.
-                items += [
-                    Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
-                    for r in batch
-                ]
-            offset = batch.next_offset
+        items, after = found
+        before, offset = offset, offset if after is None else after
         yield items, offset
-        if offset >= end_offset or offset == before:  # what is left was emptied by compaction
+        if offset >= end_offset or offset <= before:  # what is left was emptied by compaction
             return
 
 
@@ -180,7 +168,10 @@ def _end_of(cluster: Cluster, topic: str) -> int:
     return int(found.offset)
 
 
-def _fetched(cluster: Cluster, topic: str, request: FetchRequest, end_offset: int) -> Any:
+def _fetched(
+    cluster: Cluster, topic: str, request: FetchRequest, end_offset: int
+) -> tuple[list[Record | Marker], int | None] | None:
+    """The records and the offset after them, None where there are none; None where the topic has not that offset."""
     answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
     cluster.check(answer.error_code, f"topic {topic!r}")
     if not answer.responses:
@@ -189,8 +180,22 @@ def _fetched(cluster: Cluster, topic: str, request: FetchRequest, end_offset: in
             f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota",
         )
     found = answer.responses[0].partitions[0]
-    if found.error_code != _OUT_OF_RANGE:
-        cluster.check(found.error_code, f"topic {topic!r}")
-        if found.high_watermark < end_offset:
-            raise NotReady("kafka-not-ready", f"topic {topic!r}: its new leader doesn't know yet how far it goes")
-    return found
+    if found.error_code == _OUT_OF_RANGE:
+        return None
+    cluster.check(found.error_code, f"topic {topic!r}")
+    if found.high_watermark < end_offset:
+        raise NotReady("kafka-not-ready", f"topic {topic!r}: its new leader doesn't know yet how far it goes")
+    items: list[Record | Marker] = []
+    after: int | None = None
+    for batch in MemoryRecords(bytes(found.records or b"")):
+        if batch.is_control_batch:
+            items += [Marker(batch.producer_id, record.commit) for record in batch]
+        else:
+            producer = batch.producer_id, batch.producer_epoch
+            # Others may have written under any key.
+            items += [
+                Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
+                for r in batch
+            ]
+        after = batch.next_offset
+    return items, after

@@ -5,21 +5,33 @@ from __future__ import annotations
 import gc
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
-from onefold.sources.kafka.fetching.records import MessageRecords, Pairs, Records, Wanted, bytes_of, headers_of
+from onefold.sources.kafka.fetching.records import (
+    NO_HEADERS,
+    Headers,
+    MessageRecords,
+    Records,
+    Wanted,
+    bytes_of,
+    headers_of,
+)
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 
 ERRORS_MAX = 5
 _CONSUME_MAX = 5_000
-_HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too
+_AT_ONCE_MAX = 32  # of each message, confluent-kafka has all headers parsed as it comes: up to 7 MB
+_UNSEEN = (
+    "a record of more than 100,000 headers is read as one without any: librdkafka refuses them, and confluent-kafka"
+    " does not pass that on. The compiled helper makes such a record a bad one (docs/compiled-fetch.md)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +88,11 @@ class MessageConsumer:
     """On confluent_kafka.Consumer, with a Python object for each record.
 
     `_ahead` are messages that came along with those before. `_passed`: the consumer has delivered all below it.
-    `_headers` are those of the gathered messages, if they are wanted.
+    `_headers`: of those that came and have any, by offset. They are Python objects, which take many times their bytes
+    in a message, so they count for the batch's bound whether they are wanted or not.
     """
+
+    _has_told: ClassVar[bool] = False  # in this process
 
     def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
         self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
@@ -87,7 +102,7 @@ class MessageConsumer:
         self._at: tuple[str, int] | None = None
         self._ahead: list[Message] = []
         self._gathered: list[Message] = []
-        self._headers: list[Pairs | None] = []
+        self._headers: dict[int, Headers] = {}
         self._gathered_bytes = 0
         self._wanted = Wanted()
 
@@ -100,16 +115,19 @@ class MessageConsumer:
         return len(self._gathered)
 
     def assign(self, wanted: OffsetRange) -> None:
-        self._ahead, self._gathered, self._headers, self._gathered_bytes = [], [], [], 0
+        self._ahead, self._gathered, self._headers, self._gathered_bytes = [], [], {}, 0
         self._passed, self._at = wanted.start, (wanted.topic, wanted.partition)
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted  # messages carry everything
+        if wanted.headers and not MessageConsumer._has_told:
+            MessageConsumer._has_told = True
+            CONSUMER.logger.warning(_UNSEEN)
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
         lowest = self.reached
-        messages = self._next(min(_CONSUME_MAX, end - lowest), wait_s)
+        messages = self._next(min(_CONSUME_MAX, end - lowest), bytes_max, wait_s)
         good = [message for message in messages if message.error() is None]
         errors: list[KafkaError] = []
         packed: int | None = None
@@ -137,47 +155,64 @@ class MessageConsumer:
         return Taken(len(good), errors, is_full, packed)
 
     def hand_over(self) -> Records:
-        messages, headers = self._gathered, self._headers
-        self._gathered, self._headers, self._gathered_bytes = [], [], 0
+        messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        headers = [NO_HEADERS] * len(messages)
+        if self._headers:
+            headers = [self._headers.pop(_offset(message), NO_HEADERS) for message in messages]
         return MessageRecords(messages, self._wanted, headers if self._wanted.headers else None)
 
     def close(self) -> None:
         self._consumer.close()
 
     def _gather(self, messages: list[Message], bytes_max: int) -> list[Message]:
-        """Those of the messages that fit, one at least; others are kept for the next batch. Headers are Python objects
-        from here on, which take many times their bytes in a message."""
+        """Those of the messages that fit, one at least; others are kept for the next batch."""
         self._gathered_bytes += sum(map(len, messages))
         if self._wanted.key:
             self._gathered_bytes += sum(len(message.key() or b"") for message in messages)
-        if self._wanted.headers:
+        if self._headers:
             for index, message in enumerate(messages):
-                pairs = headers_of(message)
-                self._headers.append(pairs)
-                self._gathered_bytes += bytes_of(pairs) + _HEADER_BYTES * len(pairs or ())
+                self._gathered_bytes += self._headers.get(_offset(message), NO_HEADERS)[1]
                 if self._gathered_bytes >= bytes_max:
                     messages, self._ahead = messages[: index + 1], messages[index + 1 :] + self._ahead
                     break
         self._gathered += messages
         return messages
 
-    def _next(self, count: int, wait_s: float) -> list[Message]:
-        """What is there already, up to `count`; waits only if that is nothing."""
+    def _next(self, count: int, bytes_max: int, wait_s: float) -> list[Message]:
+        """What is there already, up to `count`, or `bytes_max` of headers; waits only if that is nothing."""
         if self._ahead:
             taken, self._ahead = self._ahead, []
             return taken
         # consume() with a timeout would wait until `count` messages are there, also at the end of the partition.
         # Messages are objects that the garbage collector counts: without the pause it took up to 40 % of the time.
+        messages: list[Message] = []
+        header_bytes = 0
         collects = gc.isenabled()
         gc.disable()
         try:
-            messages: list[Message] = self._consumer.consume(count, 0)
+            while header_bytes < bytes_max and len(messages) < count:
+                some = self._consumer.consume(min(count - len(messages), _AT_ONCE_MAX), 0)
+                if not some:
+                    break
+                messages += some
+                header_bytes += self._note_headers(some)
         finally:
             if collects:
                 gc.enable()
         if not messages and (first := self._consumer.poll(wait_s)) is not None:
             messages = [first]
+            self._note_headers(messages)
         return messages
+
+    def _note_headers(self, messages: list[Message]) -> int:
+        """Note the headers of messages that just came; returns what they count."""
+        found = 0
+        for message, pairs in zip(messages, map(headers_of, messages), strict=True):
+            if pairs or pairs is None:
+                size = bytes_of(pairs)
+                self._headers[_offset(message)] = pairs, size
+                found += size
+        return found
 
 
 def _offset(message: Message) -> int:

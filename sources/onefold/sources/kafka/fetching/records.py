@@ -16,25 +16,28 @@ from onefold.sources.formats.values import Values
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = [
+    "HEADER_BYTES",
     "LETTER_BYTES_MAX",
+    "NO_HEADERS",
     "RECORD_BYTES_MAX",
-    "UNREADABLE",
+    "Headers",
     "MessageRecords",
     "Packed",
-    "Pairs",
     "Records",
     "Wanted",
     "bytes_of",
     "headers_of",
-    "with_odd_headers",
 ]
 
 RECORD_BYTES_MAX = 32 << 20
+HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too; as in fetch.c
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10
 
 Pairs = Sequence[tuple[str, bytes | None]]
-UNREADABLE = (
+Headers = tuple[Pairs | None, int]  # of a record, None where they cannot be read; and what they count
+NO_HEADERS: Headers = ((), 0)
+_NO_TEXT = (
     "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
     " (docs/compiled-fetch.md); or read without headers"
 )
@@ -71,6 +74,11 @@ class Records(Protocol):
         ...
 
     @property
+    def odd_headers(self) -> Mapping[int, str]:
+        """Which records have headers that cannot be read, and are null; and why."""
+        ...
+
+    @property
     def values(self) -> Values:
         """The bytes of each value; None for a null one."""
         ...
@@ -81,16 +89,16 @@ class Records(Protocol):
 
 
 class MessageRecords:
-    """A Python object for each record, as confluent-kafka delivers them, and what `headers_of` says of each."""
+    """A Python object for each record, as confluent-kafka delivers them, and the headers of each."""
 
-    def __init__(self, messages: list[Message], wanted: Wanted, headers: list[Pairs | None] | None) -> None:
+    def __init__(self, messages: list[Message], wanted: Wanted, headers: list[Headers] | None) -> None:
         self.messages = messages
-        self.headers = headers
+        self.headers = [pairs for pairs, _ in headers or ()]
         sizes = [*map(len, messages)]
         if wanted.key:
             sizes = [size + len(message.key() or b"") for size, message in zip(sizes, messages, strict=True)]
         if headers is not None:
-            sizes = [size + bytes_of(pairs) for size, pairs in zip(sizes, headers, strict=True)]
+            sizes = [size + counted for size, (_, counted) in zip(sizes, headers, strict=True)]
         self.too_large: Mapping[int, int | None] = (
             {index: size for index, size in enumerate(sizes) if size > wanted.record_bytes_max}
             if max(sizes) > wanted.record_bytes_max
@@ -99,6 +107,10 @@ class MessageRecords:
 
     def __len__(self) -> int:
         return len(self.messages)
+
+    @property
+    def odd_headers(self) -> Mapping[int, str]:
+        return {index: _NO_TEXT for index, found in enumerate(self.headers) if found is None}
 
     @property
     def values(self) -> Values:
@@ -130,8 +142,7 @@ class MessageRecords:
 
     def _told(self, kind: pa.DataType) -> pa.Array:
         # Where there are none, not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python.
-        headers = self.headers or []
-        each = [() if at in self.too_large else pairs for at, pairs in enumerate(headers)]
+        each = [() if at in self.too_large else pairs for at, pairs in enumerate(self.headers)]
         ends = [*accumulate((len(pairs or ()) for pairs in each), initial=0)]
         inside = kind.value_type
         parts = [pa.array([pair[at] for pairs in each for pair in pairs or ()], inside[at].type) for at in (0, 1)]
@@ -161,6 +172,10 @@ class Packed:
         return {0: None}
 
     @property
+    def odd_headers(self) -> Mapping[int, str]:
+        return {}
+
+    @property
     def values(self) -> Values:
         return [None]
 
@@ -170,18 +185,17 @@ class Packed:
 
 
 def bytes_of(pairs: Pairs | None) -> int:
-    return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
+    """What they count."""
+    if not pairs:
+        return 0
+    found = HEADER_BYTES * len(pairs)
+    for name, value in pairs:
+        found += (len(name) if name.isascii() else len(name.encode())) + len(value or b"")
+    return found
 
 
 def _timestamp(message: Message) -> tuple[int, int]:
     return message.timestamp()
-
-
-def with_odd_headers(records: Records) -> list[int]:
-    """The records whose headers cannot be read, and are null."""
-    if not isinstance(records, MessageRecords):
-        return []
-    return [index for index, found in enumerate(records.headers or ()) if found is None]
 
 
 def headers_of(message: Message) -> Pairs | None:

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ __all__ = ["LIBRARY", "NotBuilt", "build", "compiler", "source_hash"]
 _HERE = Path(__file__).parent
 _SOURCES = (_HERE / "fetch.c", _HERE / "rdkafka.h")
 LIBRARY = _HERE / "_fetch.so"  # dlopen asks for no particular ending
-_FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+_FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fstack-protector-strong", "-Wall", "-Wextra")
+_LINKED = ("-Wl,-z,relro,-z,now",) if sys.platform == "linux" else ()
 _COMPILE_S_MAX = 120
 
 
@@ -50,7 +52,7 @@ def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as part:
             made = Path(part) / library.name
             identity = f'-DONEFOLD_SOURCE="{source_hash()}"'
-            command += [*_FLAGS, *flags, identity, "-o", str(made), str(_SOURCES[0]), "-lpthread", "-ldl"]
+            command += [*_FLAGS, *_LINKED, *flags, identity, "-o", str(made), str(_SOURCES[0]), "-lpthread", "-ldl"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S_MAX, check=False)
             if done.returncode != 0:
                 raise NotBuilt(f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()}")

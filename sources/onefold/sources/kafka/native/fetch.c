@@ -52,7 +52,7 @@ typedef struct onefold_gathered {
 
 typedef struct onefold_buffers {
     int64_t *offset;
-    int64_t *size; /* of each record as it was: value, key and headers, as far as they are wanted */
+    int64_t *size; /* of each record as it was: value, key and headers (with HEADER_BYTES each), as far as wanted */
     uint8_t *value_valid;
     int32_t *value_ends; /* records + 1, as Arrow's offsets are */
     uint8_t *value;
@@ -61,6 +61,7 @@ typedef struct onefold_buffers {
     uint8_t *key;
     uint8_t *timestamp_valid;
     int64_t *timestamp;
+    uint8_t *headers_valid;
     int32_t *headers_ends;
     int32_t *header_name_ends;
     uint8_t *header_name;
@@ -71,6 +72,7 @@ typedef struct onefold_buffers {
     int64_t value_nulls;
     int64_t key_nulls;
     int64_t timestamp_nulls;
+    int64_t headers_nulls; /* librdkafka refuses to read the headers of so many */
     int64_t header_value_nulls;
     int64_t too_large; /* so many have more bytes than a record may have: of their key and value the first, no headers */
     int32_t are_objects; /* WANT_LINES: every value begins with { and ends with } */
@@ -267,12 +269,12 @@ static int64_t now_ms(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A record's headers; NULL if it has none, or if librdkafka can't read them. */
-static const rd_kafka_headers_t *headers_of(const rd_kafka_message_t *message, size_t *count) {
+/* A record's headers; NULL if it has none, or if librdkafka refuses to read them, as those of more than 100,000. */
+static const rd_kafka_headers_t *headers_of(const rd_kafka_message_t *message, size_t *count, bool *are_refused) {
     rd_kafka_headers_t *headers = NULL;
-    *count = 0;
-    if (rd.message_headers(message, &headers) != 0 || headers == NULL) return NULL;
-    *count = rd.header_cnt(headers);
+    int code = rd.message_headers(message, &headers);
+    *are_refused = code != 0 && code != RD_KAFKA_RESP_ERR__NOENT;
+    *count = code == 0 && headers != NULL ? rd.header_cnt(headers) : 0;
     return *count > 0 ? headers : NULL;
 }
 
@@ -280,6 +282,7 @@ static const rd_kafka_headers_t *headers_of(const rd_kafka_message_t *message, s
 typedef struct onefold_extent {
     int64_t size; /* as it was, as far as it is wanted */
     bool is_cut;
+    bool is_odd; /* its headers are refused */
     size_t value, key;
     int64_t headers, header_name_bytes, header_value_bytes;
 } onefold_extent;
@@ -288,7 +291,7 @@ static onefold_extent extent_of(const onefold_consumer *consumer, const rd_kafka
     onefold_extent found = {.value = message->len, .key = consumer->wanted & WANT_KEY ? message->key_len : 0};
     if (consumer->wanted & WANT_HEADERS) {
         size_t count;
-        const rd_kafka_headers_t *headers = headers_of(message, &count);
+        const rd_kafka_headers_t *headers = headers_of(message, &count, &found.is_odd);
         for (size_t i = 0; i < count; i++) {
             const char *name;
             const void *value;
@@ -299,7 +302,8 @@ static onefold_extent extent_of(const onefold_consumer *consumer, const rd_kafka
         }
         found.headers = (int64_t)count;
     }
-    found.size = (int64_t)(found.value + found.key) + found.header_name_bytes + found.header_value_bytes;
+    found.size = (int64_t)(found.value + found.key) + found.header_name_bytes + found.header_value_bytes +
+                 found.headers * HEADER_BYTES;
     found.is_cut = found.size > consumer->record_bytes_max;
     if (found.is_cut) {
         size_t cut = (size_t)consumer->cut_bytes;
@@ -341,7 +345,8 @@ static bool sort_out(onefold_consumer *consumer, size_t came, int64_t *stray) {
     for (size_t i = first; i < first + came; i++) {
         rd_kafka_message_t *message = consumer->messages[i];
         if (message->err == 0) {
-            if (message->partition != consumer->partition || message->offset < consumer->passed) {
+            if (message->partition != consumer->partition || message->offset < consumer->passed ||
+                message->offset == INT64_MAX) { /* no partition could end behind it */
                 *stray = message->offset;
                 is_quiet = false;
                 rd.message_destroy(message);
@@ -438,7 +443,8 @@ static inline int32_t append(uint8_t *data, int32_t used, uint8_t *valid, int64_
 
 static int64_t append_headers(const rd_kafka_message_t *message, onefold_buffers *to, int64_t used) {
     size_t count;
-    const rd_kafka_headers_t *headers = headers_of(message, &count);
+    bool are_refused;
+    const rd_kafka_headers_t *headers = headers_of(message, &count, &are_refused);
     for (size_t i = 0; i < count; i++, used++) {
         const char *name;
         const void *value;
@@ -504,6 +510,10 @@ EXPORTED void onefold_hand_over(onefold_consumer *consumer, onefold_buffers *to)
                 set_bit(to->timestamp_valid, (int64_t)i);
         }
         if (wanted & WANT_HEADERS) {
+            if (extent.is_odd)
+                to->headers_nulls++;
+            else
+                set_bit(to->headers_valid, (int64_t)i);
             if (!extent.is_cut) header = append_headers(message, to, header);
             to->headers_ends[i + 1] = (int32_t)header;
         }

@@ -38,6 +38,7 @@ enum {
     RD_KAFKA_CONF_OK = 0,              /* rd_kafka_conf_res_t */
     RD_KAFKA_TIMESTAMP_NOT_AVAILABLE = 0,
     RD_KAFKA_RESP_ERR__PARTITION_EOF = -191,
+    RD_KAFKA_RESP_ERR__NOENT = -156,           /* the record has no headers */
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE = 0x8,
 };
 

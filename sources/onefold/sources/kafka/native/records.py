@@ -17,6 +17,8 @@ from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["ArrowRecords", "BatchBuffers"]
 
+_REFUSED = "librdkafka refuses to read its headers: they are more than 100,000, or damaged. Read it without headers"
+
 
 class BatchBuffers:
     """Buffers for one batch, of the sizes that were reported: Arrow's own memory, which C fills and never keeps."""
@@ -34,6 +36,7 @@ class BatchBuffers:
             self._make_valid("timestamp_valid", records)
             self._make("timestamp", 8 * records)
         if wanted.headers:
+            self._make_valid("headers_valid", records)
             self._make("headers_ends", 4 * (records + 1))
             self._make("header_name_ends", 4 * (headers + 1))
             self._make("header_name", sizes.header_name_bytes)
@@ -85,6 +88,15 @@ class ArrowRecords:
         at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
         return dict(zip(at.to_pylist(), sizes.take(at).to_pylist(), strict=True))
 
+    @property
+    def odd_headers(self) -> Mapping[int, str]:
+        if not self.said.headers_nulls:
+            return {}
+        import pyarrow.compute as pc  # see `Lines.array`
+
+        valid = pa.Array.from_buffers(pa.bool_(), self.count, [None, self.buffers["headers_valid"]])
+        return dict.fromkeys(pc.indices_nonzero(pc.invert(valid)).to_pylist(), _REFUSED)
+
     def column(self, field: pa.Field) -> pa.Array:
         match field.name:
             case "topic" | "partition":
@@ -123,7 +135,8 @@ class ArrowRecords:
             name = pa.array([bytes.decode(errors="replace") for bytes in names], pair[0].type)
         value = self._bytes("header_value", pair[1].type, count, self.said.header_value_nulls)
         pairs = pa.Array.from_buffers(pair, count, [None], children=[name, value])
-        return pa.Array.from_buffers(kind, self.count, [None, self.buffers["headers_ends"]], children=[pairs])
+        buffers = [self._valid("headers", self.said.headers_nulls), self.buffers["headers_ends"]]
+        return pa.Array.from_buffers(kind, self.count, buffers, children=[pairs])
 
     def _bytes(self, name: str, kind: pa.DataType, count: int, nulls: int) -> pa.Array:
         buffers = [self._valid(name, nulls), self.buffers[f"{name}_ends"], self.buffers[name]]

@@ -37,7 +37,7 @@ class PartitionLag:
     @property
     def held_back(self) -> int:
         """What waits for an open transaction of some producer to end."""
-        return self.log_end - self.stable_end
+        return max(0, self.log_end - self.stable_end)
 
     @property
     def headroom(self) -> int:
@@ -106,5 +106,6 @@ def lag(source: KafkaSourceConfig, at: Positions, broker: Broker | None = None) 
     offsets = OffsetSnapshot.of(at).offsets
     topics = source.subscription.find(broker, {topic for topic, _ in offsets})
     partitions = [(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
-    first, stable, end = broker.earliest(partitions), broker.latest(partitions), broker.log_end(partitions)
+    # The log's end before the stable one: what is written between the two questions is no open transaction's then.
+    first, end, stable = broker.earliest(partitions), broker.log_end(partitions), broker.latest(partitions)
     return tuple(PartitionLag(*p, offsets.get(p, 0), first[p], stable[p], end[p]) for p in partitions)

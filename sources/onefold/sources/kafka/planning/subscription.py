@@ -6,7 +6,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from onefold.clients.kafka.topics import creating
 from onefold.core.errors import ConfigError, DataLoss
+from onefold.core.values.names import near
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_snapshot import Partition
@@ -92,10 +94,12 @@ class Subscription:
                         " is lost. Restore it with its records at the same offsets; or, if it is gone for good, name it"
                         " in forget_topics",
                     )
+                command = creating(missing[0], broker.bootstrap_servers)
                 raise ConfigError(
                     "topic-missing",
-                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
-                    " correct the name in topics=",
+                    f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it,"
+                    f" with as many partitions as you choose ({command}), or correct the name in"
+                    f" topics={near(missing[0], broker.topic_names())}",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:
