@@ -17,6 +17,7 @@ from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, O
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
 from onefold.core.sql import sqlite_trust
+from onefold.core.writing.durable_files import FOLDER_MODE
 from onefold.core.sql.backends import Bound, backend_of, reason, url_of
 from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
@@ -146,7 +147,7 @@ class Database:
         """A transaction, as above, in which nobody else creates onefold's tables."""
         if not self.is_there() and (folder := Path(self.url.database or "").parent).name == OWN_FOLDER:
             with suppress(OSError):  # what connects says it
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(FOLDER_MODE, exist_ok=True)
         try:
             with self.backend.alone(self.engine), self.transaction() as connection:
                 self.backend.lock_creation(connection)

@@ -16,7 +16,9 @@ from zoneinfo import ZoneInfo
 
 from onefold.core.errors import ConfigError, DataLoss
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "unreadable"]
+
+DEPTH_MAX = 200
 
 _INT = struct.Struct(">cq")
 _FLOAT = struct.Struct(">cd")
@@ -28,35 +30,45 @@ _EPOCH = dt.datetime(1970, 1, 1)
 _US = dt.timedelta(microseconds=1)
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, depth: int = 0) -> bytes:
     """The value as bytes: equal values of equal types have equal bytes. Raises ConfigError for other types than None,
-    bool, int, float, str, bytes, Decimal, datetime, date, time, timedelta, and tuples, lists and dicts of these."""
+    bool, int, float, str, bytes, Decimal, datetime, date, time, timedelta, and tuples, lists and dicts of these, at
+    most `DEPTH_MAX` of them within each other. `depth`: how many the value is within."""
     writer = _WRITERS.get(type(value))
-    if writer is None:
+    if writer is not None:
+        return writer(value)
+    container = _CONTAINERS.get(type(value))
+    if container is None:
         raise ConfigError(
             "state-value-type",
             f"a state holds {value!r} of type {type(value).__module__}.{type(value).__qualname__}, which cannot be"
             " stored: keep plain Python values (numbers, text, bytes, decimals, times, tuples, lists, dicts) in states",
         )
-    return writer(value)
+    if depth == DEPTH_MAX:
+        raise ConfigError(
+            "state-value-type",
+            f"a state holds a value of more than {DEPTH_MAX} lists, tuples or dicts within each other, which cannot be"
+            " stored: keep a flatter one",
+        )
+    return container(value, depth + 1)
 
 
 def decode(data: bytes) -> Any:
     """Raises DataLoss where the bytes are none that `encode` made."""
     try:
         value, end = _read(data, 0)
-    except (struct.error, KeyError, ValueError, IndexError, ArithmeticError, RecursionError) as error:
-        raise _unreadable() from error
+    except (struct.error, KeyError, ValueError, TypeError, IndexError, ArithmeticError, OSError) as error:
+        raise unreadable() from error
     if end != len(data):
-        raise _unreadable()
+        raise unreadable()
     return value
 
 
-def _unreadable() -> DataLoss:
+def unreadable() -> DataLoss:
     return DataLoss(
         "state-value-damaged",
-        "a value of a snapshot cannot be read, though its checksum is right: another version of onefold wrote it."
-        " Restore with that version",
+        "a value of a snapshot cannot be read, though its checksum is right: another version of onefold wrote it, or"
+        " somebody has changed it. Restore with that version, or from an earlier epoch that was kept or a savepoint",
     )
 
 
@@ -73,12 +85,13 @@ def _sized(tag: bytes, content: bytes) -> bytes:
     return _SIZED.pack(tag, len(content)) + content
 
 
-def _sequence(tag: bytes) -> Callable[[Any], bytes]:
-    return lambda items: b"".join((_SIZED.pack(tag, len(items)), *map(encode, items)))
+def _sequence(tag: bytes) -> Callable[[Any, int], bytes]:
+    return lambda items, depth: b"".join((_SIZED.pack(tag, len(items)), *[encode(item, depth) for item in items]))
 
 
-def _dict(value: dict[Any, Any]) -> bytes:
-    return b"".join((_SIZED.pack(b"{", len(value)), *(encode(part) for item in value.items() for part in item)))
+def _dict(value: dict[Any, Any], depth: int) -> bytes:
+    parts = [encode(part, depth) for item in value.items() for part in item]
+    return b"".join((_SIZED.pack(b"{", len(value)), *parts))
 
 
 def _datetime(value: dt.datetime) -> bytes:
@@ -112,16 +125,14 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     dt.date: lambda value: _INT.pack(b"D", value.toordinal()),
     dt.time: _time,
     dt.timedelta: lambda value: _sized(b"e", _int(value // _US)),
-    tuple: _sequence(b"("),
-    list: _sequence(b"["),
-    dict: _dict,
 }
+_CONTAINERS: dict[type, Callable[[Any, int], bytes]] = {tuple: _sequence(b"("), list: _sequence(b"["), dict: _dict}
 
 
 # reading: each answers with the value and where the next one begins
 
 
-def _read(data: bytes, at: int) -> tuple[Any, int]:
+def _read(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
     tag = data[at]
     if tag in _FIXED:
         return _FIXED[tag](data, at + 1), at + 9
@@ -133,9 +144,11 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
         if at + size > len(data):
             raise ValueError("cut")
         return _CONTENTS[tag](data[at : at + size]), at + size
+    if depth == DEPTH_MAX:
+        raise ValueError("deeper than any that is written")
     items = []
     for _ in range(2 * size if tag == _DICT else size):
-        item, at = _read(data, at)
+        item, at = _read(data, at, depth + 1)
         items.append(item)
     return _COLLECTIONS[tag](items), at
 
@@ -146,6 +159,14 @@ def _zoned(content: bytes) -> dt.datetime:
     zone: dt.tzinfo = ZoneInfo(name) if name[0] != "+" else dt.timezone(int(name[1:]) * _US)
     at: dt.datetime = _EPOCH + wall * _US
     return at.replace(tzinfo=zone, fold=content[8])
+
+
+def _whole(content: bytes) -> int:
+    """Of an integer, as a value of its own."""
+    if content[:1] not in (b"i", b"I"):
+        raise ValueError("no integer")
+    number: int = decode(content)
+    return number
 
 
 def _number(data: bytes, at: int) -> int:
@@ -169,7 +190,7 @@ _CONTENTS: dict[int, Callable[[bytes], Any]] = {
     ord("d"): lambda content: Decimal(content.decode()),
     ord("z"): _zoned,
     ord("t"): lambda content: dt.time.fromisoformat(content.decode()),
-    ord("e"): lambda content: decode(content) * _US,
+    ord("e"): lambda content: _whole(content) * _US,
 }
 _COLLECTIONS: dict[int, Callable[[list[Any]], Any]] = {
     ord("("): tuple,

@@ -109,6 +109,26 @@ def test_bytes_that_are_cut_or_changed_are_a_named_error_or_another_value(value:
         decode(cut)
 
 
-def test_lists_deeper_than_python_reads_are_damage() -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(b"[\0\0\0\1" * 100_000 + b"N", id="deeper than Python reads"),
+        pytest.param(b"[\0\0\0\1" * 201 + b"N", id="deeper than any"),
+        pytest.param(b"{\0\0\0\1[\0\0\0\0N", id="a list as a key"),
+        pytest.param(b"e\0\0\0\1N", id="a span of nothing"),
+        pytest.param(b"z\0\0\0\x10" + b"\0" * 9 + b"America", id="a zone that is a folder"),
+    ],
+)
+def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
     with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
-        decode(b"[\0\0\0\1" * 100_000 + b"N")
+        decode(changed)
+
+
+def test_a_value_is_stored_as_deep_as_it_can_be_read_and_no_deeper() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = (deep,)
+    assert decode(encode(deep)) == deep
+    for deeper in ((deep,), [deep], {"a": deep}):
+        with pytest.raises(ConfigError, match=r"more than 200 lists.*\[state-value-type\]"):
+            encode(deeper)

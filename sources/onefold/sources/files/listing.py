@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable
-from onefold.core.values.plain import plain
+from onefold.core.values.plain import plain, said_without, shown_url
 from onefold.sources.files.walking import Walk, is_hidden
 
 __all__ = ["CODECS", "Folder", "Listed", "changed", "codec_of", "gone"]
@@ -44,14 +44,12 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        place = urlparse(path)
-        self.path = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}" if place.scheme else path  # shown
-        self.path = plain(self.path)
+        self.path = shown_url(path)
         with self._asking("opening it"):
             try:
                 self.filesystem, self._root = fs.FileSystem.from_uri(path)
             except (ValueError, pa.ArrowInvalid) as error:
-                said = plain(str(error).replace(path, self.path))
+                said = said_without(path, str(error))
                 raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}") from None
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         if self.is_local:

@@ -27,6 +27,7 @@ from onefold.core.extras import naming_extras
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateKind, StateSpec, StateTable
+from onefold.engine.state.codec import unreadable
 from onefold.engine.state.common import Backend, Delta, OneFrozen, list_parts
 from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.rocks.table import Changes, RocksTable
@@ -256,8 +257,11 @@ def _family(spec: StateSpec) -> str:
 
 
 def _spec(family: str) -> StateSpec:
-    uid, name, kind = json.loads(family)
-    return StateSpec(uid, name, StateKind(kind))
+    try:
+        uid, name, kind = json.loads(family)
+        return StateSpec(uid, name, StateKind(kind))
+    except (ValueError, TypeError) as error:
+        raise unreadable() from error
 
 
 def _options() -> Options:
