@@ -569,7 +569,7 @@ def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
     result = savepoint("list", named(pipeline), "--json")
     (told,) = json.loads(result.output)
     assert (result.exit_code, told["damage"]) == (1, None)
-    assert told["unreadable"].endswith(f"{unread} cannot be read: Is a directory")
+    assert told["unreadable"].endswith(f"{unread} cannot be read: it is no file, or a link, which is not followed")
     with pytest.raises(Retriable, match=r"Is a directory.*\[savepoint-unreadable\]"):
         restore(pipeline)
     file.rmdir()

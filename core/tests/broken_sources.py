@@ -9,7 +9,6 @@ from multiprocessing import parent_process
 from typing import Any
 
 import pyarrow as pa
-
 from lines_source import EPOCH_MAX, LinesPlanner, LinesSource, at, line_of
 
 from onefold.core.errors import DataLoss

@@ -15,7 +15,6 @@ from lines_source import LinesSource
 
 from onefold.core.testing import BrokenPromise, ConformanceReport, Promise, check_source
 
-
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import OnefoldError, Terminal
+from onefold.core import OnefoldError
 from onefold.engine.driver.opening import _store_url
 from onefold.engine.driver.restarts import FixedDelay
 from onefold.engine.state import storage as storage_module
@@ -83,9 +83,7 @@ class Place:
         source = FileSource(str(self.read), format="json", schema="id long, account long", name="in")
         taken = flow.source(source, uid="in")
         totals = taken.key_by("account").aggregate(uid="totals", orders=count())
-        sink = SqlSink(
-            f"sqlite:///{self.own}/rows.db", "totals", mode="upsert", key="account", order="onefold_epoch"
-        )
+        sink = SqlSink(f"sqlite:///{self.own}/rows.db", "totals", mode="upsert", key="account", order="onefold_epoch")
         totals.sink(sink)
         flow.run(
             checkpoint=checkpoint or str(self.checkpoint),
@@ -133,7 +131,6 @@ def ends_by(place: Place, code: str, backend: str = "memory") -> None:
     with pytest.raises(OnefoldError) as caught:
         place.run(backend)
     assert caught.value.code == code, caught.value
-    assert not isinstance(caught.value, Terminal)
 
 
 @pytest.mark.attack(
@@ -157,7 +154,7 @@ def test_nobody_else_reads_state_or_holds_its_lock(place: Place, backend: str) -
     does="has a snapshot name a file of another place, which a restore would write",
     gets="a start that is refused (`state-file-damaged`)",
 )
-@pytest.mark.parametrize("name", ["{victim}", "../../../own/victim", "..", "rocksdict-config.json", "000001.sst"])
+@pytest.mark.parametrize("name", ["{victim}", "../../../own/victim", "..", "CURRENT/../../x", "000001.sst"])
 def test_a_snapshot_names_no_file_of_another_place(place: Place, name: str) -> None:
     place.run("rocksdb")
     place.open_to_all()
@@ -219,7 +216,6 @@ def test_a_note_removes_no_file_of_another_place(place: Place, names: str) -> No
     ("link", "code"),
     [
         ("ledger.json.tmp", None),
-        ("has_written.json.tmp", None),
         ("epochs/2.json.tmp", None),
         ("lock", "state-storage-refused"),
         ("epochs", "state-storage-refused"),
@@ -369,7 +365,7 @@ def damaged(stream: bytes, change: str) -> bytes:
 
 @pytest.mark.attack(
     who="who may write where a flow keeps its state",
-    does="changes what a snapshot's footer, a note or the ledger row says: keys that are missing, other types and numbers",
+    does="changes what a snapshot's footer says: keys that are missing, other types and numbers",
     gets="a stop by name",
 )
 @pytest.mark.parametrize(

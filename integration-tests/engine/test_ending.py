@@ -65,13 +65,19 @@ def test_ctrl_c_ends_a_script_as_sigterm_does_and_it_says_what_it_did(tmp_path: 
         out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "done\n"), said
     assert "Traceback" not in said and "KeyboardInterrupt" not in said, said
-    for line in ("INFO flow 'lines' starts: workers=1", "generation 1", "epoch", "INFO flow 'lines' has ended: 20 rows"):
+    for line in (
+        "INFO flow 'lines' starts: workers=1",
+        "generation 1",
+        "epoch",
+        "INFO flow 'lines' has ended: 20 rows",
+    ):
         assert line in said, said
 
 
 def test_a_second_ctrl_c_interrupts(tmp_path: Path) -> None:
     slow = SCRIPT.replace(".sink(", ".map_batches(stuck).sink(", 1).replace(
-        "folder =", "import time\ndef stuck(batch):\n    time.sleep(600 if batch.num_rows else 0)\n    return batch\nfolder ="
+        "folder =",
+        "import time\ndef stuck(batch):\n    time.sleep(600 if batch.num_rows else 0)\n    return batch\nfolder =",
     )
     (tmp_path / "slow.py").write_text(slow)
     (tmp_path / "lines").write_text("1\n")

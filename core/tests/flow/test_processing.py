@@ -106,7 +106,6 @@ REFUSED = {
         "state-name-twice",
     ),
     "a schema that is none": (lambda h: h.getValueState("a", "n longer"), "option-value"),
-    "no time to live": (lambda h: h.getValueState("a", "n long", 0), "option-value"),
     "a third redistribution": (lambda h: h.getOperatorListState("a", "n long", "merge"), "option-value"),
     "broadcast state": (lambda h: h.getBroadcastState("a", "n long", "n long"), "broadcast-state-unconnected"),
     "a state used at once": (lambda h: h.getValueState("a", "n long").get(), "state-used-early"),

@@ -149,7 +149,8 @@ class _Positions(Stopped):
             self.say(f"  {line}")
         if self.checkpoint.is_elsewhere:
             self.say(
-                f"the checkpoint {shown_url(self.checkpoint.text)} is not on this machine: move it away before the next start"
+                f"the checkpoint {shown_url(self.checkpoint.text)} is not on this machine: move it away before the next"
+                " start"
             )
         elif self.checkpoint.is_there:
             self.say(f"the checkpoint {self.checkpoint.path} is set aside, under another name")

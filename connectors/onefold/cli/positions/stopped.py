@@ -10,9 +10,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from onefold.cli.shown import shown
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore

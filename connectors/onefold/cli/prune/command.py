@@ -7,9 +7,9 @@ from contextlib import closing
 
 import typer
 from rich.console import Console
-from onefold.cli.shown import shown
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.databases import Database
 from onefold.cli.txn.tables import table_console
 from onefold.core import ConfigError

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from onefold.cli.shown import shown
 
 from onefold.cli.arguments import Named, Yes
 from onefold.cli.reset.checkpoint import CheckpointDirectory
 from onefold.cli.reset.idle import refuse_running
 from onefold.cli.reset.place import Place
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -80,7 +80,9 @@ def reset_pipeline(
             if not named:
                 console.print(f"the rows in {shown(place.server)} stay: --rows removes them, too", highlight=False)
         if checkpoint.is_elsewhere:
-            console.print(f"the checkpoint {shown(shown_url(checkpoint.text))} stays: remove it yourself", highlight=False)
+            console.print(
+                f"the checkpoint {shown(shown_url(checkpoint.text))} stays: remove it yourself", highlight=False
+            )
         if not yes:
             typer.confirm("Remove all of this?", abort=True)
         if not take_over:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from onefold.cli.shown import shown
 
 from onefold.cli.arguments import AsJson, Named, Yes
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.values.plain import shown_url
 
@@ -132,11 +132,12 @@ def restore(
         work = Restore(savepoint, f"{place}/{name}", files, shuffle_partitions)
         work.check()
         check_idle(target, take_over)
+        checkpoint = shown_url(target.checkpoint)
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
         if other is None:
-            plan = f"takes the place of the checkpoint {shown_url(target.checkpoint)}{state}{_going_back(work, target)}"
+            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work, target)}"
         else:
-            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {shown_url(target.checkpoint)}{state}"
+            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
         console.print(shown(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
         if not yes:
             typer.confirm("Do it?", abort=True)

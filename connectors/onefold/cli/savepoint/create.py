@@ -50,7 +50,8 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
         if there.exists(place):
             raise ConfigError(
-                "savepoint-exists", f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name"
+                "savepoint-exists",
+                f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
             )
         there.remove(partial)
         try:
@@ -113,8 +114,9 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: Standing | 
     differs = "" if stands is None else f" ({stands.end.differences(last.range.end)})"
     return CheckpointMismatch(
         "savepoint-not-at-rest",
-        f"the checkpoint {shown_url(root)} of pipeline {pipeline!r} {at}, which is not the end of its last epoch, {last.epoch}"
-        f"{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make the savepoint",
+        f"the checkpoint {shown_url(root)} of pipeline {pipeline!r} {at}, which is not the end of its last epoch,"
+        f" {last.epoch}{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make"
+        " the savepoint",
     )
 
 

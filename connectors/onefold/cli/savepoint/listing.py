@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.console import Console
-from onefold.cli.shown import shown
 from rich.table import Table
 
 from onefold.cli.savepoint.create import PARTIAL
 from onefold.cli.savepoint.files import Files
 from onefold.cli.savepoint.reading import Damage, read_copy, read_savepoint
 from onefold.cli.savepoint.savepoint import Savepoint
+from onefold.cli.shown import shown
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.values.plain import plain, shown_url
 
@@ -61,7 +61,8 @@ def find(files: Files, folder: str, name: str) -> Savepoint:
         return read_savepoint(files, f"{folder}/{name}")
     except Damage as damage:
         raise ConfigError(
-            "savepoint-damaged", f"savepoint {name!r} in {shown_url(folder)} is damaged: {plain(str(damage))}. Use another one"
+            "savepoint-damaged",
+            f"savepoint {name!r} in {shown_url(folder)} is damaged: {plain(str(damage))}. Use another one",
         ) from damage
 
 

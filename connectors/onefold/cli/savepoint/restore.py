@@ -83,9 +83,9 @@ class Restore:
             if half is None and self.files.of(root).exists(root):
                 raise ConfigError(
                     "checkpoint-exists",
-                    f"the checkpoint {shown_url(root)} of pipeline {definition.name!r} is there already, and a savepoint"
-                    " is restored into a pipeline that was never started. Nothing was changed: name another checkpoint,"
-                    " or remove that one",
+                    f"the checkpoint {shown_url(root)} of pipeline {definition.name!r} is there already, and a"
+                    " savepoint is restored into a pipeline that was never started. Nothing was changed: name another"
+                    " checkpoint, or remove that one",
                 )
             again = half is not None
             generation, store_id = session.drive(take(origin, session.names, again))
@@ -182,7 +182,8 @@ class Restore:
             target.remove(staged)
             raise ConfigError(
                 "savepoint-damaged",
-                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another one",
+                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
+                " one",
             ) from damage
         except BaseException:
             target.remove(staged)

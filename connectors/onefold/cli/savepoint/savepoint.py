@@ -91,10 +91,10 @@ class Savepoint:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError("it is no savepoint's") from error
         if version > FORMAT:
-            name, maker = (plain(repr(values.get(key)), 100) for key in ("name", "onefold"))
+            name, maker = (plain(str(values.get(key)), 100) for key in ("name", "onefold"))
             raise ConfigError(
                 "savepoint-too-new",
-                f"the savepoint {name} has format {version}, and this onefold knows {FORMAT}: use the onefold that made"
+                f"the savepoint {name!r} has format {version}, and this onefold knows {FORMAT}: use the onefold that made"
                 f" it ({maker}), or a newer one",
             )
         digest = values.pop("digest", None)
@@ -102,15 +102,17 @@ class Savepoint:
             raise ValueError("its content is not what was written")
         del values["format"]
         try:
-            frozen = values["frozen"]
+            frozen, sinks, files = values["frozen"], values["sinks"], values["files"]
+            if not (isinstance(sinks, list) and isinstance(files, list)):
+                raise TypeError("no lists")
             found = checked(
                 cls,
                 values
                 | {
                     "positions": Positions.from_flat(values["positions"]),
                     "frozen": None if frozen is None else Positions.from_flat(frozen),
-                    "sinks": tuple(checked(SinkState, sink) for sink in values["sinks"]),
-                    "files": tuple(checked(CopiedFile, file) for file in values["files"]),
+                    "sinks": tuple(checked(SinkState, sink) for sink in sinks),
+                    "files": tuple(checked(CopiedFile, file) for file in files),
                 },
             )
         except (TypeError, KeyError, ValueError) as error:

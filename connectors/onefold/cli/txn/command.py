@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from onefold.cli.shown import shown
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.databases import Database
 from onefold.cli.txn.open_transactions import Open, as_dict, open_of, print_open
 from onefold.cli.txn.tables import COLOURS, table_console

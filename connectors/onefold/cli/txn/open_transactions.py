@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from onefold.cli.shown import shown
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held

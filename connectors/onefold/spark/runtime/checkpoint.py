@@ -175,8 +175,8 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
     if text is None:
         raise ConfigError(
             "checkpoint-of-another-query",
-            f"{shown_url(root)} has no file 'metadata', so it is not the checkpoint of the query that runs: give the pipeline the"
-            " query's checkpointLocation, Pipeline(..., checkpoint='...')",
+            f"{shown_url(root)} has no file 'metadata', so it is not the checkpoint of the query that runs: give the"
+            " pipeline the query's checkpointLocation, Pipeline(..., checkpoint='...')",
         )
     return query_id_of(text)
 

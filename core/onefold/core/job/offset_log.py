@@ -49,8 +49,8 @@ def end_of_running(root: str, batch_id: int, clocks: Collection[str] = ()) -> Pr
     if end is None:
         raise CheckpointMismatch(
             "offsets-file-missing",
-            f"the checkpoint at {shown_url(root)} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
-            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
+            f"the checkpoint at {shown_url(root)} has no offsets/{batch_id}, though Spark runs that batch: something"
+            " deletes files there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
         )
     return end
 
@@ -82,8 +82,8 @@ def end_before(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protoc
     if not earlier:
         raise CheckpointMismatch(
             "offsets-file-missing",
-            f"the checkpoint at {shown_url(root)} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
-            " query with a new, empty checkpoint directory and starting_offsets='ledger'",
+            f"the checkpoint at {shown_url(root)} has no offsets before batch {batch_id}: a part of it was deleted."
+            " Start the query with a new, empty checkpoint directory and starting_offsets='ledger'",
         )
     return (yield from end_of(root, max(earlier), clocks))
 

@@ -17,12 +17,12 @@ from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, O
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
 from onefold.core.sql import sqlite_trust
-from onefold.core.writing.durable_files import FOLDER_MODE
 from onefold.core.sql.backends import Bound, backend_of, reason, url_of
 from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
 from onefold.core.sql.postgres_message import Answer
 from onefold.core.values.plain import plain
+from onefold.core.writing.durable_files import FOLDER_MODE
 
 __all__ = ["OWN_FOLDER", "Database", "shown"]
 

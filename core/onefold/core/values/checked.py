@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
 __all__ = ["checked"]
 
 T = TypeVar("T")
+Test = Callable[[Any], bool]
 
 
 def checked(of: type[T], values: Mapping[str, Any]) -> T:
     """One of the dataclass `of`. Raises TypeError or ValueError for other fields than its own, and for other types."""
     made = of(**values)
-    for name, kind in _kinds(of).items():
-        if not _is_of(getattr(made, name), kind):
+    for name, is_right in _tests(of):
+        if not is_right(getattr(made, name)):
             raise TypeError(f"{name} is of another type")
     return made
 
 
 @lru_cache
-def _kinds(of: type) -> dict[str, Any]:
-    return typing.get_type_hints(of)
+def _tests(of: type) -> list[tuple[str, Test]]:
+    return [(name, _test(kind)) for name, kind in typing.get_type_hints(of).items()]
 
 
-def _is_of(value: object, kind: Any) -> bool:
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+def _test(kind: Any) -> Test:
+    """Whether a value is of that type: a class alone, a union, a tuple of any length, a mapping."""
+    origin, inner = typing.get_origin(kind), [*map(_test, (each for each in typing.get_args(kind) if each is not ...))]
     if origin in (typing.Union, types.UnionType):
-        return any(_is_of(value, each) for each in inner)
-    if origin is tuple:  # of any length
-        return isinstance(value, tuple) and all(_is_of(each, inner[0]) for each in value)
+        return lambda value: any(is_right(value) for is_right in inner)
+    if origin is tuple:
+        return lambda value: type(value) is tuple and all(map(inner[0], value))
     if origin is Mapping:
-        return isinstance(value, dict) and all(_is_of(k, inner[0]) and _is_of(v, inner[1]) for k, v in value.items())
-    return type(value) is kind
+        return lambda value: type(value) is dict and all(map(inner[0], value)) and all(map(inner[1], value.values()))
+    return lambda value: type(value) is kind

@@ -1,5 +1,5 @@
-"""Files of this machine that outlive a crash of it, and that are their user's alone: what is made has the modes 0600 and
-0700, and no link that somebody has laid there is written through."""
+"""Files of this machine that outlive a crash of it, and that are their user's alone: what is made has the modes 0600
+and 0700, and no link that somebody has laid there is written through."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A FIFO would be waited for, and is no file: it is opened without that, and then refused.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NO_FILE = "a link or no file is in its place, which is not followed"
+_NO_FILE = "it is no file, or a link, which is not followed"
 
 
 def write_file(path: Path, content: Iterable[bytes | pa.Buffer]) -> None:

@@ -106,8 +106,8 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
     if "://" in checkpoint:
         raise ConfigError(
             "store-missing",
-            f"checkpoint={shown_url(checkpoint)!r} is no folder of this machine, and no sink is a database: name the checkpoint"
-            " store's (store='postgresql+psycopg://...')",
+            f"checkpoint={shown_url(checkpoint)!r} is no folder of this machine, and no sink is a database: name the"
+            " checkpoint store's (store='postgresql+psycopg://...')",
         )
     try:
         make_folder(Path(checkpoint))

@@ -76,7 +76,9 @@ def run(
     marks = Marks(workers)
     with (
         showing_progress(),
-        closing(Nursery(partial(_work, cut, marks), partial(_warm, cut))) as nursery,  # before this process has a client
+        closing(
+            Nursery(partial(_work, cut, marks), partial(_warm, cut))
+        ) as nursery,  # before this process has a client
     ):
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need

@@ -124,13 +124,15 @@ class Storage:
             return fs.LocalFileSystem(), str(Path(self.root).absolute()).rstrip("/")
         try:
             system, base = fs.FileSystem.from_uri(self.root)
-        except (pa.ArrowInvalid, NotImplementedError, OSError) as error:
-            raise ConfigError(
-                "state-storage-unknown",
-                f"checkpoints cannot be kept in {shown_url(self.root)}: {said_without(self.root, str(error))}. Name a"
-                " folder, or a URL of s3, gs, hdfs or file",
-            ) from None  # which names the URL with what is secret in it
-        return system, base.rstrip("/")
+        except (pa.ArrowInvalid, NotImplementedError, OSError) as error:  # it has the URL, with what is secret in it
+            said = said_without(self.root, str(error))
+        else:
+            return system, base.rstrip("/")
+        raise ConfigError(
+            "state-storage-unknown",
+            f"checkpoints cannot be kept in {shown_url(self.root)}: {said}. Name a folder, or a URL of s3, gs, hdfs or"
+            " file",
+        )
 
     @cached_property
     def _files(self) -> OwnFolder | _Objects:
@@ -172,7 +174,7 @@ class Storage:
 
 
 class _Objects:
-    """Files of another filesystem than this machine's, below `path`. An object appears whole, when its stream closes."""
+    """Files of another filesystem than this machine's, below `path`. An object appears whole, when its stream ends."""
 
     def __init__(self, system: fs.FileSystem, path: str) -> None:
         self._fs, self._path = system, path

@@ -46,11 +46,13 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = shown_url(path)
         with self._asking("opening it"):
+            said = ""
             try:
                 self.filesystem, self._root = fs.FileSystem.from_uri(path)
-            except (ValueError, pa.ArrowInvalid) as error:
+            except (ValueError, pa.ArrowInvalid) as error:  # it has the URI, with what is secret in it
                 said = said_without(path, str(error))
-                raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}") from None
+            if said:
+                raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}")
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         if self.is_local:
             self._root = os.path.realpath(self._root)

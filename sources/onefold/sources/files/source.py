@@ -148,5 +148,3 @@ def _place(path: str) -> tuple[str, ...]:
     if url.scheme in ("", "file"):
         return ("", *Path(os.path.realpath(url.path if url.scheme else path)).parts)
     return (f"{url.scheme}://{url.hostname}", "/", *PurePosixPath(url.path).parts[1:])
-
-

@@ -50,6 +50,7 @@ __all__ = ["RocksBackend"]
 
 CHANGES_MAX = 200_000  # entries in dicts, before they go into RocksDB without waiting for a barrier
 _SST = ".sst"
+_SETTINGS = "rocksdict-config.json"  # says that values are to be unpickled, if it likes; snapshots of before have it
 _BATCH_BYTES = 4 << 20
 
 
@@ -153,7 +154,7 @@ class RocksBackend(Backend):
         failpoint("before:StoreState")
         try:
             new = {file: self._upload(name, path) for file, path in tables.items() if file not in kept}
-            others = [path for path in files if path.suffix != _SST]
+            others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
             footer = self._footer(epoch, (kept | new).values())
             write_snapshot(self._storage, name, footer, self._drafts(others, deltas[-1]))
         except BaseException:
@@ -191,7 +192,7 @@ class RocksBackend(Backend):
         folder = self._folder()
         folder.mkdir()
         for part in footer.parts:
-            if part.what == FILE:
+            if part.what == FILE and part.name != _SETTINGS:
                 (folder / part.name).write_bytes(read_part(self._storage, own.name, part))
         for piece in footer.pieces:
             (folder / _local(piece.name)).write_bytes(read_piece(self._storage, piece))
