@@ -94,8 +94,8 @@ class Savepoint:
             name, maker = (plain(str(values.get(key)), 100) for key in ("name", "onefold"))
             raise ConfigError(
                 "savepoint-too-new",
-                f"the savepoint {name!r} has format {version}, and this onefold knows {FORMAT}: use the onefold that made"
-                f" it ({maker}), or a newer one",
+                f"the savepoint {name!r} has format {version}, and this onefold knows {FORMAT}: use the onefold that"
+                f" made it ({maker}), or a newer one",
             )
         digest = values.pop("digest", None)
         if digest != _digest(values):
