@@ -44,7 +44,7 @@ def started(folder: Path) -> Iterator[subprocess.Popen[str]]:
         process_group=0,
     )
     try:
-        wait_until(lambda: written(folder) == 20 or process.poll() is not None, 60.0)
+        wait_until("the script writes what there is", lambda: written(folder) == 20 or process.poll() is not None, 120)
         yield process
     finally:
         process.kill()

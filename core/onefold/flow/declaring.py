@@ -17,6 +17,9 @@ from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
 __all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states", "refuse_ttl"]
 
 
+DEPTH_MAX = 50  # of what state keeps, with room for what expressions make of it
+
+
 class DeclaredKind(enum.Enum):
     VALUE = "value"
     LIST = "list"
@@ -48,7 +51,17 @@ def as_schema(given: Schema, label: str) -> pa.Schema:
         )
     if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"{label} has two columns {twice!r}: rename one")
+    if deep := next((field.name for field in schema if _is_deeper(field.type, DEPTH_MAX)), None):
+        raise ConfigError(
+            "schema-too-deep",
+            f"{label} has {deep!r} of a type of more than {DEPTH_MAX} lists, structs and maps within each other: take a"
+            " flatter one, or keep it as text",
+        )
     return schema
+
+
+def _is_deeper(kind: pa.DataType, than: int) -> bool:
+    return than < 0 or any(_is_deeper(kind.field(at).type, than - 1) for at in range(kind.num_fields))
 
 
 def as_key_schema(given: Schema, label: str) -> pa.Schema:

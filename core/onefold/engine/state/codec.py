@@ -18,7 +18,7 @@ from onefold.core.errors import ConfigError, DataLoss
 
 __all__ = ["decode", "encode", "unreadable"]
 
-DEPTH_MAX = 200
+DEPTH_MAX = 200  # of containers within each other; no flow has a schema that is half as deep
 
 _INT = struct.Struct(">cq")
 _FLOAT = struct.Struct(">cd")
@@ -30,27 +30,17 @@ _EPOCH = dt.datetime(1970, 1, 1)
 _US = dt.timedelta(microseconds=1)
 
 
-def encode(value: Any, depth: int = 0) -> bytes:
+def encode(value: Any) -> bytes:
     """The value as bytes: equal values of equal types have equal bytes. Raises ConfigError for other types than None,
-    bool, int, float, str, bytes, Decimal, datetime, date, time, timedelta, and tuples, lists and dicts of these, at
-    most `DEPTH_MAX` of them within each other. `depth`: how many the value is within."""
+    bool, int, float, str, bytes, Decimal, datetime, date, time, timedelta, and tuples, lists and dicts of these."""
     writer = _WRITERS.get(type(value))
-    if writer is not None:
-        return writer(value)
-    container = _CONTAINERS.get(type(value))
-    if container is None:
+    if writer is None:
         raise ConfigError(
             "state-value-type",
             f"a state holds {value!r} of type {type(value).__module__}.{type(value).__qualname__}, which cannot be"
             " stored: keep plain Python values (numbers, text, bytes, decimals, times, tuples, lists, dicts) in states",
         )
-    if depth == DEPTH_MAX:
-        raise ConfigError(
-            "state-value-type",
-            f"a state holds a value of more than {DEPTH_MAX} lists, tuples or dicts within each other, which cannot be"
-            " stored: keep a flatter one",
-        )
-    return container(value, depth + 1)
+    return writer(value)
 
 
 def decode(data: bytes) -> Any:
@@ -85,13 +75,12 @@ def _sized(tag: bytes, content: bytes) -> bytes:
     return _SIZED.pack(tag, len(content)) + content
 
 
-def _sequence(tag: bytes) -> Callable[[Any, int], bytes]:
-    return lambda items, depth: b"".join((_SIZED.pack(tag, len(items)), *[encode(item, depth) for item in items]))
+def _sequence(tag: bytes) -> Callable[[Any], bytes]:
+    return lambda items: b"".join((_SIZED.pack(tag, len(items)), *map(encode, items)))
 
 
-def _dict(value: dict[Any, Any], depth: int) -> bytes:
-    parts = [encode(part, depth) for item in value.items() for part in item]
-    return b"".join((_SIZED.pack(b"{", len(value)), *parts))
+def _dict(value: dict[Any, Any]) -> bytes:
+    return b"".join((_SIZED.pack(b"{", len(value)), *(encode(part) for item in value.items() for part in item)))
 
 
 def _datetime(value: dt.datetime) -> bytes:
@@ -125,8 +114,10 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     dt.date: lambda value: _INT.pack(b"D", value.toordinal()),
     dt.time: _time,
     dt.timedelta: lambda value: _sized(b"e", _int(value // _US)),
+    tuple: _sequence(b"("),
+    list: _sequence(b"["),
+    dict: _dict,
 }
-_CONTAINERS: dict[type, Callable[[Any, int], bytes]] = {tuple: _sequence(b"("), list: _sequence(b"["), dict: _dict}
 
 
 # reading: each answers with the value and where the next one begins

@@ -124,11 +124,11 @@ def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
         decode(changed)
 
 
-def test_a_value_is_stored_as_deep_as_it_can_be_read_and_no_deeper() -> None:
-    deep: Any = 1
-    for _ in range(200):
-        deep = (deep,)
-    assert decode(encode(deep)) == deep
-    for deeper in ((deep,), [deep], {"a": deep}):
-        with pytest.raises(ConfigError, match=r"more than 200 lists.*\[state-value-type\]"):
-            encode(deeper)
+def test_a_value_of_the_deepest_schema_that_a_flow_takes_is_read() -> None:
+    deep, kind = cast(Any, 1), pa.int64()
+    for _ in range(50):
+        deep, kind = [deep], pa.list_(kind)
+    assert as_schema(pa.schema({"a": kind}), "it").field(0).type == kind
+    with pytest.raises(ConfigError, match=r"'a' of a type of more than 50.*\[schema-too-deep\]"):
+        as_schema(pa.schema({"a": pa.list_(kind)}), "it")
+    assert decode(encode((deep, {"more": [[deep]]}))) == (deep, {"more": [[deep]]})

@@ -155,7 +155,8 @@ class Folder:
 
     @cached_property
     def _is_file(self) -> bool:
-        return bool(self.filesystem.get_file_info(self._root).is_file)
+        with self._asking("looking at it"):
+            return bool(self.filesystem.get_file_info(self._root).is_file)
 
     def _whole(self, name: str) -> str:
         return self._root if self._is_file else f"{self._root.rstrip('/')}/{name}"

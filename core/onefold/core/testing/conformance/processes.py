@@ -112,7 +112,10 @@ class Processes:
             context = multiprocessing.get_context("spawn")
             pipe, theirs = context.Pipe()
             process = context.Process(target=_help, args=(theirs,), daemon=True)
-            process.start()
+            try:
+                process.start()
+            except RuntimeError:  # in such a process, while it imports the script
+                raise ProcessEnded from None
             theirs.close()
             self._helper = (process, pipe)
         return self._helper[1]

@@ -251,6 +251,10 @@ def _elsewhere(call: Callable[[Source, Any], Rows], source: Source, argument: ob
     """The call in a process of its own, that has read nothing before."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
-            return pool.submit(call, source, argument).result()
+            asked = pool.submit(call, source, argument)
+        except RuntimeError:  # in such a process, while it imports the script
+            raise ProcessEnded from None
+        try:
+            return asked.result()
         except BrokenProcessPool:
             raise ProcessEnded from None
