@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.engine.state.codec import decode, encode
 from onefold.engine.state.columns import Entries, from_ipc, to_ipc
+from onefold.flow.declaring import as_schema
 
 ZONES = st.sampled_from([dt.UTC, ZoneInfo("Europe/Berlin"), dt.timezone(dt.timedelta(hours=-3, minutes=-30))])
 SCALARS: st.SearchStrategy[Any] = st.one_of(
