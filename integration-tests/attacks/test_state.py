@@ -373,6 +373,7 @@ def damaged(stream: bytes, change: str) -> bytes:
     [
         lambda footer: footer.pop("first"),
         lambda footer: footer.update(end=1 << 60),
+        lambda footer: footer.update(end=100),
         lambda footer: footer.update(max_parallelism="128"),
         lambda footer: footer.update(more=1),
         lambda footer: footer.update(parts={}, pieces=7),

@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.core.errors import CheckpointMismatch, DataLoss
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain
@@ -238,7 +237,8 @@ def footers_for(
                 f" {max_parallelism}: start with max_parallelism={footer.max_parallelism}",
             )
     covered = sorted(group for footer, _ in found for group in range(footer.first, footer.end) if group in groups)
-    require(not found or covered == sorted(groups), f"snapshots that have {covered} of the key groups {groups}")
+    if found and covered != sorted(groups):
+        raise _damaged(storage, found[0][1].name, "with the others of its operator it has not each key group once")
     return found
 
 
