@@ -24,7 +24,7 @@ def checked(of: type[T], values: Mapping[str, Any]) -> T:
 
 
 @lru_cache
-def _tests(of: type) -> list[tuple[str, Test]]:
+def _tests(of: Any) -> list[tuple[str, Test]]:
     return [(name, _test(kind)) for name, kind in typing.get_type_hints(of).items()]
 
 
