@@ -569,8 +569,8 @@ def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
     result = savepoint("list", named(pipeline), "--json")
     (told,) = json.loads(result.output)
     assert (result.exit_code, told["damage"]) == (1, None)
-    assert told["unreadable"].endswith(f"{unread} cannot be read: Is a directory")
-    with pytest.raises(Retriable, match=r"Is a directory.*\[savepoint-unreadable\]"):
+    assert told["unreadable"].endswith(f"{unread} cannot be read: it is no file, or a link, which is not followed")
+    with pytest.raises(Retriable, match=r"it is no file, or a link.*\[savepoint-unreadable\]"):
         restore(pipeline)
     file.rmdir()
     file.write_bytes(content)

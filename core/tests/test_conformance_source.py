@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import broken_sources as broken
 import pytest
+from lines_source import LinesSource
 
 from onefold.core.testing import BrokenPromise, ConformanceReport, Promise, check_source
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
 
 @pytest.fixture
-def check(tmp_path: Path) -> Callable[[type[broken.Lines]], ConformanceReport]:
+def check(tmp_path: Path) -> Callable[[type[LinesSource]], ConformanceReport]:
     path = tmp_path / "lines"
     path.touch()
 
@@ -22,7 +29,7 @@ def check(tmp_path: Path) -> Callable[[type[broken.Lines]], ConformanceReport]:
     def put(ids: Sequence[int]) -> None:
         add("".join(f"{number}\n" for number in ids))
 
-    def checked(source: type[broken.Lines]) -> ConformanceReport:
+    def checked(source: type[LinesSource]) -> ConformanceReport:
         return check_source(
             lambda on_error, bad_max: source(str(path), on_error, bad_max),
             put,
@@ -33,10 +40,10 @@ def check(tmp_path: Path) -> Callable[[type[broken.Lines]], ConformanceReport]:
     return checked
 
 
-def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[broken.Lines]], ConformanceReport]) -> None:
-    report = check(broken.Lines)
+def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[LinesSource]], ConformanceReport]) -> None:
+    report = check(LinesSource)
     assert {promise for promise in Promise if promise.name.startswith("SOURCE_")} == report.promises.keys()
-    assert str(report).startswith("Lines 'lines': 10 promises held in 10 checks")
+    assert str(report).startswith("LinesSource 'lines': 10 promises held in 10 checks")
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,30 @@ def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[broken.L
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_wrong_source_fails_by_the_promise_that_it_breaks(
-    check: Callable[[type[broken.Lines]], ConformanceReport], source: type[broken.Lines], promise: Promise, seen: str
+    check: Callable[[type[LinesSource]], ConformanceReport], source: type[LinesSource], promise: Promise, seen: str
 ) -> None:
     with pytest.raises(BrokenPromise) as caught:
         check(source)
     print(caught.value)
     assert (caught.value.promise, seen in caught.value.seen) == (promise, True)
+
+
+def script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES)}
+    return subprocess.run(
+        [sys.executable, folder / "script.py"], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_example_of_the_docs_says_what_held_and_without_its_guard_what_is_missing(tmp_path: Path) -> None:
+    text = (EXAMPLES / "try_lines_source.py").read_text()
+    whole = script(tmp_path, text)
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout.startswith("LinesSource 'lines': 10 promises held in 10 checks, in ")
+    assert "killed" not in whole.stdout
+    without = script(tmp_path, re.sub(r'if __name__ == "__main__":', "if True:", text))
+    assert without.returncode != 0
+    assert 'under `if __name__ == "__main__":`' in without.stderr and "[kit-process-ended]" in without.stderr
+    assert "BrokenPromise" not in without.stderr

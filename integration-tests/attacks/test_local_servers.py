@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ from onefold.local.process import ProcessRef, as_user, kill_tree
 pytestmark = [pytest.mark.servers, pytest.mark.only_with_servers("local", reason="it is a test of onefold.local")]
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts servers as another user")
 OPEN_TO_ALL = 0o077
+NOBODY = (65534, 65534)
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +203,38 @@ from onefold.cli.spark_session import spark_session
 spark = spark_session("evil", Path(sys.argv[2]), sys.argv[1], show_retries=True)
 print(spark.range(10).count())
 """
+
+
+@ROOT_ALONE
+@pytest.mark.attack(
+    who="another user of the machine",
+    does="names a process of somebody else's in the state file of a folder that both may write to, where `onefold local"
+    " down` or `make clean` is called",
+    gets="a refusal (`file-not-trusted`): no process is ended, and no server is started there",
+)
+def test_a_state_file_of_another_users_ends_no_process() -> None:
+    shared = Path(tempfile.mkdtemp(prefix="onefold-attack-"))
+    victim = subprocess.Popen(["sleep", "60"])
+    try:
+        shared.chmod(0o777)
+        state = shared / "kafka.json"
+        born = (ProcessRef.of(victim.pid) or ProcessRef(0, "")).born
+        state.write_text(
+            json.dumps({"port": 1, "log": "x", "process": dataclasses.asdict(ProcessRef(victim.pid, born))})
+        )
+        os.chown(state, *NOBODY)
+        for command in (["down", "kafka"], ["status", "kafka"], ["up", "kafka"]):
+            answer = CliRunner().invoke(app, [*command, "--dir", str(shared)])
+            assert answer.exit_code != 0 and "file-not-trusted" in answer.output, answer.output
+        state.unlink()
+        os.chown(shared, *NOBODY)
+        answer = CliRunner().invoke(app, ["up", "kafka", "--dir", str(shared)])
+        assert answer.exit_code != 0 and "file-not-trusted" in answer.output, answer.output
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+        shutil.rmtree(shared)
 
 
 @pytest.mark.slow

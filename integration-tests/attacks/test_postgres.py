@@ -14,7 +14,9 @@ import pytest
 from harness.lives import Epochs, MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
 
+from onefold.cli.main import app
 from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, LastResource
 from onefold.core.findings import Level
@@ -566,6 +568,25 @@ def test_a_tenants_prepared_transaction_stops_nobody(
     found = [finding.says for finding in sink(roles).examine("p", None) if finding.level is Level.CAUTION]
     assert any(f"{len(gids)} prepared transactions under this sink's names" in says for says in found), found
     assert sink(roles).held("p") == []
+
+
+@pytest.mark.attack(
+    who="a role with CONNECT",
+    does="prepares a transaction whose name says escape sequences and markup, plainly or as a pipeline's name would",
+    gets="text: `onefold txn list` shows what it is",
+)
+def test_a_transactions_name_writes_nothing_but_text(make: MakeWorld, roles: Roles) -> None:
+    world = make(sink(roles))
+    world.start()
+    world.epoch(0)
+    for gid in (
+        f"of/%1B]0;owned%07%1B[2J/[bold]%0A/1/1/{uuid.uuid4().hex}",
+        "\x1b]0;owned\x07\x1b[2J of another",
+    ):
+        prepared_by_tenant(roles, gid)
+    listed = CliRunner().invoke(app, ["txn", "list", f"--postgres={roles.url(roles.loader)}"])
+    assert listed.exit_code == 0, listed.output
+    assert "owned" in listed.output and "\x1b" not in listed.output and "\x07" not in listed.output
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

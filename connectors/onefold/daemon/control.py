@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError
-from onefold.core.job.log_fields import logged_as
+from onefold.core.job.logs import logged_as
 from onefold.core.waiting import Wait
 from onefold.daemon.run import Run, State, Totals
 from onefold.definition import Definition

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from onefold.core import OnefoldError
-from onefold.core.job.log_fields import current
+from onefold.core.job.logs import current
 from onefold.spark.errors.exits import is_of_py4j
 
 __all__ = ["log_as_json"]

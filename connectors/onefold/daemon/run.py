@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.errors import InternalError
-from onefold.core.job.log_fields import logged_as
+from onefold.core.job.logs import logged_as
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.restarts import Restarts

@@ -68,7 +68,7 @@ class SinkLook:
             says = "whether the checkpoint store is in the sink's own database is checked when a start has made it"
             yield Finding(Level.UNCHECKED, says)
         else:
-            check_shared(self.name, is_shared)
+            check_shared(self.name, self.promise, is_shared)
             yield Finding(Level.FINE, "the checkpoint store is in the sink's own database")
 
     def _shares(self, committer: Committer | None, url: str) -> bool | None:

@@ -20,6 +20,9 @@ from typing import Any
 
 import psutil
 
+from onefold.core.values.checked import checked
+from onefold.core.writing.durable_files import opened, write_file
+from onefold.core.writing.trusted import check_owner
 from onefold.local.errors import LocalServerError, clear_disk_errors
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
 # ignored in what it starts in the background, so Ctrl-C in the terminal does not reach it either.
 _DETACH = '"$@" >&2 & echo $!'
 _KILL_WAIT_S = 20.0
+_STATE_BYTES_MAX = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -93,18 +97,21 @@ class ServerState:
 
     @classmethod
     def load(cls, path: Path) -> ServerState | None:
-        """None if there is no file, or one that cannot be read as a state (then nothing is known to be ours)."""
+        """None if there is no file, or one that cannot be read as a state (then nothing is known to be ours). Raises
+        ConfigError for a file of another user's, who could name any process in it."""
+        check_owner(path)
         try:
-            values = json.loads(path.read_text())
+            with os.fdopen(opened(path), "rb") as file:
+                values = dict(json.loads(file.read(_STATE_BYTES_MAX)))
             process = values.pop("process", None)
-            return cls(**values, process=ProcessRef(**process) if process else None)
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            return checked(cls, values | {"process": checked(ProcessRef, process) if process else None})
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
             return None
 
     def save(self, path: Path) -> None:
         with clear_disk_errors(path.parent):
             temporary = path.with_suffix(".json.new")
-            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+            write_file(temporary, [(json.dumps(dataclasses.asdict(self), indent=2) + "\n").encode()])
             temporary.replace(path)
 
     def running(self) -> ProcessRef | None:

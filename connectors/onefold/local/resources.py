@@ -92,7 +92,8 @@ def exclusive(path: Path, timeout_s: float, purpose: str) -> Iterator[None]:
     """Holds the lock file `path`. The system gives the lock back when its holder dies, so it is never stale."""
     with clear_disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        # This user's alone: who may read it could hold it.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         deadline = time.monotonic() + timeout_s
         while True:

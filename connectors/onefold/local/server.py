@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onefold.core.writing.trusted import check_owner
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, children, kill_tree, log_tail
@@ -216,6 +217,7 @@ class LocalServer(Owned):
             )
 
     def _make_directory(self) -> None:
+        check_owner(self.directory)
         with clear_disk_errors(self.directory):
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
             self.home.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onefold.core import Fenced, Positions, Retriable
-from onefold.core.job.log_fields import current
+from onefold.core.job.logs import current
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore

@@ -19,6 +19,7 @@ ADDRESS = re.compile(r"<function .*? at 0x\w+>")
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 LISTED = {
     "onefold.core": "errors, and the contract of sinks",
+    "onefold.core.source": "the contract of sources",
     "onefold.core.testing": "conformance of sinks, sources and stores",
     "onefold.local": "servers for development",
     "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",

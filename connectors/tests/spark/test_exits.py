@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from onefold.core import BadRecord, ConfigError, Fenced, Retriable
+from onefold.core.job.logs import Console
 from onefold.spark import exit_codes
 from onefold.spark.errors import exits
 from onefold.spark.errors.sealing import seal
@@ -118,7 +119,7 @@ def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal() -> None:
         (io.StringIO(), "epoch 1\nepoch 2\nslow\n"),
         (Terminal(), "epoch 1\r\x1b[Kepoch 2\r\x1b[Kslow\n"),
     ):
-        console = exits._Console(stream)
+        console = Console(stream)
         console.setFormatter(logging.Formatter("%(message)s"))
         for name, text in (("onefold.epochs", "epoch 1"), ("onefold.epochs", "epoch 2"), ("onefold", "slow")):
             console.handle(logging.LogRecord(name, logging.INFO, "query.py", 1, text, None, None))

@@ -84,11 +84,6 @@ def test_state_of_no_key_is_refused() -> None:
     assert "flow.run" in said
 
 
-def test_a_ttl_is_refused() -> None:
-    said = refusal(processed(lambda handle: handle.getValueState("last", "id long", 1_000)))
-    assert "'visits' has a TTL for 'last'" in said
-
-
 def test_a_broadcast_stream_and_a_second_source_are_refused() -> None:
     flow = Flow("shop")
     rules = flow.source(source("rules"), uid="rules").broadcast()

@@ -77,7 +77,8 @@ class EpochState(enum.Enum):
 class Guarantee:
     """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions.
 
-    `prepared_s` is the longest time that prepared work lives; None: until it is committed or aborted.
+    `prepared_s` is the longest time that prepared work lives; None: until it is committed or aborted. `two_phase_by` is
+    the user's setting that makes a last resource a two-phase sink, `delivery='two_phase'`; empty where there is none.
     """
 
     mode: str
@@ -85,6 +86,7 @@ class Guarantee:
     atomic_epoch: bool
     conditions: tuple[str, ...] = ()
     prepared_s: float | None = None
+    two_phase_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ class Positions:
 
     @classmethod
     def from_json(cls, text: str) -> Positions:
+        """Raises ValueError for what no positions are."""
         return cls.from_flat(json.loads(text))
 
     def to_json(self) -> str:
@@ -71,6 +72,9 @@ class Positions:
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Offset]) -> Positions:
+        """Raises ValueError for what no positions are: values come from files and tables of others, too."""
+        if not isinstance(values, Mapping) or {*map(type, values.values())} - {int, bool, str}:
+            raise ValueError("they are no positions")
         marks = {name: str(value) for name, value in values.items() if _is_mark(name)}
         return cls.of({name: value for name, value in values.items() if name not in marks}, marks)
 

@@ -14,7 +14,10 @@ from onefold.core.values.ddl import schema_of
 from onefold.core.values.tuples import is_key
 from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
 
-__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states"]
+__all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states", "refuse_ttl"]
+
+
+DEPTH_MAX = 50  # of what state keeps, with room for what expressions make of it
 
 
 class DeclaredKind(enum.Enum):
@@ -36,7 +39,6 @@ class StateDeclaration:
     kind: DeclaredKind
     schema: pa.Schema | None
     key_schema: pa.Schema | None = None
-    ttl_ms: int | None = None
 
 
 def as_schema(given: Schema, label: str) -> pa.Schema:
@@ -49,7 +51,17 @@ def as_schema(given: Schema, label: str) -> pa.Schema:
         )
     if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
         raise ConfigError("column-name-twice", f"{label} has two columns {twice!r}: rename one")
+    if deep := next((field.name for field in schema if _is_deeper(field.type, DEPTH_MAX)), None):
+        raise ConfigError(
+            "schema-too-deep",
+            f"{label} has {deep!r} of a type of more than {DEPTH_MAX} lists, structs and maps within each other: take a"
+            " flatter one, or keep it as text",
+        )
     return schema
+
+
+def _is_deeper(kind: pa.DataType, than: int) -> bool:
+    return than < 0 or any(_is_deeper(kind.field(at).type, than - 1) for at in range(kind.num_fields))
 
 
 def as_key_schema(given: Schema, label: str) -> pa.Schema:
@@ -62,6 +74,16 @@ def as_key_schema(given: Schema, label: str) -> pa.Schema:
             " differ, and neither are maps. Name another type, such as a decimal or a string",
         )
     return schema
+
+
+def refuse_ttl(label: str, ttl_ms: int | None) -> None:
+    """Raises ConfigError for a state with a time to live, which neither runtime has yet."""
+    if ttl_ms is not None:
+        raise ConfigError(
+            "state-ttl-unsupported",
+            f"{label} has ttlDurationMs={ttl_ms}, and flows have no time to live yet: leave it out, or register a timer"
+            " and clear the state when it expires",
+        )
 
 
 def declared_states(processor: StatefulProcessor, label: str) -> tuple[StateDeclaration, ...]:
@@ -136,14 +158,12 @@ class _Declaring:
         label = f"the state {name!r} of {self._label}"
         if name in self.found:
             raise ConfigError("state-name-twice", f"{self._label} asks for two states {name!r}: rename one")
-        if ttl_ms is not None and ttl_ms <= 0:
-            raise ConfigError("option-value", f"{label}: ttlDurationMs={ttl_ms} must be above 0, or left out")
+        refuse_ttl(label, ttl_ms)
         self.found[name] = StateDeclaration(
             name,
             kind,
             None if schema is None else as_schema(schema, label),
             None if key_schema is None else as_key_schema(key_schema, label),
-            ttl_ms,
         )
         return _Unusable(self, name)
 

@@ -166,13 +166,35 @@ def test_a_flow_that_is_asked_to_end_keeps_what_is_in_doubt_in_doubt(monkeypatch
         flow.run()
 
 
-def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_flow_that_rests_when_it_is_asked_to_end_does_so_in_good_order(number: signal.Signals) -> None:
     session: Any = SimpleNamespace(patience=Patience(WAIT_S))
     fleet: Any = SimpleNamespace(drain=lambda: None)
     flow = FlowRun(cast(Any, SimpleNamespace(graph=Graph("shop", ()))), session, fleet, SETTINGS, None, NO_MARK)
+    before = signal.getsignal(number)
     with _draining(flow.drain):
-        alarm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+        alarm = threading.Timer(0.1, os.kill, (os.getpid(), number))
         alarm.start()
         hold(0.3)
         alarm.join()
     assert flow._drains
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_ctrl_c_does_what_it_did_before() -> None:
+    asked: list[int] = []
+    with _draining(lambda: asked.append(1)):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert asked == [1]
+
+
+def test_ctrl_c_stays_ignored_where_it_is() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _draining(lambda: pytest.fail("nobody asked")):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -27,7 +27,7 @@ SEEN = pa.schema({"n": pa.int64()})
 class Counting(StatefulProcessor):
     def init(self, handle: ProcessorHandle) -> None:
         self.closed = False
-        self.seen = handle.getValueState("seen", "n long", ttlDurationMs=1_000)
+        self.seen = handle.getValueState("seen", "n long")
         self.items = handle.getListState("items", SEEN)
         self.by_name = handle.getMapState("by_name", "name string", "n long")
         self.raw = handle.getBytesState("raw")
@@ -76,7 +76,7 @@ def test_a_process_node_says_which_states_its_processor_asks_for() -> None:
     )
     assert isinstance(node.operator, Processing) and node.operator.processor is processor
     assert node.operator.states == (
-        StateDeclaration("seen", DeclaredKind.VALUE, SEEN, None, 1_000),
+        StateDeclaration("seen", DeclaredKind.VALUE, SEEN),
         StateDeclaration("items", DeclaredKind.LIST, SEEN),
         StateDeclaration("by_name", DeclaredKind.MAP, SEEN, pa.schema({"name": pa.string()})),
         StateDeclaration("raw", DeclaredKind.BYTES, None),
@@ -106,7 +106,6 @@ REFUSED = {
         "state-name-twice",
     ),
     "a schema that is none": (lambda h: h.getValueState("a", "n longer"), "option-value"),
-    "no time to live": (lambda h: h.getValueState("a", "n long", 0), "option-value"),
     "a third redistribution": (lambda h: h.getOperatorListState("a", "n long", "merge"), "option-value"),
     "broadcast state": (lambda h: h.getBroadcastState("a", "n long", "n long"), "broadcast-state-unconnected"),
     "a state used at once": (lambda h: h.getValueState("a", "n long").get(), "state-used-early"),
@@ -141,3 +140,17 @@ def test_connect_refuses_a_processor_without_broadcast() -> None:
     _, stream = orders()
     with pytest.raises(ConfigError, match="processor-kind"):
         stream.key_by("id").connect(stream.broadcast()).process(Counting(), "id long", uid="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda handle: handle.getValueState("last", "id long", 1_000),
+        lambda handle: handle.getListState("last", "id long", ttlDurationMs=1_000),
+        lambda handle: handle.getMapState("last", "id long", "id long", 1_000),
+        lambda handle: handle.getBytesState("last", 1_000),
+    ],
+)
+def test_a_time_to_live_is_refused_where_the_flow_is_built(asks: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'last' of .* has ttlDurationMs=1000.*\[state-ttl-unsupported\]"):
+        declared_states(Asking(asks), "'visits'")

@@ -19,6 +19,7 @@ from onefold.core.operations.moving import standing
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
     from onefold.core.job.move_session import MoveSession
@@ -148,7 +149,8 @@ class _Positions(Stopped):
             self.say(f"  {line}")
         if self.checkpoint.is_elsewhere:
             self.say(
-                f"the checkpoint {self.checkpoint.text} is not on this machine: move it away before the next start"
+                f"the checkpoint {shown_url(self.checkpoint.text)} is not on this machine: move it away before the next"
+                " start"
             )
         elif self.checkpoint.is_there:
             self.say(f"the checkpoint {self.checkpoint.path} is set aside, under another name")

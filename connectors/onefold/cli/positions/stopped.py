@@ -10,9 +10,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -94,4 +94,4 @@ class Stopped:
         return f"its last epoch, {facts.last.epoch}, was begun {ago_s:,.0f} s ago"
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text), highlight=False)
+        self.console.print(shown(text), highlight=False)

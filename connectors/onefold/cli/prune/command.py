@@ -7,9 +7,9 @@ from contextlib import closing
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.databases import Database
 from onefold.cli.txn.tables import table_console
 from onefold.core import ConfigError
@@ -100,7 +100,7 @@ def _print(gone: dict[SinkState, str], stages: Sequence[str]) -> None:
             str(kept.staged),
             ", ".join(kept.stages) or "-",
         )
-        table.add_row(escape(kept.pipeline), escape(kept.sink), *counts, escape(because))
+        table.add_row(shown(kept.pipeline), shown(kept.sink), *counts, shown(because))
     for stage in stages:
         table.add_row("-", "-", "-", "-", "-", stage, "no sink that was ever opened here stages there")
     table_console().print(table)

@@ -8,15 +8,16 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from onefold.cli.arguments import Named, Yes
 from onefold.cli.reset.checkpoint import CheckpointDirectory
 from onefold.cli.reset.idle import refuse_running
 from onefold.cli.reset.place import Place
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.values.plain import shown_url
 
 __all__ = ["reset", "reset_pipeline"]
 
@@ -68,18 +69,20 @@ def reset_pipeline(
             *checkpoint.found(),
         ]
         if not plan:
-            console.print(f"there is nothing of pipeline {escape(pipeline)} here")
+            console.print(f"there is nothing of pipeline {shown(pipeline)} here")
             return
         if not take_over:
             _check_idle(pipeline, places, store)
-        console.print(f"pipeline {escape(pipeline)} begins anew without", highlight=False)
+        console.print(f"pipeline {shown(pipeline)} begins anew without", highlight=False)
         for line in plan:
-            console.print(f"  {escape(line)}", highlight=False)
+            console.print(f"  {shown(line)}", highlight=False)
         for place, named in zip(places, targets, strict=True):
             if not named:
-                console.print(f"the rows in {escape(place.server)} stay: --rows removes them, too", highlight=False)
+                console.print(f"the rows in {shown(place.server)} stay: --rows removes them, too", highlight=False)
         if checkpoint.is_elsewhere:
-            console.print(f"the checkpoint {escape(checkpoint.text)} stays: remove it yourself", highlight=False)
+            console.print(
+                f"the checkpoint {shown(shown_url(checkpoint.text))} stays: remove it yourself", highlight=False
+            )
         if not yes:
             typer.confirm("Remove all of this?", abort=True)
         if not take_over:
@@ -93,7 +96,7 @@ def reset_pipeline(
         for place in places:
             place.remove()
         checkpoint.remove()
-        console.print(f"removed: the next start of pipeline {escape(pipeline)} is its first", highlight=False)
+        console.print(f"removed: the next start of pipeline {shown(pipeline)} is its first", highlight=False)
 
 
 def _of_place(place: Place, targets: Mapping[str, str | None]) -> Iterator[str]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from onefold.cli.arguments import AsJson, Named, Yes
+from onefold.cli.shown import shown
 from onefold.core import ConfigError
+from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +63,8 @@ def create(
     console = Console(soft_wrap=True)
     size = f"{len(made.files)} files, {made.bytes:,} bytes"
     console.print(
-        f"savepoint {escape(made.name)} of pipeline {escape(made.pipeline)}: epoch {made.epoch}, {size}, in"
-        f" {escape(into)}/{escape(made.name)}",
+        f"savepoint {shown(made.name)} of pipeline {shown(made.pipeline)}: epoch {made.epoch}, {size}, in"
+        f" {shown(shown_url(into))}/{shown(made.name)}",
         highlight=False,
     )
 
@@ -85,7 +86,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
     elif found:
         listing.print_savepoints(table_console(), found)
     else:
-        typer.echo(f"no savepoint in {into}")
+        typer.echo(f"no savepoint in {shown_url(into)}")
     if not all(each.is_whole for each in found):
         raise typer.Exit(1)
 
@@ -131,12 +132,13 @@ def restore(
         work = Restore(savepoint, f"{place}/{name}", files, shuffle_partitions)
         work.check()
         check_idle(target, take_over)
+        checkpoint = shown_url(target.checkpoint)
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
         if other is None:
-            plan = f"takes the place of the checkpoint {target.checkpoint}{state}{_going_back(work, target)}"
+            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work, target)}"
         else:
-            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {target.checkpoint}{state}"
-        console.print(escape(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
+            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
+        console.print(shown(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
         if not yes:
             typer.confirm("Do it?", abort=True)
             check_idle(target, take_over)  # it may have been started meanwhile
@@ -144,7 +146,7 @@ def restore(
             work.into_same(target)
         else:
             work.into_new(target)
-    console.print(f"restored: start pipeline {escape(target.name)} with `onefold run`", highlight=False)
+    console.print(f"restored: start pipeline {shown(target.name)} with `onefold run`", highlight=False)
 
 
 def _going_back(work: Restore, definition: Definition) -> str:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from onefold.cli.savepoint.at_rest import opened
 from onefold.cli.savepoint.checkpoint import Standing, belonging, has_state, standing
 from onefold.cli.savepoint.files import Anywhere, Files
-from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState
+from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState, carried
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
@@ -20,15 +20,14 @@ from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
-from onefold.core.store.savepoint_notes import MADE, RESTORED, note_savepoint
+from onefold.core.store.savepoint_notes import MADE, note_savepoint
+from onefold.core.values.plain import shown_url
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 
 __all__ = ["PARTIAL", "create"]
 
 PARTIAL = ".partial"  # the end of the name of one that is being made
-# Pins of this pipeline's own tables, savepoints, restores and process.
-_NOT_CARRIED = ("targets", "restore", "beginning", "driver", MADE, RESTORED)
 
 
 def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:
@@ -51,7 +50,8 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
         if there.exists(place):
             raise ConfigError(
-                "savepoint-exists", f"there is a savepoint {name!r} already, in {place}: give this one another name"
+                "savepoint-exists",
+                f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
             )
         there.remove(partial)
         try:
@@ -72,7 +72,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
                 positions=last.range.end,
                 frozen=facts.frozen,
                 sinks=_sinks(definition, session),
-                pins={k: v for k, v in all_pins(session.store, session.name).items() if k not in _NOT_CARRIED},
+                pins=carried(all_pins(session.store, session.name)),
                 partitions=stands.partitions,
                 provider=stands.provider if has_state(file.path for file in copied) else None,
                 files=tuple(copied),
@@ -114,8 +114,9 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: Standing | 
     differs = "" if stands is None else f" ({stands.end.differences(last.range.end)})"
     return CheckpointMismatch(
         "savepoint-not-at-rest",
-        f"the checkpoint {root} of pipeline {pipeline!r} {at}, which is not the end of its last epoch, {last.epoch}"
-        f"{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make the savepoint",
+        f"the checkpoint {shown_url(root)} of pipeline {pipeline!r} {at}, which is not the end of its last epoch,"
+        f" {last.epoch}{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make"
+        " the savepoint",
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onefold.core import ConfigError, OutOfResources, Retriable
-from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
+from onefold.core.values.plain import said_without, shown_url
+from onefold.core.writing.durable_files import make_folder, opened, sync_folder, write_file
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """Files of this machine, by path or `file:` URL. Raises OutOfResources where the disk is full."""
+    """Files of this machine, by path or `file:` URL. Links are no files, and what is made is this user's alone. Raises
+    OutOfResources where the disk is full."""
 
     def names(self, folder: str) -> Sequence[str]:
         at = local_path(folder)
@@ -58,12 +61,12 @@ class LocalFiles:
 
     def below(self, folder: str) -> Sequence[str]:
         at = local_path(folder)
-        paths = (path for path in at.rglob("*") if path.is_file() and not path.name.startswith("."))
-        return sorted(str(path.relative_to(at)) for path in paths)
+        paths = (path for path in at.rglob("*") if not path.is_symlink() and not path.name.startswith("."))
+        return sorted(str(path.relative_to(at)) for path in paths if path.is_file())
 
     def read(self, path: str) -> Iterator[bytes]:
         try:
-            with local_path(path).open("rb") as file:
+            with os.fdopen(opened(local_path(path)), "rb") as file:
                 while chunk := file.read(_CHUNK_BYTES):
                     yield chunk
         except OSError as error:
@@ -107,15 +110,15 @@ class LocalFiles:
 
 
 def _unreadable(path: str, error: OSError) -> Retriable:
-    return Retriable("savepoint-unreadable", f"{path} cannot be read: {error.strerror}")
+    return Retriable("savepoint-unreadable", f"{shown_url(path)} cannot be read: {error.strerror}")
 
 
 def _unwritable(path: str, error: OSError) -> ConfigError | OutOfResources:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfResources(
-            "savepoint-disk-full", f"{path} cannot be written: {error.strerror}. Make room, then try again"
+            "savepoint-disk-full", f"{shown_url(path)} cannot be written: {error.strerror}. Make room, then try again"
         )
-    return ConfigError("file-unwritable", f"{path} cannot be written: {error.strerror}")
+    return ConfigError("file-unwritable", f"{shown_url(path)} cannot be written: {error.strerror}")
 
 
 class HadoopFiles:
@@ -171,7 +174,10 @@ class HadoopFiles:
         with _Answering(path):
             system.mkdirs(target.getParent())
             if not system.rename(at, target):
-                raise Retriable("savepoint-unreadable", f"{path} was not renamed to {to}: run the same command again")
+                raise Retriable(
+                    "savepoint-unreadable",
+                    f"{shown_url(path)} was not renamed to {shown_url(to)}: run the same command again",
+                )
 
     def remove(self, path: str) -> None:
         system, at = self._at(path)
@@ -203,7 +209,8 @@ class _Answering:
         if isinstance(error, Py4JError):
             said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
             raise Retriable(
-                "savepoint-unreadable", f"{self._path} cannot be read or written: {said.splitlines()[0]}"
+                "savepoint-unreadable",
+                f"{shown_url(self._path)} cannot be read or written: {said_without(self._path, said.splitlines()[0])}",
             ) from error
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from onefold.cli.savepoint.create import PARTIAL
 from onefold.cli.savepoint.files import Files
 from onefold.cli.savepoint.reading import Damage, read_copy, read_savepoint
 from onefold.cli.savepoint.savepoint import Savepoint
+from onefold.cli.shown import shown
 from onefold.core import ConfigError, OnefoldError
+from onefold.core.values.plain import plain, shown_url
 
 __all__ = ["Listed", "as_json", "find", "listed", "print_savepoints"]
 
@@ -53,14 +54,15 @@ def find(files: Files, folder: str, name: str) -> Savepoint:
     """Raises ConfigError for one that is not there, or whose description is damaged; its copy is not read."""
     is_name = name not in ("", ".", "..") and "/" not in name and not name.endswith(PARTIAL)
     if not is_name or not files.exists(f"{folder}/{name}"):
-        there = [each for each in files.names(folder) if not each.endswith(PARTIAL)]
+        there = [plain(each) for each in files.names(folder) if not each.endswith(PARTIAL)]
         known = f"there are {', '.join(there)}" if there else "there is none"
-        raise ConfigError("savepoint-missing", f"there is no savepoint {name!r} in {folder}; {known}")
+        raise ConfigError("savepoint-missing", f"there is no savepoint {name!r} in {shown_url(folder)}; {known}")
     try:
         return read_savepoint(files, f"{folder}/{name}")
     except Damage as damage:
         raise ConfigError(
-            "savepoint-damaged", f"savepoint {name!r} in {folder} is damaged: {damage}. Use another one"
+            "savepoint-damaged",
+            f"savepoint {name!r} in {shown_url(folder)} is damaged: {plain(str(damage))}. Use another one",
         ) from damage
 
 
@@ -97,15 +99,15 @@ def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
     for each in found:
         of = each.savepoint
         if of is None:
-            table.add_row(escape(each.name), "", "", "", "", "", escape(each.verdict))
+            table.add_row(shown(each.name), "", "", "", "", "", shown(each.verdict))
             continue
         state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
         partitions = "" if of.provider is None else str(of.partitions)
         table.add_row(
-            escape(each.name), of.made_at, str(of.epoch), state, partitions, f"{of.bytes:,} bytes", escape(each.verdict)
+            *map(shown, (each.name, of.made_at, of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict))
         )
     console.print(table)
     for each in found:
         if not each.is_whole:
             says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
-            console.print(escape(says), highlight=False, soft_wrap=True)
+            console.print(shown(says), highlight=False, soft_wrap=True)

@@ -10,9 +10,9 @@ from onefold.cli.positions.stopped import somebody
 from onefold.cli.savepoint.at_rest import opened
 from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
 from onefold.cli.savepoint.files import Anywhere, Files
-from onefold.cli.savepoint.reading import Damage, read_copy
+from onefold.cli.savepoint.reading import read_copy
 from onefold.cli.savepoint.repartition import check_repartition, repartition
-from onefold.cli.savepoint.savepoint import REPLACED, RESTORING, Savepoint
+from onefold.cli.savepoint.savepoint import REPLACED, RESTORING, Savepoint, carried
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation, Sink
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
@@ -27,6 +27,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.store.pins import pin
 from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
+from onefold.core.values.plain import plain, shown_url
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
@@ -82,9 +83,9 @@ class Restore:
             if half is None and self.files.of(root).exists(root):
                 raise ConfigError(
                     "checkpoint-exists",
-                    f"the checkpoint {root} of pipeline {definition.name!r} is there already, and a savepoint is"
-                    " restored into a pipeline that was never started. Nothing was changed: name another checkpoint, or"
-                    f" remove {root}",
+                    f"the checkpoint {shown_url(root)} of pipeline {definition.name!r} is there already, and a"
+                    " savepoint is restored into a pipeline that was never started. Nothing was changed: name another"
+                    " checkpoint, or remove that one",
                 )
             again = half is not None
             generation, store_id = session.drive(take(origin, session.names, again))
@@ -96,7 +97,7 @@ class Restore:
             self._swap(root)
             session.drive(begin_at(origin, generation, store_id, session.names))
             session.accept_targets(generation)
-            for name, value in of.pins.items():
+            for name, value in carried(of.pins).items():
                 pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]  # a default cannot be inferred
             failpoint("restore:begun")
             self._note_done(session, generation)
@@ -177,11 +178,12 @@ class Restore:
                 _name_schemas(target, staged, staged)
                 repartition(self.files.spark(), staged, self.savepoint, wanted)
             _name_schemas(target, staged, root)
-        except Damage as damage:
+        except (ValueError, TypeError, RecursionError) as damage:  # Damage, or a file that is no JSON any more
             target.remove(staged)
             raise ConfigError(
                 "savepoint-damaged",
-                f"savepoint {self.savepoint.name!r} is damaged: {damage}. Nothing was changed: use another one",
+                f"savepoint {self.savepoint.name!r} is damaged: {plain(str(damage))}. Nothing was changed: use another"
+                " one",
             ) from damage
         except BaseException:
             target.remove(staged)

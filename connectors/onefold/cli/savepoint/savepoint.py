@@ -10,14 +10,19 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from onefold.core import ConfigError, Positions
+from onefold.core.store.savepoint_notes import MADE, RESTORED
+from onefold.core.values.checked import checked
+from onefold.core.values.plain import plain
 
-__all__ = ["CHECKPOINT", "DESCRIPTION", "REPLACED", "RESTORING", "CopiedFile", "Savepoint", "SinkState"]
+__all__ = ["CHECKPOINT", "DESCRIPTION", "REPLACED", "RESTORING", "CopiedFile", "Savepoint", "SinkState", "carried"]
 
 FORMAT = 1
 DESCRIPTION = "savepoint.json"
 CHECKPOINT = "checkpoint"  # the folder with the copy
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
+# Pins of a pipeline's own tables, savepoints, restores and process.
+_NOT_CARRIED = ("targets", "restore", "beginning", "driver", MADE, RESTORED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +91,48 @@ class Savepoint:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError("it is no savepoint's") from error
         if version > FORMAT:
+            name, maker = (plain(str(values.get(key)), 100) for key in ("name", "onefold"))
             raise ConfigError(
                 "savepoint-too-new",
-                f"the savepoint {values.get('name')!r} has format {version}, and this onefold knows"
-                f" {FORMAT}: use the onefold that made it ({values.get('onefold')}), or a newer one",
+                f"the savepoint {name!r} has format {version}, and this onefold knows {FORMAT}: use the onefold that"
+                f" made it ({maker}), or a newer one",
             )
         digest = values.pop("digest", None)
         if digest != _digest(values):
             raise ValueError("its content is not what was written")
         del values["format"]
         try:
-            frozen = values["frozen"]
-            found = cls(
-                **values
+            frozen, sinks, files = values["frozen"], values["sinks"], values["files"]
+            if not (isinstance(sinks, list) and isinstance(files, list)):
+                raise TypeError("no lists")
+            found = checked(
+                cls,
+                values
                 | {
                     "positions": Positions.from_flat(values["positions"]),
                     "frozen": None if frozen is None else Positions.from_flat(frozen),
-                    "sinks": tuple(SinkState(**sink) for sink in values["sinks"]),
-                    "files": tuple(CopiedFile(**file) for file in values["files"]),
-                }
+                    "sinks": tuple(checked(SinkState, sink) for sink in sinks),
+                    "files": tuple(checked(CopiedFile, file) for file in files),
+                },
             )
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, ValueError) as error:
             raise ValueError("it is no savepoint's") from error
         # A digest is no signature: somebody who may write there must not choose what a restore overwrites.
-        for path in (PurePosixPath(file.path) for file in found.files):
-            if path.is_absolute() or ".." in path.parts:
-                raise ValueError(f"it names {path}, which is outside of it")
+        for file in found.files:
+            path = PurePosixPath(file.path)
+            if path.is_absolute() or ".." in path.parts or "\0" in file.path:
+                raise ValueError(f"it names {plain(file.path, 200)}, which is outside of it")
         return found
 
     def _body(self) -> dict[str, Any]:
         frozen = None if self.frozen is None else json.loads(self.frozen.to_json())
         values = asdict(self) | {"positions": json.loads(self.positions.to_json()), "frozen": frozen}
         return {"format": FORMAT, **values}
+
+
+def carried(pins: Mapping[str, str]) -> dict[str, str]:
+    """Those that another pipeline may have; a savepoint that somebody has written names any."""
+    return {name: value for name, value in pins.items() if name not in _NOT_CARRIED}
 
 
 def _digest(body: Mapping[str, Any]) -> str:

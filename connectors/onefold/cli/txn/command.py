@@ -10,9 +10,9 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.databases import Database
 from onefold.cli.txn.open_transactions import Open, as_dict, open_of, print_open
 from onefold.cli.txn.tables import COLOURS, table_console
@@ -82,13 +82,13 @@ def _resolve(database: Database, found: list[Verdict], gid: str | None, take_ove
             if take_over:
                 started = transactions.take_over(name)
                 console.print(
-                    f"{escape(name)}: taken over as generation {started.generation.number}; {started.finished} decided"
+                    f"{shown(name)}: taken over as generation {started.generation.number}; {started.finished} decided"
                     f" epochs finished, {started.given_up} given up"
                 )
             fates = list(transactions.resolve(name, gid).values())
             if fates or not take_over:
                 counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
-                console.print(f"{escape(name)}: {counts}")
+                console.print(f"{shown(name)}: {counts}")
         still = [v for v in transactions.look(pipeline)[0] if v.transaction.is_here or v.transaction.name in shown]
     left = [verdict for verdict in still if gid in (None, verdict.transaction.name)]
     if left:
@@ -150,15 +150,15 @@ def _print(ours: Sequence[Verdict], others: Sequence[Prepared]) -> None:
             fate = f"[{COLOURS[verdict.fate]}]{verdict.fate.value}[/]"
             numbers = (str(gid.generation), str(gid.epoch), str(timedelta(seconds=int(t.age_s))))
             texts = (t.owner, t.name, verdict.because)
-            table.add_row(fate, escape(t.pipeline or "?"), escape(t.sink or "?"), *numbers, *map(escape, texts))
+            table.add_row(fate, shown(t.pipeline or "?"), shown(t.sink or "?"), *numbers, *map(shown, texts))
         console.print(table)
     else:
         console.print("no prepared transactions of onefold")
     if others:
         oldest = others[0]
         console.print(
-            f"{len(others)} of other people, which onefold leaves alone; the oldest is {escape(repr(oldest.name))} of"
-            f" {escape(oldest.owner)} in database {escape(oldest.database)}, {timedelta(seconds=int(oldest.age_s))} old"
+            f"{len(others)} of other people, which onefold leaves alone; the oldest is {shown(repr(oldest.name))} of"
+            f" {shown(oldest.owner)} in database {shown(oldest.database)}, {timedelta(seconds=int(oldest.age_s))} old"
         )
 
 

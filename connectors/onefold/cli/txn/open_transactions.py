@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rich.markup import escape
 from rich.table import Table
 
+from onefold.cli.shown import shown
 from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held
@@ -75,7 +75,7 @@ def print_open(found: Sequence[Open]) -> None:
         c = one.committable
         numbers = (str(c.generation), str(c.epoch), str(timedelta(seconds=int(one.age_s))))
         fate = f"[{COLOURS[one.fate]}]{one.fate.value}[/]"
-        table.add_row(fate, escape(c.sink), *numbers, escape(c.handle), escape(one.because))
+        table.add_row(fate, shown(c.sink), *numbers, shown(c.handle), shown(one.because))
     table_console().print(table if found else "no open transactions of Kafka sinks")
 
 

@@ -8,9 +8,9 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 from onefold.core import OnefoldError
+from onefold.core.job import logs
 
 __all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 
@@ -65,34 +65,7 @@ def is_of_py4j(record: logging.LogRecord) -> bool:
     return record.name.startswith("py4j")
 
 
-class _Console(logging.Handler):
-    """Prints messages as they come. On a terminal an epoch's message takes the place of the one before."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream, self._is_terminal, self._is_open = stream, stream.isatty(), False
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not is_of_py4j(record)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        stays = not self._is_terminal or record.name != "onefold.epochs"
-        before, after = "\r\x1b[K" if self._is_open else "", "\n" if stays else ""
-        self._is_open = not stays
-        print(f"{before}{self.format(record)}", end=after, file=self._stream, flush=True)
-
-    def flush(self) -> None:
-        """Ends the line that shows the last epoch."""
-        if self._is_open:
-            self._is_open = False
-            print(file=self._stream, flush=True)
-
-
 def show_progress() -> None:
-    """What onefold logs goes to stderr, unless logging is configured. On a terminal one line shows the last epoch."""
-    if logging.getLogger().handlers or log.handlers:
-        return
-    logging.getLogger().addHandler(_Console(sys.stderr))
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
+    """What onefold logs goes to stderr, and py4j's own tracebacks go nowhere, unless logging is configured."""
+    if (console := logs.show_progress()) is not None:
+        console.addFilter(lambda record: not is_of_py4j(record))

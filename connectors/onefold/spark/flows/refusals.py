@@ -29,8 +29,6 @@ def check_flow(graph: Graph) -> KafkaSource:
                         raise _refused(graph, node, f"deletes the state {state.name!r} of earlier code: leave it there")
                     if state.kind not in _KEYED:
                         raise _refused(graph, node, f"has {state.name!r}, a state of no key ({state.kind.value})")
-                    if state.ttl_ms is not None:
-                        raise _refused(graph, node, f"has a TTL for {state.name!r}: clear it by a timer instead")
     node, reading = first
     if not isinstance(reading.source, KafkaSource):
         raise _refused(

@@ -17,6 +17,7 @@ from onefold.core.job.offset_json import parse_offsets
 from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
 from onefold.core.positions import CLOCKS, WATERMARK
+from onefold.core.values.plain import said_without, shown_url
 
 __all__ = [
     "CheckpointFiles",
@@ -131,8 +132,8 @@ def is_there(spark: SparkSession, root: str) -> bool:
     try:
         return bool(path.getFileSystem(context.hadoopConfiguration()).exists(path))
     except Py4JJavaError as error:
-        said = str(error.java_exception).partition("\n")[0]
-        raise Retriable("checkpoint-unreadable", f"{root} cannot be looked at: {said}") from error
+        said = said_without(root, str(error.java_exception).partition("\n")[0])
+        raise Retriable("checkpoint-unreadable", f"{shown_url(root)} cannot be looked at: {said}") from error
 
 
 class CheckpointFiles:
@@ -164,7 +165,8 @@ class CheckpointFiles:
         except Exception as error:
             if "PATH_NOT_FOUND" in str(error):
                 return []
-            raise Retriable("checkpoint-unreadable", f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+            said = said_without(path, str(error).splitlines()[0])
+            raise Retriable("checkpoint-unreadable", f"{shown_url(path)} cannot be read: {said}") from error
 
 
 def _logged_id(files: CheckpointFiles, root: str) -> str:
@@ -173,8 +175,8 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
     if text is None:
         raise ConfigError(
             "checkpoint-of-another-query",
-            f"{root} has no file 'metadata', so it is not the checkpoint of the query that runs: give the pipeline the"
-            " query's checkpointLocation, Pipeline(..., checkpoint='...')",
+            f"{shown_url(root)} has no file 'metadata', so it is not the checkpoint of the query that runs: give the"
+            " pipeline the query's checkpointLocation, Pipeline(..., checkpoint='...')",
         )
     return query_id_of(text)
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
 from onefold.core.job.life import Life
-from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.logs import logged_as, note
 from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Outcome

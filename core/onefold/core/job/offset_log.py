@@ -15,6 +15,7 @@ from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ListFolder, ReadFile
 from onefold.core.protocol.recovery import Committed
+from onefold.core.values.plain import shown_url
 
 __all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
 
@@ -48,8 +49,8 @@ def end_of_running(root: str, batch_id: int, clocks: Collection[str] = ()) -> Pr
     if end is None:
         raise CheckpointMismatch(
             "offsets-file-missing",
-            f"the checkpoint at {root} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
-            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
+            f"the checkpoint at {shown_url(root)} has no offsets/{batch_id}, though Spark runs that batch: something"
+            " deletes files there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
         )
     return end
 
@@ -81,8 +82,8 @@ def end_before(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protoc
     if not earlier:
         raise CheckpointMismatch(
             "offsets-file-missing",
-            f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
-            " query with a new, empty checkpoint directory and starting_offsets='ledger'",
+            f"the checkpoint at {shown_url(root)} has no offsets before batch {batch_id}: a part of it was deleted."
+            " Start the query with a new, empty checkpoint directory and starting_offsets='ledger'",
         )
     return (yield from end_of(root, max(earlier), clocks))
 

@@ -34,7 +34,7 @@ from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, One
 from onefold.core.findings import Finding
 from onefold.core.job.completer import Completer
 from onefold.core.job.life import Life, taken_over
-from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.logs import logged_as, note
 from onefold.core.job.restores import check_restored
 from onefold.core.job.targets import accept_targets, check_targets, note_targets
 from onefold.core.positions import Range
@@ -314,7 +314,7 @@ class Session:
         if merging is not None:
             committer = last_resource(self._driver.committers[merging])
             shares = partial(self._is_shared, committer)
-            check_shared(merging, self.patience.retry(shares, "looking for the checkpoint store"))
+            check_shared(merging, guarantees[merging], self.patience.retry(shares, "looking for the checkpoint store"))
         if (started := self.started) is not None:
             self.patience.retry(
                 lambda: note_targets(self.store, started.generation, self._everyone), "noting what the sinks write to"

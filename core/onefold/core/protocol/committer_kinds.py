@@ -24,22 +24,24 @@ def sole_last_resource(guarantees: Mapping[str, Guarantee]) -> str | None:
     """The sink that merges inside the decision's own transaction, by name. Raises ConfigError for several."""
     merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
     if len(merging) > 1:
+        ways = [f"{name!r} with {guarantees[name].two_phase_by}" for name in merging if guarantees[name].two_phase_by]
+        way = f"Let all but one be two-phase ({', '.join(ways)}), or give" if ways else "Give"
         raise ConfigError(
             "several-last-resources",
             f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
-            " can: let the others be two-phase (PostgresSink with delivery='two_phase'; SqlSink has no such), or give"
-            " each a flow or a pipeline of its own",
+            f" can. {way} each a flow or a pipeline of its own",
         )
     return merging[0] if merging else None
 
 
-def check_shared(sink: str, is_shared: bool) -> None:
+def check_shared(sink: str, promise: Guarantee, is_shared: bool) -> None:
     """Raise ConfigError where the checkpoint store is in another database than the last resource."""
     if not is_shared:
+        way = f", or let the sink be two-phase ({promise.two_phase_by})" if promise.two_phase_by else ""
         raise ConfigError(
             "store-elsewhere",
             f"sink {sink!r} merges inside the decision's own transaction, so the checkpoint store must be"
-            " in its database: leave out store=, or let the sink be two-phase (PostgresSink with delivery='two_phase')",
+            f" in its database: leave out store={way}",
         )
 
 

@@ -122,7 +122,7 @@ class SqliteBackend(Backend):
         sa.event.listen(engine, "begin", self._begin)
         path = url.database
         if path and path != ":memory:" and not path.startswith("file:"):
-            sa.event.listen(engine, "do_connect", lambda *_: sqlite_trust.check_file(Path(path)))
+            sa.event.listen(engine, "do_connect", lambda *_: sqlite_trust.prepare(Path(path)))
         return engine
 
     @staticmethod

@@ -22,6 +22,7 @@ from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
 from onefold.core.sql.postgres_message import Answer
 from onefold.core.values.plain import plain
+from onefold.core.writing.durable_files import FOLDER_MODE
 
 __all__ = ["OWN_FOLDER", "Database", "shown"]
 
@@ -146,7 +147,7 @@ class Database:
         """A transaction, as above, in which nobody else creates onefold's tables."""
         if not self.is_there() and (folder := Path(self.url.database or "").parent).name == OWN_FOLDER:
             with suppress(OSError):  # what connects says it
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(FOLDER_MODE, exist_ok=True)
         try:
             with self.backend.alone(self.engine), self.transaction() as connection:
                 self.backend.lock_creation(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SAID_MAX", "plain"]
+__all__ = ["SAID_MAX", "plain", "said_without", "shown_url"]
 
 LENGTH_MAX = 1000  # of a reason
 SAID_MAX = 4000  # of what a server said: message, detail, hint
@@ -14,6 +14,9 @@ SAID_MAX = 4000  # of what a server said: message, detail, hint
 _UNSEEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufff9-\ufffb]"
 )
+
+# What stands before the host of a URL; also where the password has slashes, which makes no port of it.
+_USER = re.compile(r"^(?:[^/:]*:(?!\d*(?:/|$)).*@|[^/]*@)")
 
 
 def plain(text: str, length_max: int = LENGTH_MAX) -> str:
@@ -27,3 +30,19 @@ def plain(text: str, length_max: int = LENGTH_MAX) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def shown_url(url: str) -> str:
+    """The URL, or path, as it may be shown: without user, password and query."""
+    scheme, sign, rest = url.partition("://")
+    if not sign:
+        return plain(url)
+    place = re.split(r"[?#]", rest, maxsplit=1)[0]
+    if "@" in rest[len(place) :]:  # a password with a sign in it that ends it too early
+        place = "..."
+    return plain(f"{scheme}://{_USER.sub('', place)}")
+
+
+def said_without(url: str, said: str) -> str:
+    """What somebody said of the URL, which they may have quoted whole."""
+    return plain(said.replace(url, shown_url(url)))

@@ -1,39 +1,214 @@
-"""Files of this machine that outlive a crash of it."""
+"""Files of this machine that outlive a crash of it, and that are their user's alone: what is made has the modes 0600
+and 0700, and no link that somebody has laid there is written through."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from onefold.core.checks import require
+from onefold.core.waiting import Wait
 
-__all__ = ["make_folder", "sync_folder", "write_file"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FILE_MODE", "FOLDER_MODE", "NEW", "OwnFolder", "make_folder", "opened", "sync_folder", "write_file"]
+
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A FIFO would be waited for, and is no file: it is opened without that, and then refused.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FILE = "it is no file, or a link, which is not followed"
 
 
 def write_file(path: Path, content: Iterable[bytes | pa.Buffer]) -> None:
-    """Write a file, and make its folder. Its content and its name are on the disk when this returns."""
+    """Write a file, in the place of one that is there, and make its folder. Its content and its name are on the disk
+    when this returns."""
     make_folder(path.parent)
-    with path.open("wb") as file:
-        for chunk in content:
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
+    path.unlink(missing_ok=True)
+    _write(os.open(path, NEW, FILE_MODE), content)
     sync_folder(path.parent)
+
+
+def opened(path: Path | str, folder: int | None = None) -> int:
+    """A file's descriptor, to read it; `path` is one within `folder`, where that is given. Raises OSError for a link,
+    and for what is no file."""
+    try:
+        number = os.open(path, _READ, dir_fd=folder)
+    except OSError as error:
+        raise _named(error) from None
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise OSError(errno.ELOOP, _NO_FILE)
 
 
 def make_folder(at: Path) -> None:
     """Make a folder, and all above it, so that it stays."""
     if not at.is_dir():
         make_folder(at.parent)
-        at.mkdir(exist_ok=True)
+        at.mkdir(FOLDER_MODE, exist_ok=True)
         sync_folder(at.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """The names in the folder are on the disk as they are now."""
-    number = os.open(folder, os.O_RDONLY)
+    number = os.open(folder, _FOLDER)
     try:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+class OwnFolder:
+    """The folder `name` in `root`, and files below it, whose names have `/` between their parts.
+
+    `root` may be a link of its user's; from there on no link is followed, so that nothing is read, written or removed
+    elsewhere, whoever else may write there. Raises OSError.
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._root, self._name = root, name
+
+    def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
+        """Write a new file. Where that fails, nothing is left of it."""
+        with self._within(name, makes=True) as (folder, last):
+            number = os.open(last, NEW, FILE_MODE, dir_fd=folder)
+            try:
+                _write(number, content)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(last, dir_fd=folder)
+                raise
+            os.fsync(folder)
+
+    def read(self, name: str, offset: int, length: int | None) -> bytes:
+        with self._within(name) as (folder, last), os.fdopen(opened(last, folder), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = max(size + offset, 0) if offset < 0 else offset
+            left = max(size - begin, 0)
+            file.seek(begin)
+            return file.read(left if length is None else min(length, left))
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        """In bytes; None where no file is there."""
+        return {name: self._size(name) for name in names}
+
+    def below(self, folder: str) -> Iterator[str]:
+        prefix = f"{folder}/" if folder else ""
+        try:
+            with self._within(f"{prefix}.") as (top, _):
+                for at, _, names, number in os.fwalk(".", onerror=_unless_gone, dir_fd=top):
+                    for name in names:
+                        with suppress(FileNotFoundError):
+                            if stat.S_ISREG(os.stat(name, dir_fd=number, follow_symlinks=False).st_mode):
+                                yield prefix + f"{at}/{name}".removeprefix("./")
+        except FileNotFoundError:
+            return
+
+    def remove(self, name: str) -> None:
+        with self._within(name) as (folder, last):
+            os.unlink(last, dir_fd=folder)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """A reader sees the old content or the new one. Called under `locked`."""
+        temporary = f"{name}.tmp"  # one name: callers have the lock
+        with suppress(FileNotFoundError):
+            self.remove(temporary)
+        self.write(temporary, [content])
+        with self._within(name) as (folder, last):
+            os.replace(f"{last}.tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+
+    def lock(self, within_s: float) -> int:
+        """The descriptor that holds the folder's lock, until it is closed. Raises TimeoutError where another process
+        holds it for so long."""
+        with self._within("lock", makes=True) as (folder, last):
+            try:
+                number = os.open(last, _LOCK, FILE_MODE, dir_fd=folder)
+            except OSError as error:
+                raise _named(error) from None
+        try:
+            found = os.fstat(number)
+            if found.st_uid == os.geteuid() and found.st_nlink == 1:  # others could hold one of an earlier version
+                os.fchmod(number, FILE_MODE)
+            wait = Wait(within_s)
+            while not _is_locked(number):
+                if not wait.again():
+                    raise TimeoutError
+        except BaseException:
+            os.close(number)
+            raise
+        return number
+
+    def _size(self, name: str) -> int | None:
+        try:
+            with self._within(name) as (folder, last):
+                found = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    @contextmanager
+    def _within(self, name: str, makes: bool = False) -> Iterator[tuple[int, str]]:
+        """The descriptor of the folder that has the file, and the file's own name there."""
+        *folders, last = name.split("/")
+        require(all(part not in ("", "..") for part in (*folders, last)), f"{name!r} is no file's name here")
+        if makes:
+            make_folder(self._root)
+        number = os.open(self._root, _FOLDER)
+        try:
+            for each in (self._name, *folders):
+                inner = _entered(number, each, makes)
+                os.close(number)
+                number = inner
+            yield number, last
+        finally:
+            os.close(number)
+
+
+def _entered(folder: int, name: str, makes: bool) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except FileNotFoundError:
+        if not makes:
+            raise
+    except NotADirectoryError:
+        raise NotADirectoryError(errno.ENOTDIR, f"{name!r} is a link or no folder, which is not followed") from None
+    with suppress(FileExistsError):
+        os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+    os.fsync(folder)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _write(number: int, content: Iterable[bytes | pa.Buffer]) -> None:
+    with os.fdopen(number, "wb") as file:
+        for chunk in content:
+            file.write(chunk)
+        file.flush()
+        os.fsync(number)
+
+
+def _is_locked(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _named(error: OSError) -> OSError:
+    return OSError(error.errno, _NO_FILE) if error.errno == errno.ELOOP else error

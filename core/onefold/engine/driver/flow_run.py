@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
-from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.logs import logged_as, note
 from onefold.core.job.session import Session
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest

@@ -1,4 +1,4 @@
-"""Opens a flow's run: its session with store and sinks, its workers' fleet, and what SIGTERM does."""
+"""Opens a flow's run: its session with store and sinks, its workers' fleet, and what SIGTERM and Ctrl-C do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from onefold.core.contract import Sink
@@ -16,7 +17,9 @@ from onefold.core.source import Placed
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.values.plain import shown_url
 from onefold.core.values.ways import FLOW, in_words_of
+from onefold.core.writing.durable_files import make_folder
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["opened", "session_of"]
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -101,11 +106,11 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
     if "://" in checkpoint:
         raise ConfigError(
             "store-missing",
-            f"checkpoint={checkpoint!r} is no folder of this machine, and no sink is a database: name the checkpoint"
-            " store's (store='postgresql+psycopg://...')",
+            f"checkpoint={shown_url(checkpoint)!r} is no folder of this machine, and no sink is a database: name the"
+            " checkpoint store's (store='postgresql+psycopg://...')",
         )
     try:
-        Path(checkpoint).mkdir(parents=True, exist_ok=True)
+        make_folder(Path(checkpoint))
     except OSError as error:
         raise ConfigError(
             "state-storage-refused",
@@ -117,13 +122,23 @@ def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str |
 
 @contextmanager
 def _draining(drain: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM drains, where this is the main thread: no other has signals."""
+    """SIGTERM and Ctrl-C drain, where this is the main thread: no other has signals. A second Ctrl-C does what it did
+    before. A signal that is ignored, as Ctrl-C is in what a shell starts in the background, stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    before = signal.signal(signal.SIGTERM, lambda *_: drain())
+    def drained(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, before[number])
+        drain()
+
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, drained)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import socket
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import numpy  # noqa: F401  # for the workers: where it is missing, the start sa
 
 from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
+from onefold.core.job.logs import showing_progress
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
+from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome, Started
 
 __all__ = ["recover", "run"]
+
+log = logging.getLogger("onefold")
 
 WORKERS_MAX = 64
 FILES_OWN = 256  # of clients, and whatever else this process has open
@@ -47,7 +52,9 @@ def run(
     patience_s: float = PATIENCE_S,
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> Progress:
-    """Run a flow until its sources end, or SIGTERM asks it to: then it ends with the epoch that it is at.
+    """Run a flow until its sources end, or SIGTERM or Ctrl-C asks it to: then it ends with the epoch that it is at.
+
+    What it logs (its start, rows a second, restarts, its end) goes to stderr, unless logging is configured.
 
     checkpoint       the folder, or URL, where the flow's state is kept
     workers          how many processes run it, besides this one; each runs one subtask of every operator
@@ -67,16 +74,22 @@ def run(
     _check(graph, workers, state)
     _allow_files(cut, workers)
     marks = Marks(workers)
-    with closing(
-        Nursery(partial(_work, cut, marks), partial(_warm, cut))
-    ) as nursery:  # before this process has any client
+    with (
+        showing_progress(),
+        closing(
+            Nursery(partial(_work, cut, marks), partial(_warm, cut))
+        ) as nursery,  # before this process has a client
+    ):
+        log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
 
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
-            return flow.run()
+            progress = flow.run()
+        log.info("flow %r has ended: %s rows in %d epochs", graph.flow, f"{progress.rows:,}", progress.epochs)
+        return progress
 
 
 def recover(

@@ -16,7 +16,9 @@ from zoneinfo import ZoneInfo
 
 from onefold.core.errors import ConfigError, DataLoss
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "unreadable"]
+
+DEPTH_MAX = 200  # of containers within each other; no flow has a schema that is half as deep
 
 _INT = struct.Struct(">cq")
 _FLOAT = struct.Struct(">cd")
@@ -45,18 +47,18 @@ def decode(data: bytes) -> Any:
     """Raises DataLoss where the bytes are none that `encode` made."""
     try:
         value, end = _read(data, 0)
-    except (struct.error, KeyError, ValueError, IndexError, ArithmeticError, RecursionError) as error:
-        raise _unreadable() from error
+    except (struct.error, KeyError, ValueError, TypeError, IndexError, ArithmeticError, OSError) as error:
+        raise unreadable() from error
     if end != len(data):
-        raise _unreadable()
+        raise unreadable()
     return value
 
 
-def _unreadable() -> DataLoss:
+def unreadable() -> DataLoss:
     return DataLoss(
         "state-value-damaged",
-        "a value of a snapshot cannot be read, though its checksum is right: another version of onefold wrote it."
-        " Restore with that version",
+        "a value of a snapshot cannot be read, though its checksum is right: another version of onefold wrote it, or"
+        " somebody has changed it. Restore with that version, or from an earlier epoch that was kept or a savepoint",
     )
 
 
@@ -121,7 +123,7 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
 # reading: each answers with the value and where the next one begins
 
 
-def _read(data: bytes, at: int) -> tuple[Any, int]:
+def _read(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
     tag = data[at]
     if tag in _FIXED:
         return _FIXED[tag](data, at + 1), at + 9
@@ -133,9 +135,11 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
         if at + size > len(data):
             raise ValueError("cut")
         return _CONTENTS[tag](data[at : at + size]), at + size
+    if depth == DEPTH_MAX:
+        raise ValueError("deeper than any that is written")
     items = []
     for _ in range(2 * size if tag == _DICT else size):
-        item, at = _read(data, at)
+        item, at = _read(data, at, depth + 1)
         items.append(item)
     return _COLLECTIONS[tag](items), at
 
@@ -146,6 +150,14 @@ def _zoned(content: bytes) -> dt.datetime:
     zone: dt.tzinfo = ZoneInfo(name) if name[0] != "+" else dt.timezone(int(name[1:]) * _US)
     at: dt.datetime = _EPOCH + wall * _US
     return at.replace(tzinfo=zone, fold=content[8])
+
+
+def _whole(content: bytes) -> int:
+    """Of an integer, as a value of its own."""
+    if content[:1] not in (b"i", b"I"):
+        raise ValueError("no integer")
+    number: int = decode(content)
+    return number
 
 
 def _number(data: bytes, at: int) -> int:
@@ -169,7 +181,7 @@ _CONTENTS: dict[int, Callable[[bytes], Any]] = {
     ord("d"): lambda content: Decimal(content.decode()),
     ord("z"): _zoned,
     ord("t"): lambda content: dt.time.fromisoformat(content.decode()),
-    ord("e"): lambda content: decode(content) * _US,
+    ord("e"): lambda content: _whole(content) * _US,
 }
 _COLLECTIONS: dict[int, Callable[[list[Any]], Any]] = {
     ord("("): tuple,

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.backend import Key, Value
-from onefold.engine.state.codec import decode, encode
+from onefold.engine.state.codec import decode, encode, unreadable
 
 __all__ = ["Entries", "from_ipc", "to_ipc", "typed_columns"]
 
@@ -58,9 +57,15 @@ def to_ipc(entries: Entries) -> pa.Buffer:
 
 
 def from_ipc(data: bytes | pa.Buffer, groups: Collection[int] | None, max_parallelism: int) -> Entries:
-    """The entries of the batch; only those of the key groups, unless `groups` is None."""
-    with pa.ipc.open_stream(data) as stream:
-        batch = stream.read_next_batch()
+    """The entries of the batch; only those of the key groups, unless `groups` is None. Raises DataLoss for bytes that
+    `to_ipc` has not made: a batch that somebody has changed must not crash the interpreter."""
+    try:
+        return _entries(_batch(data), groups, max_parallelism)
+    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, OverflowError, StopIteration) as error:
+        raise unreadable() from error
+
+
+def _entries(batch: pa.RecordBatch, groups: Collection[int] | None, max_parallelism: int) -> Entries:
     if groups is not None:
         batch = _of_groups(batch, groups, max_parallelism)
     gone = batch.column(_GONE)
@@ -68,6 +73,22 @@ def from_ipc(data: bytes | pa.Buffer, groups: Collection[int] | None, max_parall
     if gone.true_count:
         values = [None if is_gone else value for is_gone, value in zip(gone.to_pylist(), values, strict=True)]
     return Entries(_tuples(batch, "k"), _tuples(batch, "s"), values)
+
+
+def _batch(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as stream:
+        strange = [field for field in stream.schema if not _is_ours(field)]
+        if strange or _GONE not in stream.schema.names or len(set(stream.schema.names)) < len(stream.schema):
+            raise ValueError(f"columns that no snapshot has: {strange}")
+        batch: pa.RecordBatch = stream.read_next_batch()
+    batch.validate(full=True)
+    return batch
+
+
+def _is_ours(field: pa.Field) -> bool:
+    if field.name == _GONE:
+        return bool(pa.types.is_boolean(field.type))
+    return pa.types.is_large_binary(field.type) if _is_coded(field) else any(is_of(field.type) for is_of in _OURS)
 
 
 def typed_columns(tuples: Sequence[tuple[Any, ...]]) -> list[pa.Array] | None:
@@ -102,10 +123,12 @@ def _columns(prefix: str, tuples: Sequence[tuple[Any, ...]]) -> Iterable[tuple[s
 
 def _tuples(batch: pa.RecordBatch, prefix: str) -> list[tuple[Any, ...]]:
     fields = [field for field in batch.schema if field.name.startswith(prefix)]
-    columns = [_values(batch.column(field.name), _is_coded(field)) for field in fields]
+    columns = [_values(batch.column(field.name), _is_coded(field), prefix != "v") for field in fields]
     if not fields:
         return [()] * batch.num_rows
     if fields[0].name == f"{prefix}*":
+        if {*map(type, columns[0])} - {tuple}:
+            raise TypeError("no tuples")
         return columns[0]
     return list(zip(*columns, strict=True))
 
@@ -152,6 +175,18 @@ def _decimal_type(values: Sequence[Decimal | None]) -> pa.DataType | None:
     return pa.decimal128(38, -exponent)
 
 
+_OURS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_int64,
+    pa.types.is_float64,
+    pa.types.is_large_string,
+    pa.types.is_large_binary,
+    pa.types.is_date32,
+    lambda of: of in (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    lambda of: pa.types.is_decimal128(of) and of.precision == 38 and 0 <= of.scale <= 38,
+)
+
 _TYPES: dict[type, Callable[[Sequence[Any]], pa.DataType | None]] = {
     bool: lambda _: pa.bool_(),
     int: lambda _: pa.int64(),
@@ -164,13 +199,15 @@ _TYPES: dict[type, Callable[[Sequence[Any]], pa.DataType | None]] = {
 }
 
 
-def _values(column: pa.Array, is_coded: bool) -> list[Any]:
+def _values(column: pa.Array, is_coded: bool, is_key: bool) -> list[Any]:
     if is_coded:
-        return [decode(value) for value in column.to_pylist()]
+        decoded = [decode(value) for value in column.to_pylist()]
+        if is_key:
+            frozenset(decoded)  # raises TypeError for what has no hash
+        return decoded
     of = column.type
     if pa.types.is_timestamp(of):
         since = _EPOCH if of.tz is None else _EPOCH_UTC
-        require(of.unit == "us", of)
         numbers = column.cast(pa.int64()).to_pylist()
         return [None if number is None else since + dt.timedelta(microseconds=number) for number in numbers]
     if column.null_count == 0 and (pa.types.is_int64(of) or pa.types.is_float64(of)):

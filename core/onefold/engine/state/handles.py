@@ -12,6 +12,7 @@ from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTable, 
 from onefold.engine.state.common import mark_kept
 from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.timers import Timers
+from onefold.flow.declaring import refuse_ttl
 from onefold.flow.processor import Redistribution, Schema
 
 __all__ = ["KeyedHandle"]
@@ -85,12 +86,7 @@ class KeyedHandle:
                 table.clear(key)
 
     def _keyed(self, name: str, kind: StateKind, schema: Schema, ttl_ms: int | None) -> tuple[StateTable, Shape]:
-        if ttl_ms is not None:
-            raise ConfigError(
-                "state-ttl-unsupported",
-                f"the state {name!r} of {self._uid!r} has a TTL, which the engine does not have yet: leave it out, or"
-                " register a timer and clear the state when it expires",
-            )
+        refuse_ttl(f"the state {name!r} of {self._uid!r}", ttl_ms)
         shape = self._shape(name, kind.value, schema)
         return self._backend.table(StateSpec(self._uid, name, kind)), shape
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -43,8 +43,9 @@ from onefold.core.contract import (
 from onefold.core.errors import Damaged, DataLoss, InternalError, WorkLost
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.values.checked import checked
 from onefold.engine.state import RETAIN, STATE
-from onefold.engine.state.snapshot import owner_of, read_footer
+from onefold.engine.state.snapshot import is_handle, owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
 __all__ = ["StateCommitter", "StateSink", "committable", "noted"]
@@ -74,7 +75,7 @@ class StateSink:
     """The state of a flow, as the coordinator sees it. `root` is the folder or URL of the checkpoints; the last
     `retain` decided epochs stay, also when the flow has ended."""
 
-    root: str
+    root: str = field(repr=False)  # a URL may have a password
     retain: int = RETAIN
 
     @property
@@ -256,7 +257,7 @@ class StateCommitter:
         content = self.storage.find(name)
         try:
             return None if content is None else make(content)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataLoss(
                 "state-note-damaged",
                 f"{self.storage.path(name)} cannot be read: it was cut or changed. Put it back from a copy",
@@ -268,13 +269,17 @@ def _named_by(notes: Iterable[_Note]) -> set[str]:
 
 
 def _note(content: bytes) -> _Note:
-    values = json.loads(content)
-    return _Note(**values | {"handles": tuple(values["handles"]), "files": tuple(values["files"])})
+    """Its names are those of snapshots' files alone: what is retired is removed, whoever has written the note."""
+    values = dict(json.loads(content))
+    note = checked(_Note, values | {"handles": tuple(values["handles"]), "files": tuple(values["files"])})
+    if not (all(map(is_handle, note.handles)) and all(map(owner_of, note.files))):
+        raise ValueError("it names what no snapshot has")
+    return note
 
 
 def _row(content: bytes) -> LedgerEntry:
-    values = json.loads(content)
-    return LedgerEntry(**values | {"positions": Positions.from_json(values["positions"])})
+    values = dict(json.loads(content))
+    return checked(LedgerEntry, values | {"positions": Positions.from_json(values["positions"])})
 
 
 def _epoch(of: _Note | CommittedPart) -> int:

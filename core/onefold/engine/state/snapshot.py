@@ -4,22 +4,27 @@ A snapshot is the entries of the earlier files in their order, then its own. Eac
 parts, and a snapshot's footer those of the earlier files' footers: so one that is whole proves all that it names.
 
 The handle of a snapshot is its name, `<generation>/<epoch>-<uuid>`: a sweep tells by it whose work it is. Files that
-come with a snapshot beside its own have names that continue it: `3/17-<uuid>.000012.sst`.
+come with a snapshot beside its own have names that continue it: `3/17-<uuid>.000012.sst`. Checksums are no signatures:
+whoever may write there chooses what a footer says, so no other name than these leaves `read_footer`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.core.errors import CheckpointMismatch, DataLoss
+from onefold.core.values.checked import checked
+from onefold.core.values.plain import plain
+from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
@@ -34,6 +39,7 @@ __all__ = [
     "Piece",
     "copied",
     "footers_for",
+    "is_handle",
     "new_name",
     "owner_of",
     "read_footer",
@@ -44,9 +50,14 @@ __all__ = [
 
 VERSION = 1
 LOG, BASE, OPERATOR, FILE = "log", "base", "operator", "file"
+_ENTRIES = (LOG, BASE, OPERATOR)
 _TRAILER = struct.Struct(">II8s")
 _MAGIC = b"onefoldS"
 _TAIL_BYTES = 64 << 10
+_NAME = re.compile(r"((\d{1,18})/(\d{1,18})-[0-9a-f]{32})(?:\.\d{1,18}\.sst)?", re.ASCII)
+_OF_ROCKSDB = re.compile(
+    r"CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-\d{1,18}|\d{1,18}\.log|rocksdict-config\.json", re.ASCII
+)
 _WHAT_TO_DO = "Put the file back from a copy, or start from an earlier epoch that was kept (retain) or from a savepoint"
 
 
@@ -103,13 +114,15 @@ def new_name(generation: int, epoch: int) -> str:
 
 
 def owner_of(name: str) -> tuple[str, int, int] | None:
-    """The snapshot that a file came with, and its generation and epoch; None for a file of another kind."""
-    folder, _, last = name.rpartition("/")
-    stem = last.partition(".")[0]
-    epoch, dash, attempt = stem.partition("-")
-    if not (folder.isdigit() and epoch.isdigit() and dash and len(attempt) == 32):
-        return None
-    return f"{folder}/{stem}", int(folder), int(epoch)
+    """The snapshot that a file came with, and its generation and epoch; None for a name of another kind."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
+
+
+def is_handle(name: str) -> bool:
+    """Whether it is a snapshot's own name."""
+    owner = owner_of(name)
+    return owner is not None and owner[0] == name
 
 
 def write_snapshot(storage: Storage, name: str, footer: Footer, drafts: Iterable[Draft]) -> Piece:
@@ -136,6 +149,8 @@ def write_snapshot(storage: Storage, name: str, footer: Footer, drafts: Iterable
 
 def read_footer(storage: Storage, name: str, crc: int | None = None) -> tuple[Footer, Piece]:
     """The footer, and the file as a piece. Raises DataLoss where it is gone, cut or changed."""
+    if not is_handle(name):
+        raise DataLoss("state-file-damaged", f"{plain(repr(name))} is no snapshot's name. {_WHAT_TO_DO}")
     size = storage.sizes([name])[name]
     if size is None:
         raise _gone(storage, name)
@@ -150,18 +165,38 @@ def read_footer(storage: Storage, name: str, crc: int | None = None) -> tuple[Fo
     text = tail[-length - _TRAILER.size : -_TRAILER.size]
     if zlib.crc32(text) != found or crc not in (None, found):
         raise _damaged(storage, name, "its footer has another checksum")
-    values = json.loads(text)
-    version = values.pop("version")
-    if version != VERSION:
+    try:
+        values = dict(json.loads(text))
+        version = values.pop("version")
+        footer = _footer_of(values, size - len(text) - _TRAILER.size) if version == VERSION else None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _damaged(storage, name, "its footer is no snapshot's") from error
+    if footer is None:
         raise CheckpointMismatch(
             "state-format-unknown",
-            f"the snapshot {storage.path(name)} has the format {version}, and this version of onefold reads {VERSION}:"
-            " start with the version that wrote it",
+            f"the snapshot {storage.path(name)} has the format {plain(repr(version), 40)}, and this version of onefold"
+            f" reads {VERSION}: start with the version that wrote it",
         )
-    pieces = tuple(Piece(**piece) for piece in values.pop("pieces"))
-    parts = tuple(Part(**part) for part in values.pop("parts"))
-    footer = Footer(pieces=pieces, parts=parts, **values)
     return footer, Piece(name, size, found, footer.first, footer.end)
+
+
+def _footer_of(values: dict[str, Any], size: int) -> Footer:
+    """The footer of a file with `size` bytes before it. Raises ValueError, TypeError or KeyError for what `Footer` does
+    not say, or names of other files than a snapshot's."""
+    pieces = tuple(checked(Piece, piece) for piece in values.pop("pieces"))
+    parts = tuple(checked(Part, part) for part in values.pop("parts"))
+    footer = checked(Footer, values | {"pieces": pieces, "parts": parts})
+    is_database = any(part.what == FILE for part in parts)  # whose earlier files are its own, and no snapshots
+    is_whole = (
+        0 <= footer.first <= footer.end <= footer.max_parallelism <= MAX_PARALLELISM
+        and all(0 <= piece.first <= piece.end <= footer.max_parallelism for piece in pieces)
+        and all(owner_of(piece.name) and is_handle(piece.name) is not is_database for piece in pieces)
+        and all(0 <= part.at <= part.at + part.bytes <= size and StateKind(part.kind) for part in parts)
+        and all(part.what in _ENTRIES or (part.what == FILE and _OF_ROCKSDB.fullmatch(part.name)) for part in parts)
+    )
+    if not is_whole:
+        raise ValueError("it names what no snapshot has")
+    return footer
 
 
 def read_part(storage: Storage, name: str, part: Part) -> bytes:
@@ -202,7 +237,8 @@ def footers_for(
                 f" {max_parallelism}: start with max_parallelism={footer.max_parallelism}",
             )
     covered = sorted(group for footer, _ in found for group in range(footer.first, footer.end) if group in groups)
-    require(not found or covered == sorted(groups), f"snapshots that have {covered} of the key groups {groups}")
+    if found and covered != sorted(groups):
+        raise _damaged(storage, found[0][1].name, "with the others of its operator it has not each key group once")
     return found
 
 

@@ -7,7 +7,6 @@ temporary name: one that is half written is named by no snapshot, and the sweep 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,17 +18,32 @@ import pyarrow as pa
 from pyarrow import fs
 
 from onefold.core.errors import ConfigError, OnefoldError, OutOfResources, Retriable
-from onefold.core.writing.durable_files import make_folder, sync_folder, write_file
+from onefold.core.values.plain import said_without, shown_url
+from onefold.core.writing.durable_files import OwnFolder
 from onefold.engine.state import folder_of
 
 __all__ = ["Storage"]
 
-_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG)
+LOCK_S_MAX = 60.0  # it is held for a note and the files that it names: some milliseconds
+SMALL_BYTES_MAX = 64 << 20  # of a note or a row: what is beyond is cut, and then none
+
+_REFUSALS = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 
 
 class Storage:
     """The files of one pipeline's state. `root` is a folder or a URL (`s3://bucket/flows`); names have `/` between
     their parts. What `write` and `replace` have answered outlives a crash of this machine. Pickles.
+
+    What is made on this machine is this user's alone, and no link within `root` is followed.
 
     Raises OutOfResources where the disk is full, ConfigError where this process may not write, Retriable where the
     storage does not answer, and Python's FileNotFoundError where a file is not there.
@@ -44,115 +58,88 @@ class Storage:
 
     def path(self, name: str = "") -> str:
         """The file's whole path, as its filesystem has it."""
-        return f"{self._place[1]}/{name}".rstrip("/")
+        return f"{self._place[1]}/{folder_of(self.pipeline)}/{name}".rstrip("/")
 
     def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
         """Write a new file. Where that fails, nothing is left of it."""
         with self._reaching(name):
-            try:
-                self._write(name, content)
-            except BaseException:
-                with suppress(OSError):
-                    self._fs.delete_file(self.path(name))
-                raise
+            self._files.write(name, content)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """So many bytes from `offset` on, or up to the end; fewer where the file ends before. A negative offset counts
         from the end."""
-        with self._reaching(name), self._fs.open_input_file(self.path(name)) as file:
-            if offset < 0:
-                offset = max(file.size() + offset, 0)
-            data: bytes = file.read_at(file.size() - offset if length is None else length, offset)
-            return data
+        with self._reaching(name):
+            return self._files.read(name, offset, length)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
         """In bytes; None where the file is not there."""
         with self._reaching(names[0] if names else ""):
-            found = self._fs.get_file_info([self.path(name) for name in names])
-        return {name: info.size if info.is_file else None for name, info in zip(names, found, strict=True)}
+            return self._files.sizes(names)
 
     def below(self, folder: str) -> list[str]:
         """The names of all files below the folder, sorted; none where there is no folder."""
         with self._reaching(folder):
-            selector = fs.FileSelector(self.path(folder), recursive=True, allow_not_found=True)
-            prefix = f"{self.path()}/"
-            return sorted(info.path.removeprefix(prefix) for info in self._fs.get_file_info(selector) if info.is_file)
+            return sorted(self._files.below(folder))
 
     def remove(self, names: Iterable[str]) -> None:
         """What is gone already is fine."""
         for name in names:
             with self._reaching(name), suppress(FileNotFoundError):
-                self._fs.delete_file(self.path(name))
+                self._files.remove(name)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a small file whole: a reader sees the old content or the new one. Called under `locked`."""
-        if self.is_local:
-            temporary = Path(self.path(f"{name}.tmp"))  # one name: callers have the lock
-            self.write(f"{name}.tmp", [content])
-            with self._reaching(name):
-                temporary.replace(self.path(name))
-                sync_folder(temporary.parent)
-        else:  # an object appears whole, when its stream closes
-            with self._reaching(name):
-                self._write(name, [content])
+        with self._reaching(name):
+            self._files.replace(name, content)
 
     def find(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""
         try:
-            return self.read(name)
+            return self.read(name, 0, SMALL_BYTES_MAX)
         except FileNotFoundError:
             return None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among all processes of this machine, for a read and the write that depends on it.
+        """Alone among all processes of this machine, for a read and the write that depends on it. Raises Retriable
+        where another process does not let go of it.
 
         Object stores offer no such thing through `pyarrow.fs`, and none is needed for safety there: which epoch counts
         is the checkpoint store's decision. What may be lost without it is a fence's early warning.
         """
-        if not self.is_local:
+        if not isinstance(self._files, OwnFolder):
             yield
             return
         with self._reaching("lock"):
-            make_folder(Path(self.path()))
-            number = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o644)
+            number = self._files.lock(LOCK_S_MAX)
         try:
-            fcntl.flock(number, fcntl.LOCK_EX)
             yield
         finally:
             os.close(number)
 
-    @property
-    def is_local(self) -> bool:
-        return isinstance(self._fs, fs.LocalFileSystem)
-
-    @property
-    def _fs(self) -> fs.FileSystem:
-        return self._place[0]
-
     @cached_property
     def _place(self) -> tuple[fs.FileSystem, str]:
-        """The filesystem, and the pipeline's folder in it."""
+        """The filesystem, and the path of the root in it."""
+        if "://" not in self.root:
+            return fs.LocalFileSystem(), str(Path(self.root).absolute()).rstrip("/")
         try:
-            if "://" in self.root:
-                system, base = fs.FileSystem.from_uri(self.root)
-            else:
-                system, base = fs.LocalFileSystem(), str(Path(self.root).absolute())
-        except (pa.ArrowInvalid, NotImplementedError, OSError) as error:
-            raise ConfigError(
-                "state-storage-unknown",
-                f"checkpoints cannot be kept in {self.root}: {error}. Name a folder, or a URL of s3, gs, hdfs or file",
-            ) from error
-        return system, f"{base.rstrip('/')}/{folder_of(self.pipeline)}"
-
-    def _write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
-        path = self.path(name)
-        if self.is_local:
-            write_file(Path(path), content)
+            system, base = fs.FileSystem.from_uri(self.root)
+        except (pa.ArrowInvalid, NotImplementedError, OSError) as error:  # it has the URL, with what is secret in it
+            said = said_without(self.root, str(error))
         else:
-            with self._fs.open_output_stream(path) as stream:
-                for chunk in content:
-                    stream.write(chunk)
+            return system, base.rstrip("/")
+        raise ConfigError(
+            "state-storage-unknown",
+            f"checkpoints cannot be kept in {shown_url(self.root)}: {said}. Name a folder, or a URL of s3, gs, hdfs or"
+            " file",
+        )
+
+    @cached_property
+    def _files(self) -> OwnFolder | _Objects:
+        system, base = self._place
+        if isinstance(system, fs.LocalFileSystem):
+            return OwnFolder(Path(base or "/"), folder_of(self.pipeline))
+        return _Objects(system, self.path())
 
     @contextmanager
     def _reaching(self, name: str) -> Iterator[None]:
@@ -164,7 +151,13 @@ class Storage:
             raise self._because(name, error) from error
 
     def _because(self, name: str, error: OSError) -> OnefoldError:
-        at = f"{self.root}: {self.path(name)}" if "://" in self.root else self.path(name)
+        at = f"{shown_url(self.root)}: {self.path(name)}" if "://" in self.root else self.path(name)
+        if isinstance(error, TimeoutError) and name == "lock":
+            return Retriable(
+                "state-lock-held",
+                f"another process has held the lock {at} for {LOCK_S_MAX:.0f} s, and nothing was written. Find it"
+                f" (fuser {at}), and end it unless it is another run of this flow",
+            )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return OutOfResources(
                 "state-disk-full",
@@ -178,3 +171,46 @@ class Storage:
                 " make folders and files",
             )
         return Retriable("state-storage-unavailable", f"{at} cannot be read or written: {error}")
+
+
+class _Objects:
+    """Files of another filesystem than this machine's, below `path`. An object appears whole, when its stream ends."""
+
+    def __init__(self, system: fs.FileSystem, path: str) -> None:
+        self._fs, self._path = system, path
+
+    def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
+        try:
+            with self._fs.open_output_stream(self._at(name)) as stream:
+                for chunk in content:
+                    stream.write(chunk)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(name)
+            raise
+
+    def read(self, name: str, offset: int, length: int | None) -> bytes:
+        with self._fs.open_input_file(self._at(name)) as file:
+            size = file.size()
+            begin = min(max(size + offset, 0) if offset < 0 else offset, size)
+            data: bytes = file.read_at(size - begin if length is None else min(length, size - begin), begin)
+            return data
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        found = self._fs.get_file_info([*map(self._at, names)])
+        return {name: info.size if info.is_file else None for name, info in zip(names, found, strict=True)}
+
+    def below(self, folder: str) -> Iterator[str]:
+        selector = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
+        for info in self._fs.get_file_info(selector):
+            if info.is_file:
+                yield info.path.removeprefix(f"{self._path}/")
+
+    def remove(self, name: str) -> None:
+        self._fs.delete_file(self._at(name))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self.write(name, [content])
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}".rstrip("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
@@ -25,7 +25,7 @@ class Restoring:
     """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it. `scratch`
     is the driver's folder for databases."""
 
-    root: str
+    root: str = field(repr=False)  # a URL may have a password
     flow: str
     backend: str
     generation: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -61,9 +62,7 @@ def prepared(root: str) -> int:
 
 def _committers(root: str) -> Iterable[StateCommitter]:
     for folder in Path(root).iterdir() if Path(root).is_dir() else ():
-        storage = Storage(root, "")
-        storage.__dict__["_place"] = (storage._fs, str(folder))
-        yield StateCommitter(storage)
+        yield StateCommitter(Storage(root, unquote(folder.name)))
 
 
 def _files(committer: StateCommitter) -> set[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.engine.state.codec import decode, encode
 from onefold.engine.state.columns import Entries, from_ipc, to_ipc
+from onefold.flow.declaring import as_schema
 
 ZONES = st.sampled_from([dt.UTC, ZoneInfo("Europe/Berlin"), dt.timezone(dt.timedelta(hours=-3, minutes=-30))])
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -109,6 +111,26 @@ def test_bytes_that_are_cut_or_changed_are_a_named_error_or_another_value(value:
         decode(cut)
 
 
-def test_lists_deeper_than_python_reads_are_damage() -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(b"[\0\0\0\1" * 100_000 + b"N", id="deeper than Python reads"),
+        pytest.param(b"[\0\0\0\1" * 201 + b"N", id="deeper than any"),
+        pytest.param(b"{\0\0\0\1[\0\0\0\0N", id="a list as a key"),
+        pytest.param(b"e\0\0\0\1N", id="a span of nothing"),
+        pytest.param(b"z\0\0\0\x10" + b"\0" * 9 + b"America", id="a zone that is a folder"),
+    ],
+)
+def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
     with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
-        decode(b"[\0\0\0\1" * 100_000 + b"N")
+        decode(changed)
+
+
+def test_a_value_of_the_deepest_schema_that_a_flow_takes_is_read() -> None:
+    deep, kind = cast(Any, 1), pa.int64()
+    for _ in range(50):
+        deep, kind = [deep], pa.list_(kind)
+    assert as_schema(pa.schema({"a": kind}), "it").field(0).type == kind
+    with pytest.raises(ConfigError, match=r"'a' of a type of more than 50.*\[schema-too-deep\]"):
+        as_schema(pa.schema({"a": pa.list_(kind)}), "it")
+    assert decode(encode((deep, {"more": [[deep]]}))) == (deep, {"more": [[deep]]})

@@ -86,7 +86,7 @@ def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> No
     ):
         with pytest.raises(ConfigError, match="under names of their own"):
             ask()
-    with pytest.raises(ConfigError, match="has a TTL, which the engine does not have yet"):
+    with pytest.raises(ConfigError, match="has ttlDurationMs=1000, and flows have no time to live yet"):
         handle.getValueState("other", "a int", 1000)
     handle.is_open = False
     with pytest.raises(ConfigError, match="states are asked for in init"):

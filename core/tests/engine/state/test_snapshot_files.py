@@ -189,10 +189,9 @@ def test_a_url_works_like_a_folder_and_an_unknown_one_is_refused(tmp_path: Path)
 
 def test_another_filesystem_than_this_machines_keeps_snapshots_too(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "flow")
-    storage.__dict__["_place"] = (fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "")
-    assert not storage.is_local
+    storage.__dict__["_place"] = (fs.SubTreeFileSystem(str(tmp_path.parent), fs.LocalFileSystem()), tmp_path.name)
     for folder in ("1", "epochs"):
-        (tmp_path / folder).mkdir()
+        (tmp_path / "flow" / folder).mkdir(parents=True)
     handle = filled(storage).freeze(1).store()
     committer = StateCommitter(storage)
     committer.bind(Binding("store", 1))
@@ -202,7 +201,7 @@ def test_another_filesystem_than_this_machines_keeps_snapshots_too(tmp_path: Pat
     assert committer.leftovers(1) == [committable(other)]
     committer.abort([committable(other)])
     assert committer.leftovers(1) == []
-    assert len(restored(Storage(str(tmp_path.parent), tmp_path.name), handle)) == 5
+    assert len(restored(Storage(str(tmp_path), "flow"), handle)) == 5
 
 
 def test_subtasks_restore_only_their_own_key_groups(storage: Storage) -> None:

@@ -207,6 +207,10 @@ _GUARANTEES = {
         (_DURABLE, "readers see an epoch task by task, each task's rows at once"),
     ),
     Delivery.STAGED: Guarantee(
-        "staged", SinkKind.LAST_RESOURCE, True, (_DURABLE, "the checkpoint store lives in the same database")
+        "staged",
+        SinkKind.LAST_RESOURCE,
+        True,
+        (_DURABLE, "the checkpoint store lives in the same database"),
+        two_phase_by="delivery='two_phase'",
     ),
 }

@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 
 from onefold.clients.options import in_one_form, near
 from onefold.core.errors import ConfigError
-from onefold.core.values.plain import plain
+from onefold.core.values.plain import plain, shown_url
 
 __all__ = ["FORMATS", "FileSourceConfig"]
 
@@ -49,7 +49,8 @@ class FileSourceConfig:
         if "\0" in self.path or self.path.encode(errors="ignore").decode() != self.path:
             raise ConfigError("option-value", f"path is no name of a file in UTF-8: {plain(self.path)}")
         path = self.path if "://" in self.path else str(Path(self.path).absolute())
-        in_one_form(self, path=path, name=self.name or PurePosixPath(urlparse(path).path).name or urlparse(path).netloc)
+        place = urlparse(shown_url(path) if "://" in path else path)  # a name stands in positions and errors
+        in_one_form(self, path=path, name=self.name or PurePosixPath(place.path).name or place.netloc)
         self._check()
 
     def _check(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable
-from onefold.core.values.plain import plain
+from onefold.core.values.plain import plain, said_without, shown_url
 from onefold.sources.files.walking import Walk, is_hidden
 
 __all__ = ["CODECS", "Folder", "Listed", "changed", "codec_of", "gone"]
@@ -44,15 +44,15 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        place = urlparse(path)
-        self.path = f"{place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}" if place.scheme else path  # shown
-        self.path = plain(self.path)
+        self.path = shown_url(path)
         with self._asking("opening it"):
+            said = ""
             try:
                 self.filesystem, self._root = fs.FileSystem.from_uri(path)
-            except (ValueError, pa.ArrowInvalid) as error:
-                said = plain(str(error).replace(path, self.path))
-                raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}") from None
+            except (ValueError, pa.ArrowInvalid) as error:  # it has the URI, with what is secret in it
+                said = said_without(path, str(error))
+            if said:
+                raise ConfigError("option-value", f"path={self.path!r} is no folder and no URI: {said}")
         self.is_local = isinstance(self.filesystem, fs.LocalFileSystem)
         if self.is_local:
             self._root = os.path.realpath(self._root)
@@ -155,7 +155,8 @@ class Folder:
 
     @cached_property
     def _is_file(self) -> bool:
-        return bool(self.filesystem.get_file_info(self._root).is_file)
+        with self._asking("looking at it"):
+            return bool(self.filesystem.get_file_info(self._root).is_file)
 
     def _whole(self, name: str) -> str:
         return self._root if self._is_file else f"{self._root.rstrip('/')}/{name}"

@@ -16,7 +16,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, Split
 from onefold.core.values.ddl import ddl_of, schema_of
-from onefold.core.values.plain import plain
+from onefold.core.values.plain import shown_url
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet.columns import columns_of
@@ -98,8 +98,8 @@ class FileSource(FileSourceConfig):
         if is_read or place[: len(others[1])] == others[1]:
             raise ConfigError(
                 "checkpoint-in-source",
-                f"the pipeline keeps its own files in {_shown(root)}, which lies where the source {self.name!r}"
-                f" reads, {_shown(self.path)}: they would be read as records. Keep the checkpoint and the store in"
+                f"the pipeline keeps its own files in {shown_url(root)}, which lies where the source {self.name!r}"
+                f" reads, {shown_url(self.path)}: they would be read as records. Keep the checkpoint and the store in"
                 " another folder, or below one whose name begins with a dot",
             )
 
@@ -148,9 +148,3 @@ def _place(path: str) -> tuple[str, ...]:
     if url.scheme in ("", "file"):
         return ("", *Path(os.path.realpath(url.path if url.scheme else path)).parts)
     return (f"{url.scheme}://{url.hostname}", "/", *PurePosixPath(url.path).parts[1:])
-
-
-def _shown(path: str) -> str:
-    """Without what may be secret in a URI."""
-    url = urlparse(path)
-    return plain(f"{url.scheme}://{url.hostname}{url.path}" if url.scheme else path)

@@ -30,6 +30,8 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType, TracebackType
 from typing import Any, Protocol
 
+from onefold.core.testing.conformance.promises import ProcessEnded
+
 __all__ = ["NEVER", "Call", "Outcome", "Point", "Processes", "When"]
 
 CALL_SECONDS_MAX = 60.0
@@ -110,22 +112,29 @@ class Processes:
             context = multiprocessing.get_context("spawn")
             pipe, theirs = context.Pipe()
             process = context.Process(target=_help, args=(theirs,), daemon=True)
-            process.start()
+            try:
+                process.start()
+            except RuntimeError:  # in such a process, while it imports the script
+                raise ProcessEnded from None
             theirs.close()
             self._helper = (process, pipe)
         return self._helper[1]
 
     def run(self, call: Call, point: Point = NEVER) -> Outcome:
-        """One call in one child, which is gone when this returns. Raises TimeoutError if it does not end."""
+        """One call in one child, which is gone when this returns. Raises TimeoutError if it does not end, and
+        ProcessEnded where there is no helper."""
         work = pickle.dumps((call, point, self.modules))
-        pipe = self._started()
-        pipe.send(self._to_load)
-        pipe.send_bytes(work)
-        pid: int = pipe.recv()
-        late = not pipe.poll(CALL_SECONDS_MAX)
-        if late:
-            os.kill(pid, signal.SIGKILL)  # not reaped yet: the helper answers only after it has reaped it
-        data: bytes = pipe.recv()
+        try:
+            pipe = self._started()
+            pipe.send(self._to_load)
+            pipe.send_bytes(work)
+            pid: int = pipe.recv()
+            late = not pipe.poll(CALL_SECONDS_MAX)
+            if late:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet: the helper answers only after it has reaped it
+            data: bytes = pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise ProcessEnded from None
         if late:
             raise TimeoutError(f"{type(call).__name__} did not end within {CALL_SECONDS_MAX:.0f} s")
         outcome = _outcome(data, point)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Book", "BrokenPromise", "ConformanceReport", "Held", "Promise", "Struck"]
+from onefold.core.errors import ConfigError
+
+__all__ = ["Book", "BrokenPromise", "ConformanceReport", "Held", "ProcessEnded", "Promise", "Struck"]
 
 TEXT_MAX = 1200
 
@@ -104,6 +106,18 @@ class BrokenPromise(AssertionError):
         super().__init__("\n  ".join(lines))
 
 
+class ProcessEnded(ConfigError):
+    """A process of the kit's own has ended, so that nothing is shown."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "kit-process-ended",
+            "a process of the conformance kit's own has ended before it answered. Put the call of check_source,"
+            ' check_sink or check_store under `if __name__ == "__main__":`, since such a process imports the script'
+            " again; where that is there, what the process says on standard error tells more",
+        )
+
+
 @dataclass(slots=True)
 class Struck:
     """How many processes were killed at one call: before it, inside it, and after it had answered."""
@@ -129,11 +143,11 @@ class ConformanceReport:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.subject}: {len(self.promises)} promises held in {sum(self.promises.values())} checks;"
-            f" {self.crashes} processes killed, in {self.seconds:.1f} s",
-            "",
-            f"  {'killed':16}{'before':>8}{'inside':>8}{'after':>8}",
+            f"{self.subject}: {len(self.promises)} promises held in {sum(self.promises.values())} checks"
+            f"{f'; {self.crashes} processes killed' if self.strikes else ''}, in {self.seconds:.1f} s",
         ]
+        if self.strikes:  # a source is read in other processes, of which none is killed
+            lines += ["", f"  {'killed':16}{'before':>8}{'inside':>8}{'after':>8}"]
         lines += [f"  {call:16}{s.before:8}{s.inside:8}{s.after:8}" for call, s in self.strikes.items()]
         lines += ["", *(f"  {count:4} x  {promise.value}" for promise, count in self.promises.items())]
         return "\n".join(lines)
@@ -175,7 +189,7 @@ class Book:
         """A block that checks one promise. An error that the contract doesn't allow there breaks it too."""
         try:
             yield Held(promise, call, crash)
-        except BrokenPromise:
+        except (BrokenPromise, ProcessEnded):
             raise
         except Exception as error:
             expected = "no error"

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Part, Source, SourcePlanner, Split
-from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, Promise
+from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, ProcessEnded, Promise
 from onefold.core.testing.conformance.report import passed
 
 __all__ = ["check_source"]
@@ -249,4 +250,11 @@ def _again(source: Source) -> Source:
 def _elsewhere(call: Callable[[Source, Any], Rows], source: Source, argument: object) -> Rows:
     """The call in a process of its own, that has read nothing before."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(call, source, argument).result()
+        try:
+            asked = pool.submit(call, source, argument)
+        except RuntimeError:  # in such a process, while it imports the script
+            raise ProcessEnded from None
+        try:
+            return asked.result()
+        except BrokenProcessPool:
+            raise ProcessEnded from None

@@ -27,6 +27,7 @@ from onefold.core.extras import naming_extras
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateKind, StateSpec, StateTable
+from onefold.engine.state.codec import unreadable
 from onefold.engine.state.common import Backend, Delta, OneFrozen, list_parts
 from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.rocks.table import Changes, RocksTable
@@ -49,6 +50,7 @@ __all__ = ["RocksBackend"]
 
 CHANGES_MAX = 200_000  # entries in dicts, before they go into RocksDB without waiting for a barrier
 _SST = ".sst"
+_SETTINGS = "rocksdict-config.json"  # says that values are to be unpickled, if it likes; snapshots of before have it
 _BATCH_BYTES = 4 << 20
 
 
@@ -152,7 +154,7 @@ class RocksBackend(Backend):
         failpoint("before:StoreState")
         try:
             new = {file: self._upload(name, path) for file, path in tables.items() if file not in kept}
-            others = [path for path in files if path.suffix != _SST]
+            others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
             footer = self._footer(epoch, (kept | new).values())
             write_snapshot(self._storage, name, footer, self._drafts(others, deltas[-1]))
         except BaseException:
@@ -190,7 +192,7 @@ class RocksBackend(Backend):
         folder = self._folder()
         folder.mkdir()
         for part in footer.parts:
-            if part.what == FILE:
+            if part.what == FILE and part.name != _SETTINGS:
                 (folder / part.name).write_bytes(read_part(self._storage, own.name, part))
         for piece in footer.pieces:
             (folder / _local(piece.name)).write_bytes(read_piece(self._storage, piece))
@@ -256,8 +258,11 @@ def _family(spec: StateSpec) -> str:
 
 
 def _spec(family: str) -> StateSpec:
-    uid, name, kind = json.loads(family)
-    return StateSpec(uid, name, StateKind(kind))
+    try:
+        uid, name, kind = json.loads(family)
+        return StateSpec(uid, name, StateKind(kind))
+    except (ValueError, TypeError) as error:
+        raise unreadable() from error
 
 
 def _options() -> Options:

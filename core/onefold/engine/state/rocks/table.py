@@ -12,7 +12,7 @@ from typing import Any
 
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.backend import Key, StateKind, StateSpec, Value
-from onefold.engine.state.codec import decode, encode
+from onefold.engine.state.codec import decode, encode, unreadable
 from onefold.engine.state.columns import typed_columns
 from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.tables import by_sub
@@ -177,9 +177,15 @@ class RocksTable:
         return sub
 
     def _decoded(self, data: bytes) -> tuple[Key, Key]:
-        _, size = _HEAD.unpack_from(data)
-        end = _HEAD.size + size
-        return decode(data[_HEAD.size : end]), self._sub_of(data[end:])
+        """The key and the sub, which have hashes. Raises DataLoss for what was not written as one."""
+        try:
+            _, size = _HEAD.unpack_from(data)
+            end = _HEAD.size + size
+            found = decode(data[_HEAD.size : end]), self._sub_of(data[end:])
+            hash(found)
+        except (struct.error, TypeError) as error:
+            raise unreadable() from error
+        return found
 
     def _stored(self, data: bytes) -> Value | None:
         found = self._found(data)

@@ -1,0 +1,160 @@
+"""What who may write where savepoints are can do to who lists and restores them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from onefold.cli.savepoint import listing
+from onefold.cli.savepoint.files import LocalFiles
+from onefold.cli.savepoint.savepoint import Savepoint, carried
+
+OWNED = "\x1b]0;owned\x07\x1b[2J"
+WRITES = "who may write where savepoints are"
+
+
+def made(place: Path, **changed: Any) -> None:
+    """A savepoint's description, with a digest that is right."""
+    body = {
+        "format": 1,
+        "name": "s",
+        "made_at": "2026-11-26",
+        "pipeline": "p",
+        "onefold": "0.1.0",
+        "spark": "4.2",
+        "store_id": "x",
+        "generation": 1,
+        "epoch": 1,
+        "timestamp_ms": 1,
+        "query_id": "q",
+        "batch_id": 0,
+        "fingerprint": "f",
+        "positions": {"t/0": 1},
+        "frozen": None,
+        "sinks": [],
+        "pins": {},
+        "partitions": None,
+        "provider": None,
+        "files": [],
+    } | changed
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    place.mkdir(parents=True)
+    (place / "savepoint.json").write_text(json.dumps(body | {"digest": digest}))
+
+
+def shown(folder: Path) -> str:
+    out = io.StringIO()
+    found = listing.listed(LocalFiles(), str(folder))
+    listing.print_savepoints(Console(file=out, width=200, force_terminal=True, no_color=True), found)
+    return out.getvalue()
+
+
+@pytest.mark.attack(
+    who=WRITES,
+    does="gives a savepoint names and times with escape sequences, or with rich's markup",
+    gets="text: `savepoint list` shows what it is",
+)
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        (f"x{OWNED}", {}),
+        ("a", {"made_at": f"{OWNED}2026"}),
+        ("b", {"made_at": "[link=http://evil.example]2026[/link]"}),
+        ("c", {"made_at": "2026[/nope]"}),
+        ("d", {"provider": f"a.b{OWNED}"}),
+        ("e", {"files": [{"path": f"/etc/{OWNED}", "bytes": 1, "sha256": "y"}]}),
+        ("f", {"files": [{"path": OWNED, "bytes": 1, "sha256": "y"}]}),
+    ],
+)
+def test_a_listing_writes_nothing_but_text(tmp_path: Path, name: str, changed: dict[str, Any]) -> None:
+    made(tmp_path / name, **changed)
+    made(tmp_path / "whole")
+    said = shown(tmp_path)
+    assert "owned" not in said or "\\x1b" in said
+    assert not [mark for mark in ("\x1b]0;", "\x1b]8;", "\x1b[2J", "\x07") if mark in said]
+    assert "whole" in said
+
+
+@pytest.mark.attack(
+    who=WRITES,
+    does="gives a savepoint values of other types, nested ones without end, or files that it lacks",
+    gets="a savepoint that is DAMAGED, beside the others",
+)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"made_at": 7},
+        {"provider": 7},
+        {"epoch": True},
+        {"epoch": "1"},
+        {"files": [1]},
+        {"files": {}},
+        {"files": [{"path": "a", "bytes": "x", "sha256": "y"}]},
+        {"files": [{"path": 5, "bytes": 1, "sha256": "y"}]},
+        {"positions": [1]},
+        {"positions": {"t/0": None}},
+        {"pins": {"a": 1}},
+        {"sinks": [{"name": "a"}]},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_description_of_other_types_is_damage(tmp_path: Path, changed: dict[str, Any]) -> None:
+    made(tmp_path / "bad", **changed)
+    made(tmp_path / "whole")
+    found = {each.name: each.verdict for each in listing.listed(LocalFiles(), str(tmp_path))}
+    assert found == {"bad": "DAMAGED", "whole": "whole"}
+    assert "DAMAGED" in shown(tmp_path)
+
+
+@pytest.mark.attack(
+    who=WRITES,
+    does="puts 200,000 brackets, a link to a file without end, or a FIFO in the place of savepoints' files",
+    gets="a savepoint that is DAMAGED or UNREADABLE, in a second and in little memory",
+)
+def test_a_file_without_an_end_is_not_read_to_it(tmp_path: Path) -> None:
+    for name in ("deep", "link", "fifo", "copy"):
+        made(tmp_path / name, files=[{"path": "a", "bytes": 3, "sha256": "y"}] if name == "copy" else [])
+    (tmp_path / "deep/savepoint.json").write_text("[" * 200_000)
+    (tmp_path / "link/savepoint.json").unlink()
+    (tmp_path / "link/savepoint.json").symlink_to("/dev/zero")
+    (tmp_path / "fifo/savepoint.json").unlink()
+    os.mkfifo(tmp_path / "fifo/savepoint.json")
+    (tmp_path / "copy/checkpoint").mkdir()
+    os.truncate(os.open(tmp_path / "copy/checkpoint/a", os.O_CREAT | os.O_WRONLY), 1 << 40)
+    found = {each.name: each.verdict for each in listing.listed(LocalFiles(), str(tmp_path))}
+    assert found == {"deep": "DAMAGED", "link": "UNREADABLE", "fifo": "UNREADABLE", "copy": "DAMAGED"}
+
+
+@pytest.mark.attack(
+    who=WRITES,
+    does="has a savepoint pin what belongs to one pipeline: its targets, its restores, its process",
+    gets="nothing: a restore passes over such pins, as it does over those of a savepoint that onefold made",
+)
+def test_pins_of_another_pipelines_own_are_not_restored(tmp_path: Path) -> None:
+    made(tmp_path / "s", pins={"schema of t": "id long", "targets": "{}", "restore": "x", "driver": "y"})
+    found = Savepoint.from_json((tmp_path / "s/savepoint.json").read_text())
+    assert carried(found.pins) == {"schema of t": "id long"}
+
+
+@pytest.mark.attack(
+    who="who may write into a pipeline's checkpoint",
+    does="lays a link to a file that only the pipeline's user may read, to have it in the next savepoint",
+    gets="nothing: links are no files of a checkpoint; savepoints are their user's alone",
+)
+def test_no_link_is_copied_into_a_savepoint(tmp_path: Path) -> None:
+    files, root = LocalFiles(), tmp_path / "checkpoint"
+    (root / "offsets").mkdir(parents=True)
+    (root / "offsets/0").write_text("v1")
+    (root / "offsets/1").symlink_to("/etc/shadow")
+    assert files.below(str(root)) == ["offsets/0"]
+    files.write(f"{tmp_path}/copies/s/offsets/0", files.read(f"{root}/offsets/0"))
+    for path in (tmp_path / "copies", *(tmp_path / "copies").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0
