@@ -73,6 +73,7 @@ def free_port() -> int:
 
 
 @ANOTHER_USER
+@pytest.mark.slow
 @pytest.mark.attack(
     who="another user of the daemon's machine",
     does="listens on the daemon's port while it is down, and answers the commands and what their user sees",
@@ -117,6 +118,7 @@ def test_another_user_neither_reads_the_token_nor_is_answered(tmp_path: Path) ->
             assert (ended.returncode, said in ended.stderr) == (1, True), ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who reaches the daemon's port and has not its token",
     does="opens a thousand connections, over TLS too, and says nothing",
@@ -193,6 +195,7 @@ def test_requests_of_a_stranger_leave_no_lines_in_the_log(tmp_path: Path, caplog
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 @pytest.mark.attack(
     who="a producer",
     does="sends unreadable records with tens of thousands of headers, which become dead letters",
