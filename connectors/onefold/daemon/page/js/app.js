@@ -31,7 +31,7 @@ let turns = 0;
 
 /** The address of a link that logs in becomes that of the overview. */
 function enter() {
-  if (api.logIn(location.hash)) history.replaceState(null, "", "#/");
+  if (api.logIn(location.hash)) window.history.replaceState(null, "", "#/");
 }
 
 function route() {
