@@ -185,7 +185,6 @@ def whole(directory: Path, name: str = "orders", **more: Any) -> Any:
         Query,
         name=name,
         store_url=f"sqlite:///{directory / 'store.db'}",
-        source=source,
         everyone=(HoldingSink(),),
-        **{"dead_letters": None, "sinks": (), **more},
+        **{"dead_letters": None, "sinks": (), "source": source, **more},
     )

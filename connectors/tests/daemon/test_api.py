@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from harness.daemon_stubs import Asking, Query, daemon_of, whole
+from harness.daemon_stubs import Asking, HoldingSink, Query, daemon_of, whole
 from harness.stored_epochs import with_epochs
 
 from onefold.core import ConfigError, Fenced, Retriable
@@ -25,6 +25,7 @@ from onefold.daemon.api.connections import Connection, Door
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
 from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -362,3 +363,46 @@ def test_a_look_that_fails_in_any_way_ends_nothing_and_an_old_answer_is_none(
     monkeypatch.setattr("onefold.daemon.watch.look._FRESH_S", -1.0)
     monkeypatch.setattr("onefold.daemon.watch.look._STALE_LOOKS", -1.0)
     assert (look.value, look.has_answer) == (None, False)
+
+
+def test_a_source_that_is_away_is_the_error_of_a_pipeline_that_runs_and_it_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> object:
+        raise Retriable("kafka-unreachable", "no broker answers")
+
+    monkeypatch.setattr("onefold.daemon.watch.watch.lag", away)
+    monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.1)
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "error", {"code": "kafka-unreachable", "message": "no broker answers", "at": None})
+        assert ask.get("/pipelines/orders")["state"] == "running"
+        assert ask("GET", "/ready").status == 503
+        monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda *_: ())
+        until(ask, "error", None)
+        assert ask("GET", "/ready").status == 200
+
+
+def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda _source, _at, broker: asked.append(broker.timeout_s))
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=60)
+    with daemon_of(whole(tmp_path, source=source)) as ask:
+        until(ask, "epoch", 3)
+        wait = Wait(20)
+        while not asked:
+            assert wait.again()
+    assert asked[0] == 5.0
+
+
+def test_what_was_prepared_before_a_stop_is_not_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "in_doubt", 1)
+        monkeypatch.setattr(HoldingSink, "held", lambda *_: [])
+        assert ask.post("/pipelines/orders/stop").status == 202
+        until(ask, "state", "stopped")
+        assert ask.get("/pipelines/orders")["in_doubt"] in (None, 0)
+        until(ask, "in_doubt", 0)  # long before the sinks would be asked again
