@@ -114,17 +114,3 @@ def test_a_server_that_never_answers_may_speak_something_else() -> None:
         told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.1, connections=1)
         with pytest.raises(Retriable, match=r"did not answer getAllRegionLocations.*Does it speak framed, binary, as"):
             HBaseTable(told, "t").regions()
-
-
-def test_brokers_that_are_away_are_told_in_a_few_lines_a_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = 1000.0
-    monkeypatch.setattr("onefold.clients.kafka.librdkafka.time.monotonic", lambda: now_s)
-    role = replace(CONSUMER, logger=logging.getLogger("onefold.of_this_test"))
-    for _ in range(700):
-        role.said.error("Connect to %s failed", "127.0.0.1:9092")
-    assert len(caplog.records) == 10
-    now_s += 61
-    role.said.error("Connect to %s failed", "127.0.0.1:9092")
-    assert caplog.messages[-1] == "Connect to 127.0.0.1:9092 failed (690 more were left out before)"
