@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -53,3 +54,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     until_s = float(os.environ.get("ONEFOLD_TEST_UNTIL", "inf"))
     if time.time() + (SOAK_S_MAX if item.get_closest_marker("soak") else 0) > until_s:
         pytest.skip("there is no time left for it in this run; `make test-all` runs it")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where daemons and commands of the tests keep what is this user's: nothing of the user who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -301,7 +301,7 @@ def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_append
         session.take_over()
         session.move(AT[5], MoveNote("us", "the wrong day"))
     said = savepoint("restore", named(pipeline), "s", answer="n\n").output
-    assert "the pipeline goes back from epoch 4: 0 records come again" in said
+    assert "the pipeline goes back from epoch 4; records that come again: 0" in said
     restore(pipeline)
     run(pipeline, 3, 4)
     assert rows(pipeline) == 5
@@ -333,7 +333,7 @@ def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_record
             run(made, 2)
     elif not place:
         said = savepoint("restore", named(made), "s", answer="n\n").output
-        assert "the pipeline goes back from epoch 4: 20 records come again" in said
+        assert "the pipeline goes back from epoch 4; records that come again: 20" in said
     restore(made)
     with closing(CheckpointStore(made.store_url)) as store:
         moved = store.moves("p")[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
@@ -18,6 +18,7 @@ from onefold.core.contract import Guarantee
 from onefold.core.findings import Held
 from onefold.core.protocol.epoch import Started
 from onefold.core.writing.bad_records import Tally
+from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
@@ -124,15 +125,17 @@ class Answer:
 
 
 class Asking:
-    """Sends requests as they are, to a daemon at this URL."""
+    """Sends requests to a daemon at this URL, with its token unless they say otherwise."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url
+        self._bearer = f"Bearer {token or make_own_token()}"
 
     def __call__(self, method: str, path: str, **headers: str) -> Answer:
         connection = HTTPConnection(urlsplit(self.url).netloc, timeout=30)
         try:
-            named: Mapping[str, str] = {name.replace("_", "-"): value for name, value in headers.items()}
+            named = {"Authorization": self._bearer}
+            named |= {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=named)
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read())
@@ -143,7 +146,7 @@ class Asking:
         return self("GET", path).json()
 
     def post(self, path: str) -> Answer:
-        return self("POST", path, X_Onefold="1")
+        return self("POST", path)
 
 
 @contextmanager
@@ -160,13 +163,14 @@ def daemon_of(
                 control.look()
 
     looking = threading.Thread(target=look, daemon=True)
-    with answering(controls, listening or Listening("127.0.0.1", 0, token)) as url:
+    listening = listening or Listening("127.0.0.1", 0, token or make_own_token())
+    with answering(controls, listening) as answers:
         if begins:
             for control in controls:
                 control.begin(SPARK)
         looking.start()
         try:
-            yield Asking(url)
+            yield Asking(answers.url, listening.token)
         finally:
             over.set()
             looking.join(10)
@@ -181,7 +185,6 @@ def whole(directory: Path, name: str = "orders", **more: Any) -> Any:
         Query,
         name=name,
         store_url=f"sqlite:///{directory / 'store.db'}",
-        source=source,
         everyone=(HoldingSink(),),
-        **{"dead_letters": None, "sinks": (), **more},
+        **{"dead_letters": None, "sinks": (), "source": source, **more},
     )

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from onefold.daemon.api.guard import Guard
+from onefold.daemon.access.guard import Guard
+from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.page import page_routes
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
@@ -152,8 +153,9 @@ class RecordedDaemon:
     """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something,
     `gets` the paths of the others."""
 
-    def __init__(self, token: str | None = None) -> None:
-        self.token = token
+    def __init__(self) -> None:
+        self.token = "a token of these tests"
+        self.nonces = Nonces()
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
@@ -167,12 +169,17 @@ class RecordedDaemon:
 
     def start(self) -> None:
         app = Starlette(routes=[*page_routes(), Route("/pipelines{rest:path}", self._answer, methods=["GET", "POST"])])
-        guarded = Guard(app, self.token, {"127.0.0.1"})
+        guarded = Guard(app, self.token, self.nonces)
         self._server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         while not self._server.started:
             time.sleep(0.01)
+
+    @property
+    def page(self) -> str:
+        """A link that logs a browser in."""
+        return page_link(self.url, self.token, self.nonces.new())
 
     def stop(self) -> None:
         """Nothing listens on the port any more."""

@@ -337,7 +337,7 @@ def test_skipped_records_are_counted_and_the_others_are_written(rig: Rig, caplog
     run(rig, pipeline, rig.source(on_error="skip"), direct=True)
     assert rig.rows() == [row for row in rig.sent if row[0] % 2 == 0]
     assert pipeline.bad_records.skipped == len(bad)
-    assert f"epoch 1: {len(bad)} records could not be read, and were skipped" in caplog.text
+    assert f"epoch 1: unreadable records, skipped: {len(bad)}" in caplog.text
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def opened(browser: Browser, daemon: RecordedDaemon) -> Iterator[Open]:
     """Opens the page: `opened("#/pipelines/orders", color_scheme="dark")`. An error in its scripts fails the test."""
     contexts, errors = [], []
 
-    def page_at(address: str = "", **more: Any) -> Page:
+    def page_at(address: str = "", is_logged_in: bool = True, **more: Any) -> Page:
         settings = {"viewport": {"width": 1200, "height": 900}, "timezone_id": "UTC", "locale": "en-GB", **more}
         contexts.append(browser.new_context(**settings))
         contexts[-1].set_default_timeout(PATIENCE_MS)
@@ -44,6 +44,8 @@ def opened(browser: Browser, daemon: RecordedDaemon) -> Iterator[Open]:
         page.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
         page.clock.install(time=NOW - timedelta(seconds=1))
         page.clock.pause_at(NOW)
+        if is_logged_in:
+            page.add_init_script(f"localStorage.setItem('onefold-key', '{daemon.token}')")
         page.goto(f"{daemon.url}/{address}")
         return page
 

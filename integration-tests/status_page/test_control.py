@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 from status_page.conftest import Open
+
+from onefold.daemon.access.proof import Nonces
 
 LOOK_MS = 2_100
 HOSTILE = '<img src=x onerror="window.struck=1"><script>window.struck=1</script>&quot;\'`${1}'
@@ -24,7 +26,7 @@ def test_there_is_a_button_for_each_action_that_the_api_allows_and_no_other(
 
 
 @pytest.mark.slow
-def test_pause_by_keyboard_sends_the_header_and_the_focus_stays_on_the_button_that_resumes(
+def test_pause_by_keyboard_sends_the_key_and_the_focus_stays_on_the_button_that_resumes(
     daemon: RecordedDaemon, opened: Open
 ) -> None:
     page = opened("#/pipelines/orders")
@@ -34,7 +36,7 @@ def test_pause_by_keyboard_sends_the_header_and_the_focus_stays_on_the_button_th
     expect(page.get_by_role("button", name="Resume")).to_be_focused()
     ((path, _, headers),) = daemon.posts
     assert path == "/pipelines/orders/pause"
-    assert headers["x-onefold"] == "1"
+    assert headers["authorization"] == f"Bearer {daemon.token}"
 
 
 def test_a_button_that_goes_gives_the_focus_to_the_title(daemon: RecordedDaemon, opened: Open) -> None:
@@ -175,14 +177,22 @@ def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Op
 
 
 @pytest.mark.slow
-def test_a_daemons_token_is_the_password_that_the_browser_asks_for(opened: Open, daemon: RecordedDaemon) -> None:
-    daemon.stop()
-    daemon.token = "a token of this test"
-    daemon.start_again()
-    with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # nobody is there who could be asked
-        opened("#/pipelines/orders")
-    page = opened("#/pipelines/orders", http_credentials={"username": "any", "password": daemon.token})
+def test_a_link_logs_a_browser_in_until_the_daemon_ends_and_leaves_nothing_in_its_address(
+    opened: Open, daemon: RecordedDaemon
+) -> None:
+    page = opened("#/pipelines/orders", is_logged_in=False)
+    expect(page.get_by_text("This browser has not logged in")).to_be_visible()
+    page.goto(daemon.page)
+    page.get_by_role("link", name="orders").click()
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Pause")).to_be_enabled()
     expect(page.get_by_role("alert")).to_have_count(0)
     assert [path for path, _, _ in daemon.posts] == ["/pipelines/orders/pause"]
+    assert "key" not in page.url
+    page.reload()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    daemon.stop()
+    daemon.nonces = Nonces()
+    daemon.start_again()
+    page.clock.run_for(2 * LOOK_MS)
+    expect(page.get_by_text("This browser has not logged in")).to_be_visible()

@@ -27,22 +27,24 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     daemon: RecordedDaemon, opened: Open
 ) -> None:
     page = opened("#/pipelines/orders")
-    for label, value in (("Triggered", "64"), ("In progress", "1"), ("Completed", "60"), ("Failed", "3")):
+    for label, value in (("Opened", "64"), ("In progress", "1"), ("Complete", "60"), ("Failed", "3")):
         expect(_fact(page, label)).to_have_text(value)
-    expect(_fact(page, "Latest completed")).to_contain_text("epoch 60")
-    expect(_fact(page, "Latest failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
-    expect(_fact(page, "Latest restore")).to_have_text("generation 3, 4 min 40 s ago, 1 finished, 1 given up")
-    expect(_fact(page, "Latest savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago")
-    expect(page.get_by_text("Restored savepoint")).to_have_count(0)
+    expect(_fact(page, "Last complete")).to_contain_text("epoch 60")
+    expect(_fact(page, "Last failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
+    expect(_fact(page, "Last start")).to_have_text(
+        "generation 3, 4 min 40 s ago; epochs begun before: 1 finished, 1 given up"
+    )
+    expect(_fact(page, "Last savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago")
+    expect(page.get_by_text("Last savepoint restored")).to_have_count(0)
     latest = daemon.pipelines["orders"]["latest"]
     latest.update(savepoint=None, savepoint_restored=latest["savepoint"])
     page.clock.run_for(LOOK_MS)
-    expect(_fact(page, "Latest savepoint")).to_have_text("none")
-    expect(_fact(page, "Restored savepoint")).to_have_text("before-upgrade, epoch 28, 5 min 2 s ago")
+    expect(_fact(page, "Last savepoint")).to_have_text("none")
+    expect(_fact(page, "Last savepoint restored")).to_have_text("before-upgrade, epoch 28, 5 min 2 s ago")
     expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
     expect(row.get_by_role("cell")).to_have_text(
-        ["59", "complete", "17:59:46", "1.5 s", "11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"]
+        ["59", "complete", "2026-11-23 17:59:46", "1.5 s", "11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"]
     )
 
 
@@ -116,7 +118,7 @@ def test_a_daemon_that_is_gone_is_said_with_when_it_was_last_seen_and_comes_back
     expect(page.get_by_role("button", name="Pause")).to_be_enabled()
     daemon.stop()
     page.clock.run_for(LOOK_MS)
-    expect(page.get_by_text("The daemon is not reachable. It answered last at 18:00:0")).to_be_visible()
+    expect(page.get_by_text("The daemon is not reachable. It answered last at 2026-11-23 18:00:0")).to_be_visible()
     expect(page.get_by_text("What is shown is from then.")).to_be_visible()
     expect(page.get_by_role("button", name="Pause")).to_be_disabled()
     expect(page).to_have_title("not reachable – onefold")

@@ -60,7 +60,7 @@ def topic(kafka_server: Any, kafka_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def address(kafka_server: Any, topic: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
-    """Where a daemon of that pipeline listens."""
+    """The link to the page of a daemon of that pipeline."""
     file = tmp_path / "orders.toml"
     file.write_text(FILE.format(topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -72,7 +72,7 @@ def address(kafka_server: Any, topic: str, postgres_url: str, tmp_path: Path) ->
     try:
         wait_until(lambda: _answers(address) or daemon.poll() is not None, 120, "the daemon's answer")
         assert daemon.poll() is None, log.read_text()
-        yield f"http://{address}"
+        yield subprocess.check_output([onefold, "page", "--url", f"http://{address}"], text=True).strip()
     finally:
         daemon.send_signal(signal.SIGTERM)
         try:

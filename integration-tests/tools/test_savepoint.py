@@ -131,7 +131,7 @@ def test_a_savepoint_that_is_restored_in_more_and_in_fewer_parts_goes_on_exactly
     rig.put(30)
     definition.run(rig.spark)
     said = savepoint("restore", here, "later", "--shuffle-partitions", "5", "--yes")
-    assert "goes back from epoch 6: 30 records come again" in said
+    assert "goes back from epoch 6; records that come again: 30" in said
     rig.put(10)
     definition.run(rig.spark)
     assert partitions(definition) == "5"

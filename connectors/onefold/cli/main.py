@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from onefold.cli.control.commands import epochs, pause, restart, resume, status, stop
+from onefold.cli.control.commands import epochs, page, pause, restart, resume, status, stop
 from onefold.cli.doctor.command import doctor, plan
 from onefold.cli.files import new, schema, validate
 from onefold.cli.positions.command import positions
@@ -35,7 +35,7 @@ app.add_typer(savepoint_app, name="savepoint")
 for commands in (
     (new, schema, validate),
     (doctor, plan),
-    (run, status, epochs, pause, resume, stop, restart),
+    (run, status, page, epochs, pause, resume, stop, restart),
     (positions, sinks, verify, reset),
 ):
     for command in commands:

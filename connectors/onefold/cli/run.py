@@ -27,7 +27,8 @@ def run(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            envvar="ONEFOLD_TOKEN_FILE", help="The file with the API's token: who has it may ask and operate."
+            envvar="ONEFOLD_TOKEN_FILE",
+            help="The file with the API's token: who has it may ask and operate. Without one, this user's own.",
         ),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="The API's certificate, with its chain: PEM.")] = None,
@@ -59,17 +60,20 @@ def run(
             "pipelines of one process share a Spark session, and these want different ones: run each by itself",
         )
     listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
-    if json_logs or (json_logs is None and not sys.stderr.isatty()):
+    is_json = not sys.stderr.isatty() if json_logs is None else json_logs
+    if is_json:
         log_as_json()
     else:
         show_progress()
     controls = Controls(definitions)
     with (
         stop_signals() as asked,
-        answering(controls, listening) if listening is not None else nullcontext(),
+        answering(controls, listening) if listening is not None else nullcontext() as answers,
         temporary_folder("onefold-run-") as scratch,
         session_of_ones_own(f"onefold {' '.join(names)}", scratch, definitions[0].spark) as spark,
     ):
+        if answers is not None and sys.stderr.isatty() and not is_json:
+            typer.echo(f"The status page: {answers.page}", err=True)
         code = serve(controls, spark, asked)
     if code == Fenced.exit_code:
         typer.echo("another process has taken the pipeline over: this one is not to be started again", err=True)

@@ -45,6 +45,13 @@ ALLOWED = {
 }
 
 
+ALREADY = {
+    Action.PAUSE: State.PAUSED,
+    Action.RESUME: State.RUNNING,
+    Action.STOP: State.STOPPED,
+}  # then nothing is to be done
+
+
 class NotNow(ConfigError):
     """The pipeline's state does not allow what was asked."""
 
@@ -99,6 +106,8 @@ class Control:
     def act(self, action: Action) -> None:
         """Returns at once: what takes its time shows as the state. Raises NotNow where the state does not allow it."""
         with self.lock:
+            if not self._is_ending and self.state is ALREADY.get(action):
+                return
             if action not in self.actions:
                 raise self._refusal(action)
             log.info("pipeline %r: %s, as its operator asked", self.name, action.value)

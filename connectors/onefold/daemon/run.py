@@ -71,6 +71,7 @@ class Run:
         self.started_at_s: float | None = None  # its query of now, or its last one
         self.progress_at_s: float | None = None
         self.next_start_at_s: float | None = None
+        self.ended_s: float | None = None  # by the monotonic clock
         self.restarts = 0
         self.last: Outcome | None = None
         self._spark = spark
@@ -159,6 +160,7 @@ class Run:
                     log.error("pipeline %r is not closed: %s", self.name, self._meaning(error))
                 else:
                     ended = self._failed(error)
+            self.ended_s = time.monotonic()
             self._move(ended)
 
     def _failed(self, error: Exception) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from onefold.cli.main import app
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.store.savepoint_notes import MADE, RESTORED, note_savepoint
 from onefold.core.waiting import Wait
+from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.listening import Listening
 
 TOKEN = "0123456789abcdef-secret"
@@ -96,8 +97,11 @@ def test_what_changes_something_wants_names_where_there_are_several(daemon: Aski
     assert said("restart", "orders", *at).endswith("orders: running\n")
     error = refused("restart", "nothing", *at)
     assert (type(error), error.code) == (ConfigError, "pipeline-unknown")
-    error = refused("pause", "returns", *at)
+    error = refused("resume", "returns", *at)
     assert (type(error), error.code) == (ConfigError, "action-not-allowed")
+    for action, state in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
+        for _ in range(2):
+            assert said(action, "orders", *at).splitlines()[-1] == f"orders: {state}", "a second time, too"
 
 
 def test_a_restart_that_fails_is_no_success_and_one_that_waits_for_a_server_is_none_yet(
@@ -173,23 +177,40 @@ def test_what_somebody_else_takes_back_is_no_longer_waited_for_and_is_no_success
         assert (ended.exit_code, ended.stdout.splitlines()[-1]) == (1, answer)
 
 
-def test_the_token_of_a_file_is_sent_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:
+def test_the_token_of_a_file_or_this_users_own_is_proven_and_a_wrong_one_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "right").write_text(f"{TOKEN}\n")
     (tmp_path / "wrong").write_text("another-token-that-is-long\n")
     with daemon_of(whole(tmp_path), token=TOKEN) as ask:
         assert "orders" in said("status", "--url", ask.url, "--token-file", str(tmp_path / "right"))
         assert refused("status", "--url", ask.url, "--token-file", str(tmp_path / "wrong")).code == "token-wrong"
+        make_own_token()
+        assert refused("status", "--url", ask.url).code == "token-wrong"
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         assert refused("status", "--url", ask.url).code == "token-missing"
+        (tmp_path / "state/onefold").mkdir(0o700, parents=True)
+        (tmp_path / "right").rename(own_token_file())
+        own_token_file().chmod(0o640)
+        assert refused("status", "--url", ask.url).code == "token-exposed"
+        own_token_file().chmod(0o600)
+        assert "orders" in said("status", "--url", ask.url)
 
 
-def test_a_token_leaves_this_machine_by_tls_alone_or_at_its_senders_word(tmp_path: Path) -> None:
+def test_a_link_to_the_page_has_its_key_and_not_the_token(daemon: Asking) -> None:
+    link = said("page", "--url", daemon.url).strip()
+    url, _, key = link.partition("/#key=")
+    assert (url, key == make_own_token()) == (daemon.url, False)
+    assert daemon("GET", "/pipelines", Authorization=f"Bearer {key}").status == 200
+
+
+def test_over_the_network_it_is_asked_by_tls_alone_or_at_somebodys_word(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     with daemon_of(whole(tmp_path), token=TOKEN) as ask:
         token, elsewhere = ("--token-file", str(tmp_path / "token")), ask.url.replace("127.0.0.1", "0.0.0.0")
-        for command in (["status"], ["epochs", "orders"], ["pause"], ["resume"], ["stop"], ["restart"]):
+        for command in (["status"], ["page"], ["epochs", "orders"], ["pause"], ["resume"], ["stop"], ["restart"]):
             error = refused(*command, "--url", elsewhere, *token)
             assert (type(error), error.code) == (ConfigError, "token-in-clear")
-        assert refused("status", "--url", elsewhere).code == "token-missing", "there is none to keep"
         assert "orders" in said("status", "--url", elsewhere, "--insecure", *token)
         assert "orders" in said("status", "--url", ask.url.replace("127.0.0.1", "localhost"), *token)
     error = refused("status", "--url", ask.url.replace("http", "https"), *token)
@@ -236,18 +257,42 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
             thread.join(10)
 
 
-@pytest.mark.parametrize(
-    "body", ["<html>welcome</html>", "{}", '{"status": "ok"}', "[1]", '[{"name": "orders"}]', '"x"']
-)
-def test_another_programs_answer_is_not_taken_for_a_daemons(body: str) -> None:
+@pytest.mark.parametrize("status", [200, 401, 500])
+@pytest.mark.parametrize("nonce", [None, "a nonce of nobody's"])
+def test_another_programs_answer_is_not_taken_for_a_daemons_and_not_shown(status: int, nonce: str | None) -> None:
+    body = b'[{"name": "orders", "state": "running"}, {"code": "x", "message": "\x1b[31mlooks fine"}]'
+
     def something_else(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        if nonce is not None:
+            handler.send_header("X-Onefold-Nonce", nonce)
+            handler.send_header("X-Onefold-Proof", "0" * 64)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    make_own_token()
+    with answering(something_else) as url:
+        for command in (["status"], ["status", "orders"], ["epochs", "orders"], ["stop"], ["page"]):
+            error = refused(*command, "--url", url)
+            assert error.code == ("daemon-answer-unreadable" if nonce is None else "token-wrong")
+            assert "fine" not in error.message
+
+
+def test_an_answer_without_an_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.cli.control.client._ANSWER_BYTES_MAX", 1 << 20)
+    sent = 0
+
+    def without_end(handler: BaseHTTPRequestHandler) -> None:
+        nonlocal sent
         handler.send_response(200)
         handler.end_headers()
-        handler.wfile.write(body.encode())
+        with suppress(OSError):
+            for _ in range(1000):
+                sent += handler.wfile.write(b" " * (1 << 20))
 
-    with answering(something_else) as url:
-        for command in (["status"], ["status", "orders"], ["epochs", "orders"], ["stop"]):
-            assert refused(*command, "--url", url).code == "daemon-answer-unreadable"
+    with answering(without_end) as url:
+        assert refused("status", "--url", url).code == "daemon-unreachable"
+    assert sent < 100 << 20
 
 
 def test_what_is_no_daemon_is_told_apart_from_none() -> None:

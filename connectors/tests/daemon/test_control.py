@@ -82,15 +82,15 @@ def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
 @pytest.mark.parametrize(
     ("error", "state", "refused", "code"),
     [
-        (None, State.RUNNING, Action.RESUME, "action-not-allowed"),
+        (Terminal("test", "wrong"), State.FAILED, Action.PAUSE, "action-not-allowed"),
         (Terminal("test", "wrong"), State.FAILED, Action.STOP, "action-not-allowed"),
         (Fenced("test", "taken over"), State.FENCED, Action.RESTART, "pipeline-fenced"),
     ],
 )
 def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
-    error: Exception | None, state: State, refused: Action, code: str
+    error: Exception, state: State, refused: Action, code: str
 ) -> None:
-    control = begun(definition_of(lambda: Query(*([error] if error else [])), NEVER))
+    control = begun(definition_of(lambda: Query(error), NEVER))
     until(lambda: control.state is state)
     assert refused not in control.actions
     with pytest.raises(NotNow) as raised:

@@ -55,9 +55,9 @@ def test_each_line_has_its_fields(tmp_path: Path, capfd: pytest.CaptureFixture[s
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     said = [(line["message"].split(":")[-1].strip(), line.get("code"), line["generation"]) for line in lines]
     assert said == [
-        ("generation 1, 0 epochs finished, 0 given up", None, 1),
+        ("generation 1", None, 1),
         ("the server is down [test-down]", "test-down", 1),
-        ("generation 2, 0 epochs finished, 0 given up", None, 2),
+        ("generation 2", None, 2),
         ("another process runs it [taken-over]", "taken-over", 2),
     ]
     assert {line["pipeline"] for line in lines} == {"orders"}

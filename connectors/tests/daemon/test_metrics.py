@@ -36,7 +36,8 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     with_epochs(url, 3).close()
     monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda *_: (PARTITION,))
-    monkeypatch.setattr("onefold.daemon.watch.watch._SERVERS_S", 0.2)
+    monkeypatch.setattr("onefold.daemon.watch.watch._SINKS_S", 0.2)
+    monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.2)
     definition = whole(tmp_path)
     started = Started(Generation("orders", 1, "token"), "store", None, 0, 0)
 

@@ -10,6 +10,8 @@ import pytest
 from harness.recorded_daemon import epoch, pipeline
 from prometheus_client import CollectorRegistry
 
+from onefold.daemon.access.guard import Guard
+from onefold.daemon.access.proof import Nonces
 from onefold.daemon.api.app import make_app
 from onefold.daemon.api.models import EpochDetail, PipelineModel
 from onefold.daemon.api.page import FOLDER
@@ -37,7 +39,7 @@ def get(path: str) -> tuple[int, dict[str, str], bytes]:
         "scheme": "http",
     }
     scope |= {"server": ("127.0.0.1", 8417), "root_path": "", "http_version": "1.1", "raw_path": path.encode()}
-    asyncio.run(make_app([], CollectorRegistry(), None, ["127.0.0.1"])(scope, receive, send))
+    asyncio.run(Guard(make_app([], CollectorRegistry()), "a token", Nonces())(scope, receive, send))
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:])
 

@@ -49,7 +49,7 @@ def test_a_record_that_may_be_good_by_the_second_reading_is_no_dead_letter(
             list(parsed)
     else:
         assert [rows.num_rows for rows in parsed] == [1]
-        assert "orders/0 [7, 9): 1 records could not be read, and were skipped" in caplog.text
+        assert "orders/0 [7, 9): unreadable records, skipped: 1" in caplog.text
 
 
 def test_what_spark_has_read_is_measured_as_our_own_reader_measures_it() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -64,6 +66,29 @@ SECURITY = (
 )
 
 
+class _Seldom(logging.Filter):
+    """Leaves out what is beyond `LINES_MAX` lines in `WITHIN_S`: while brokers are away, each connection of each client
+    says so, time and again."""
+
+    LINES_MAX = 10
+    WITHIN_S = 60.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_s = -math.inf
+        self._lines = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._began_s >= self.WITHIN_S:
+            left_out = self._lines - self.LINES_MAX
+            self._began_s, self._lines = now_s, 0
+            if left_out > 0:
+                record.msg, record.args = f"{record.getMessage()} ({left_out} more were left out before)", ()
+        self._lines += 1
+        return self._lines <= self.LINES_MAX
+
+
 @dataclass(frozen=True)
 class ClientRole:
     """What all clients of sources, or all of sinks, are made with.
@@ -103,13 +128,19 @@ class ClientRole:
         known = {name: value for name, value in settings.items() if name not in self.own}
         return {"log_level": "3", **known, "bootstrap.servers": bootstrap_servers}
 
-    def open(self, kind: Callable[[dict[str, Any]], Client], config: Mapping[str, Any]) -> Client:
-        """A client, which logs where the others do. Raises ConfigError for a name or value that librdkafka refuses."""
+    @property
+    def said(self) -> logging.Logger:
+        """Takes librdkafka's own lines. Where nobody logs they go nowhere: what matters of them is raised."""
         said = self.logger.getChild("librdkafka")
         if not said.handlers:
-            said.addHandler(logging.NullHandler())  # not to stderr where nobody logs: what matters of it is raised
+            said.addHandler(logging.NullHandler())
+            said.addFilter(_Seldom())
+        return said
+
+    def open(self, kind: Callable[[dict[str, Any]], Client], config: Mapping[str, Any]) -> Client:
+        """A client, which logs where the others do. Raises ConfigError for a name or value that librdkafka refuses."""
         try:
-            return kind({**config, "logger": said})
+            return kind({**config, "logger": self.said})
         except KafkaException as error:
             raise self.refusal(error.args[0].str()) from error
 

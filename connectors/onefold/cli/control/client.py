@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+import secrets
 import ssl
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from onefold.core import ConfigError, OnefoldError, Retriable
-from onefold.daemon.api.access import HEADER, is_loopback, read_token
+from onefold.core.values.plain import SAID_MAX, plain
+from onefold.daemon.access import proof
+from onefold.daemon.access.token import is_loopback, own_token_file, read_own_token, read_token
 
 __all__ = ["Client"]
 
 _WITHIN_S = 30.0
+_ANSWER_BYTES_MAX = 64 << 20
 
 
 class Client:
     """Raises what the daemon answers with; Retriable where there is none, or it has no answer now.
 
-    A token goes over the network by TLS alone, or where `insecure` says that something else encrypts.
+    What answers has to prove that it has the token, which is not sent: no other program's answer is shown. Over the
+    network it asks by TLS alone, or where `insecure` says that something else encrypts.
     """
 
     def __init__(
@@ -37,30 +44,48 @@ class Client:
             raise ConfigError("option-value", "--url: http://HOST:PORT or https://HOST:PORT is wanted, without a user")
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
-        token = None if token_file is None else read_token(token_file)
-        if token is not None and self._tls is None and not insecure and not is_loopback(self._host):
+        self._token = None if token_file is None else read_token(token_file)
+        self._token_file = token_file or own_token_file()
+        if self._tls is None and not insecure and not is_loopback(self._host):
             raise ConfigError(
                 "token-in-clear",
-                f"the token would cross the network to {self._host} in clear: ask https://, or, where something else"
-                " encrypts, --insecure",
+                f"what the daemon at {self._host} answers would cross the network in clear: ask https://, or, where"
+                " something else encrypts, --insecure",
             )
-        self._headers = {HEADER: "1"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
 
     def get(self, *path: str, **query: object) -> Any:
         wanted = {name: value for name, value in query.items() if value is not None}
-        return self._ask("GET", path, f"?{urlencode(wanted)}" if wanted else "")
+        return self._ask("GET", path, f"?{urlencode(wanted)}" if wanted else "")[0]
 
     def post(self, *path: str) -> Any:
-        return self._ask("POST", path)
+        return self._ask("POST", path)[0]
 
-    def _ask(self, method: str, path: tuple[str, ...], query: str = "") -> Any:
-        target = f"{self._base}/{'/'.join(quote(part, safe='') for part in path)}{query}"
+    def page(self) -> str:
+        """A link to the daemon's page that logs a browser in: a secret."""
+        _, nonce = self._ask("GET", ("pipelines",))
+        return proof.page_link(self._url, self._known_token(), nonce)
+
+    def _ask(self, method: str, path: tuple[str, ...], query: str = "") -> tuple[Any, str]:
+        """The answer, and the nonce of the daemon that gave it."""
+        target = f"/{'/'.join(quote(part, safe='') for part in path)}{query}"
         try:
             connection = self._connection()
             try:
-                connection.request(method, target, headers=self._headers)
+                connection.request("GET", f"{self._base}/pipelines")
+                refused = connection.getresponse()
+                _read(refused)
+                nonce, own_nonce = refused.headers.get(proof.NONCE, ""), secrets.token_hex(16)
+                if not nonce or not nonce.isascii() or not nonce.isprintable():
+                    raise Retriable(
+                        "daemon-answer-unreadable",
+                        f"{self._url} is no daemon of onefold: it answered {refused.status}",
+                    )
+                token = self._known_token()
+                mac = proof.of_request(token, nonce, own_nonce, method, target)
+                proven = {"Authorization": f"{proof.SCHEME} {nonce} {own_nonce} {mac}"}
+                connection.request(method, self._base + target, headers=proven)
                 answer = connection.getresponse()
-                status, body = answer.status, answer.read()
+                status, body = answer.status, _read(answer)
             finally:
                 connection.close()
         except ssl.SSLCertVerificationError as error:
@@ -72,10 +97,28 @@ class Client:
         except (OSError, HTTPException) as error:
             raise Retriable(
                 "daemon-unreachable",
-                f"no daemon answers at {self._url}: {str(error) or type(error).__name__}. Start it with `onefold run`,"
-                f" or say where it is: --url, or ONEFOLD_URL{self._hint(error)}",
+                f"no daemon answers at {self._url}: {plain(str(error)) or type(error).__name__}. Start it with `onefold"
+                f" run`, or say where it is: --url, or ONEFOLD_URL{self._hint(error)}",
             ) from error
-        return self._read(path, status, body)
+        wanted = proof.of_answer(token, mac, status, body)
+        if not hmac.compare_digest(answer.headers.get(proof.ANSWER, "").encode(), wanted.encode()):
+            raise ConfigError(
+                "token-wrong",
+                f"what answers at {self._url} has another token than {self._token_file}: it is a daemon of another user"
+                " or none. Name the file with its token: --token-file",
+            )
+        return _found(status, body), nonce
+
+    def _known_token(self) -> str:
+        if self._token is None:
+            if not self._token_file.exists():
+                raise ConfigError(
+                    "token-missing",
+                    f"a daemon answers at {self._url}, and this user has no token of one ({self._token_file}): name the"
+                    " file with its token (--token-file), or ask as the user that runs it",
+                )
+            self._token = read_own_token(self._token_file)
+        return self._token
 
     def _hint(self, error: Exception) -> str:
         """A server of the other scheme takes the connection, and understands nothing."""
@@ -90,26 +133,25 @@ class Client:
             return HTTPConnection(self._host, self._port, timeout=_WITHIN_S)
         return HTTPSConnection(self._host, self._port, timeout=_WITHIN_S, context=self._tls)
 
-    def _read(self, path: tuple[str, ...], status: int, body: bytes) -> Any:
-        try:
-            found = json.loads(body)
-        except ValueError:
-            found = None
-        if 200 <= status < 300 and _is_of_daemon(path, found):
-            return found
-        if 200 <= status < 300 or not isinstance(found, dict) or not {"code", "message"} <= found.keys():
-            raise Retriable("daemon-answer-unreadable", f"{self._url} is no daemon of onefold: it answered {status}")
-        kind: type[OnefoldError] = Retriable if status >= 500 else ConfigError
-        raise kind(str(found["code"]), str(found["message"]))
+
+def _read(answer: HTTPResponse) -> bytes:
+    """Its body. Raises HTTPException where that is too long, or takes too long."""
+    body, until_s = bytearray(), time.monotonic() + _WITHIN_S
+    with answer:  # read1 leaves it open at its end
+        while part := answer.read1(1 << 16):
+            body += part
+            if len(body) > _ANSWER_BYTES_MAX or time.monotonic() > until_s:
+                raise HTTPException(f"an answer of more than {_ANSWER_BYTES_MAX:,} bytes, or {_WITHIN_S:g} s")
+    return bytes(body)
 
 
-def _is_of_daemon(path: tuple[str, ...], found: object) -> bool:
-    """Whether that can be what a daemon answers at this path: many programs answer with JSON."""
-    if path[-1] == "epochs":
-        return isinstance(found, dict) and isinstance(found.get("epochs"), list)
-    pipelines = found if path == ("pipelines",) else [found]
-    wanted = {"name", "state", "latest"}
-    return isinstance(pipelines, list) and all(isinstance(one, dict) and wanted <= one.keys() for one in pipelines)
+def _found(status: int, body: bytes) -> Any:
+    """What the daemon says, which has proven that it is one."""
+    found = json.loads(body)
+    if status < 300:
+        return found
+    kind: type[OnefoldError] = Retriable if status >= 500 else ConfigError
+    raise kind(plain(found["code"]), plain(found["message"], SAID_MAX))
 
 
 def _context(ca: Path | None) -> ssl.SSLContext:

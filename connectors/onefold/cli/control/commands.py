@@ -12,12 +12,13 @@ import typer
 
 from onefold.cli.arguments import AsJson
 from onefold.core import ConfigError, Retriable
+from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
 
 if TYPE_CHECKING:
     from onefold.cli.control.client import Client
 
-__all__ = ["epochs", "pause", "restart", "resume", "status", "stop"]
+__all__ = ["epochs", "page", "pause", "restart", "resume", "status", "stop"]
 
 _WRONG = ("failed", "fenced")
 _AT_WORK = ("running", "paused")
@@ -31,9 +32,12 @@ Names = Annotated[
 ]
 One = Annotated[list[str] | None, typer.Argument(metavar="[PIPELINE]", help="Its name, or the file that defines it.")]
 Url = Annotated[str, typer.Option(envvar="ONEFOLD_URL", help="Where the daemon's API is.")]
-TokenFile = Annotated[Path | None, typer.Option(envvar="ONEFOLD_TOKEN_FILE", help="The file with its token.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(envvar="ONEFOLD_TOKEN_FILE", help="The file with its token; without one, this user's own."),
+]
 Ca = Annotated[Path | None, typer.Option(help="The certificate that has signed the daemon's: PEM.")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Let the token cross the network in clear.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Ask over the network without TLS.")]
 Within = Annotated[float, typer.Option(min=0, help="Seconds to wait until that is done.")]
 _URL = "http://127.0.0.1:8417"
 
@@ -73,6 +77,11 @@ def epochs(
     (name,) = _chosen(client, pipeline, several=False)
     found = client.get("pipelines", name, "epochs", limit=limit, before=before)["epochs"]
     _print_json(found) if as_json else print_epochs(found)
+
+
+def page(url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, insecure: Insecure = False) -> None:
+    """Print a link to the status page that logs a browser in: for this user alone, until the daemon ends."""
+    typer.echo(_client(url, token_file, ca, insecure).page())
 
 
 def pause(
@@ -127,7 +136,7 @@ def _act(action: str, pipelines: Sequence[str] | None, client: Client) -> list[s
     names = _chosen(client, pipelines, several=True)
     for name in names:
         state = client.post("pipelines", name, action)["state"]
-        typer.echo(f"{name}: {state}")
+        typer.echo(f"{plain(name)}: {state}")
     return names
 
 
@@ -142,7 +151,7 @@ def _wait(client: Client, names: Sequence[str], within_s: float, wanted: Sequenc
                     f"pipeline {name!r} is {state} after {within_s:g} s. It goes on: look with `onefold status`",
                 )
         is_taken_back = state in others and state not in _WRONG
-        typer.echo(f"{name}: {state}{', as somebody asked meanwhile' if is_taken_back else ''}")
+        typer.echo(f"{plain(name)}: {state}{', as somebody asked meanwhile' if is_taken_back else ''}")
         states.append(state)
     if any(state in others for state in states):
         raise typer.Exit(1)
@@ -155,7 +164,8 @@ def _chosen(client: Client, pipelines: Sequence[str] | None, several: bool) -> l
     if len(names or known) == 1 or (names and several):
         return names or known
     raise ConfigError(
-        "option-missing", f"name {'the pipeline' if known else 'one pipeline'}: {', '.join(names or known)}"
+        "option-missing",
+        f"name {'the pipeline' if known else 'one pipeline'}: {plain(', '.join(names or known))}",
     )
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onefold.cli.txn.tables import table_console
+from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["print_epochs", "print_pipelines"]
 
@@ -26,7 +27,7 @@ def print_pipelines(found: Sequence[dict[str, Any]]) -> None:
     for one in found:
         completed = one["latest"]["completed"]
         table.add_row(
-            escape(one["name"]),
+            escape(plain(one["name"])),
             _coloured(one["state"]),
             _number(one["generation"]),
             _number(one["epoch"]),
@@ -40,12 +41,14 @@ def print_pipelines(found: Sequence[dict[str, Any]]) -> None:
     for one in found:
         for key, done in (("savepoint", "made"), ("savepoint_restored", "restored")):
             if (savepoint := one["latest"][key]) is not None:
-                of = f"{savepoint['name']}, of epoch {savepoint['epoch']:,}"
+                of = f"{plain(savepoint['name'])}, of epoch {savepoint['epoch']:,}"
                 console.print(
-                    escape(f"{one['name']}: savepoint {of}, was {done} {_time(savepoint['at'])}"), highlight=False
+                    escape(f"{plain(one['name'])}: savepoint {of}, was {done} {_time(savepoint['at'])}"),
+                    highlight=False,
                 )
         if (error := one["error"] or one["store_error"]) is not None:
-            console.print(f"{escape(one['name'])}: {escape(error['message'])} \\[{escape(error['code'])}]")
+            said = f"{plain(one['name'])}: {plain(error['message'], SAID_MAX)} [{error['code']}]"
+            console.print(escape(said))
 
 
 def print_epochs(found: Sequence[dict[str, Any]]) -> None:
@@ -61,7 +64,7 @@ def print_epochs(found: Sequence[dict[str, Any]]) -> None:
             "" if took_s is None else f"{took_s:.1f} s",
             _number(one["rows"]),
             _number(one["bytes"]),
-            escape(", ".join(acknowledged)),
+            escape(plain(", ".join(acknowledged))),
         )
     table_console().print(table if found else "no epochs yet")
 

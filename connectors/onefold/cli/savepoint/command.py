@@ -146,7 +146,8 @@ def restore(
             work.into_same(target)
         else:
             work.into_new(target)
-    console.print(f"restored: start pipeline {shown(target.name)} with `onefold run`", highlight=False)
+    started = f"with `onefold restart {shown(target.name)}` where a daemon holds it, else with `onefold run`"
+    console.print(f"restored: start pipeline {shown(target.name)} {started}", highlight=False)
 
 
 def _going_back(work: Restore, definition: Definition) -> str:
@@ -158,7 +159,7 @@ def _going_back(work: Restore, definition: Definition) -> str:
         if facts is None or not work.goes_back(definition.name, facts) or facts.last is None:
             return ""
         again = work.again(facts, store.moves(definition.name))
-    return f", and the pipeline goes back from epoch {facts.last.epoch}: {again:,} records come again"
+    return f", and the pipeline goes back from epoch {facts.last.epoch}; records that come again: {again:,}"
 
 
 def _folder(definition: Definition) -> str:

@@ -6,44 +6,39 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.security import HTTPBasic, HTTPBearer
+from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.guard import Guard
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.letters.again import NotSendable
-from onefold.daemon.run import State
 from onefold.daemon.watch.watch import Watch
 
 __all__ = ["NotThere", "make_app"]
 
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
-_READY = (State.RUNNING, State.PAUSED, State.FINISHED)
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 Name = Annotated[str, Path(description="the pipeline's name")]
 Number = Annotated[int, Path(ge=1, le=_BIGGEST, description="the epoch's number")]
-Change = Annotated[str, Header(alias=HEADER, description="1. Not needed with the bearer token")]
 
 
 class NotThere(ConfigError):
     """There is no such pipeline, or no such epoch."""
 
 
-def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str | None, hosts: Collection[str]) -> Any:
-    """The ASGI application. With a `token` nothing but /health answers without it; without one, only under `hosts`."""
+def make_app(watches: Collection[Watch], registry: CollectorRegistry) -> FastAPI:
+    """The ASGI application, for a `Guard` to stand before."""
     by_name = {watch.control.name: watch for watch in watches}
     app = FastAPI(
         title="onefold",
@@ -52,17 +47,14 @@ def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[
-            Depends(HTTPBearer(auto_error=False, description="the daemon's token, where it has one")),
-            Depends(HTTPBasic(auto_error=False, description="the token as password, for browsers")),
-        ],
-        responses={code: {"model": Problem} for code in (401, 403)},
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="the daemon's token"))],
+        responses={401: {"model": Problem}},
     )
     _add_errors(app)
     _add_health(app, by_name, registry)
     _add_pipelines(app, by_name)
     app.router.routes.extend(page_routes())
-    return Guard(app, token, hosts)
+    return app
 
 
 def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorRegistry) -> None:
@@ -73,9 +65,9 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 
     @app.get("/ready", tags=["health"], responses={503: {"model": Ready, "description": "one of them does not"}})
     async def ready(response: Response) -> Ready:
-        """Whether every pipeline runs, is paused or has finished."""
+        """Whether every pipeline runs, is paused or has finished, and waits for no server."""
         states = {name: watch.control.state for name, watch in by_name.items()}
-        found = all(state in _READY for state in states.values())
+        found = all(watch.is_ready for watch in by_name.values())
         response.status_code = 200 if found else 503
         return Ready(is_ready=found, pipelines={name: state.value for name, state in states.items()})
 
@@ -145,8 +137,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             description=says,
             responses={**named_wrong, 409: {"model": Problem, "description": "its state does not allow it"}},
         )
-        async def act(name: Name, x_onefold: Change = "") -> PipelineModel:
-            del x_onefold  # Guard has seen it
+        async def act(name: Name) -> PipelineModel:
             watch = named(name)
             watch.control.act(action)
             return pipeline_view(watch)

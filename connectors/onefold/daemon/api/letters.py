@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, Path, Query
+from fastapi import FastAPI, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.models import Problem
 from onefold.daemon.letters.again import send_again
@@ -95,9 +94,8 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
             413: {"model": Problem, "description": "the body is too large"},
         },
     )
-    async def send(name: Name, place: PlaceModel, x_onefold: Annotated[str, Header(alias=HEADER)] = "") -> SentModel:
+    async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
-        del x_onefold  # Guard has seen it
         definition, at = named(name).control.definition, Place(place.topic, place.partition, place.offset)
         return _sent(await asides[name].ask(lambda: send_again(definition, at)))
 

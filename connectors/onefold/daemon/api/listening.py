@@ -6,20 +6,20 @@ import logging
 import socket
 import ssl
 import threading
-from dataclasses import dataclass
+from asyncio import Runner
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from onefold.core import ConfigError
-from onefold.daemon.api.access import is_loopback, read_token
-from onefold.daemon.api.connections import Connection
+from onefold.daemon.access.token import is_loopback, make_own_token, read_token
+from onefold.daemon.api.connections import Connection, Door, Loop
 
-__all__ = ["DEFAULT", "LOOPBACK", "Listener", "Listening", "Server"]
+__all__ = ["DEFAULT", "Listener", "Listening", "Server"]
 
 DEFAULT = "127.0.0.1:8417"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GRACE_S = 3
 
 log = logging.getLogger("onefold.daemon")
@@ -31,14 +31,9 @@ class Listening:
 
     host: str
     port: int
-    token: str | None = None
+    token: str = field(repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """What a Host header may name where no token is needed."""
-        return (*LOOPBACK, self.host)
 
     @classmethod
     def of(
@@ -49,24 +44,17 @@ class Listening:
         tls_key: Path | None = None,
         insecure: bool = False,
     ) -> Listening:
-        """Raises ConfigError where it would be open to others than this machine without a token and TLS."""
+        """For who has the token in a file, or else this user's own. Raises ConfigError where the network would carry it
+        in clear."""
         host, port = _parsed(address)
-        token = None if token_file is None else read_token(token_file)
         if (tls_cert is None) is not (tls_key is None):
             raise ConfigError("options-conflict", "--tls-cert and --tls-key go together: name both, or neither")
-        if not is_loopback(host):
-            if token is None:
-                raise ConfigError(
-                    "api-open",
-                    f"whoever reaches {address} could stop the pipelines: name a file with a token (--token-file), or"
-                    " listen on 127.0.0.1",
-                )
-            if tls_cert is None and not insecure:
-                raise ConfigError(
-                    "api-open",
-                    f"the token would cross the network to {address} in clear: name --tls-cert and --tls-key, or, where"
-                    " something else encrypts, --insecure",
-                )
+        if tls_cert is None and not insecure and not is_loopback(host):
+            raise ConfigError(
+                "api-open",
+                f"the token would cross the network to {address} in clear: name --tls-cert and --tls-key, or, where"
+                " something else encrypts, --insecure",
+            )
         if tls_cert is not None:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
@@ -74,13 +62,14 @@ class Listening:
                 raise ConfigError(
                     "tls-files-unusable", f"--tls-cert {tls_cert} and --tls-key {tls_key} cannot be used: {error}"
                 ) from error
+        token = make_own_token() if token_file is None else read_token(token_file)
         return cls(host, port, token, tls_cert, tls_key)
 
     def bind(self) -> Listener:
         """Take the port. Raises ConfigError where that cannot be."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            listener = socket.socket(found[0], socket.SOCK_STREAM)
+            listener = Door(found[0])
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(found[4])
@@ -134,9 +123,9 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="onefold-api", daemon=True)
 
     def start(self) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are of requests, of who may not ask, too
         self._thread.start()
-        log.info("the API answers at %s", self._listener.url)
+        log.info("the API answers at %s. `onefold page` prints a link to its page", self._listener.url)
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -144,7 +133,8 @@ class Server:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listener.socket])
+            with Runner(loop_factory=Loop) as runner:
+                runner.run(self._server.serve(sockets=[self._listener.socket]))
         except Exception:
             log.exception("the API has ended, and the pipelines go on without it")
 

@@ -52,7 +52,7 @@ class Health(_Model):
 
 
 class Ready(_Model):
-    """Ready: every pipeline runs, is paused or has finished."""
+    """Ready: every pipeline runs, is paused or has finished, and waits for no server."""
 
     is_ready: bool
     pipelines: dict[str, StateName]

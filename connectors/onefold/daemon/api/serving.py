@@ -4,33 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from onefold.daemon.access.guard import Guard
+from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.app import make_app
 from onefold.daemon.api.listening import Listening, Server
 from onefold.daemon.control import Controls
 from onefold.daemon.watch.metrics import Epochs, registry_of
 from onefold.daemon.watch.watch import Watch
 
-__all__ = ["answering"]
+__all__ = ["Answering", "answering"]
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Where the API answers. `page` is a link to its page that logs a browser in: a secret."""
+
+    url: str
+    page: str
 
 
 @contextmanager
-def answering(controls: Controls, listening: Listening) -> Iterator[str]:
-    """Its URL. Raises ConfigError where its port is not free."""
+def answering(controls: Controls, listening: Listening) -> Iterator[Answering]:
+    """Raises ConfigError where its port is not free."""
     listener = listening.bind()
     with listener.socket:
         registry = CollectorRegistry()
         observe = Epochs(registry).observe
         watches = [Watch(control, observe) for control in controls]
         registry_of(watches, registry)
-        server = Server(listener, make_app(watches, registry, listening.token, listening.hosts))
+        token, nonces = listening.token, Nonces()
+        server = Server(listener, Guard(make_app(watches, registry), token, nonces))
         for watch in watches:
             watch.start()
         server.start()
         try:
-            yield listener.url
+            yield Answering(listener.url, page_link(listener.url, token, nonces.new()))
         finally:
             server.stop()
             for watch in watches:

@@ -42,7 +42,7 @@ _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "d
 
 def pipeline_view(watch: Watch) -> PipelineModel:
     control, run = watch.control, watch.control.run
-    standing, lag, prepared = watch.standing.value, watch.lag.value, watch.prepared.value
+    standing, lag, prepared = watch.standing.value, watch.lag.value, watch.held
     definition = control.definition
     ages_s = None if prepared is None else [held.age_s for each in prepared.values() for held in each]
     positions = None if standing is None else standing.positions
@@ -55,7 +55,7 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         generation=None if run is None else run.generation,
         epoch=standing.complete.record.epoch if standing and standing.complete else None,
         restarts=control.totals.restarts,
-        error=_error_of(run),
+        error=_error_of(watch),
         next_start_at=_at(run.next_start_at_s) if run else None,
         started_at=_at(run.started_at_s) if run else None,
         progress_at=_at(run.progress_at_s) if run else None,
@@ -120,11 +120,12 @@ def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
     )
 
 
-def _error_of(run: Run | None) -> PipelineError | None:
-    if run is None or (error := run.error or run.waiting_for) is None:
-        return None
-    at = None if run.error is None else _at(run.error_at_s)
-    return PipelineError(code=error.code, message=error.message, at=at)
+def _error_of(watch: Watch) -> PipelineError | None:
+    run = watch.control.run
+    if run is not None and (error := run.error) is not None:
+        return PipelineError(code=error.code, message=error.message, at=_at(run.error_at_s))
+    waited = watch.waits_for
+    return None if waited is None else PipelineError(code=waited.code, message=waited.message, at=None)
 
 
 def _sink_view(sink: Sink, guarantee: Guarantee | None) -> PipelineSink:

@@ -22,7 +22,7 @@ from onefold.sinks.postgres.naming import Table
 
 __all__ = ["CUT", "Found", "Letter", "Place", "newest", "takes_letters"]
 
-SHOWN_BYTES_MAX = 4096  # of each value
+SHOWN_BYTES_MAX = 4096  # of each value, and of all headers of a letter as the table has them
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
 
 
@@ -41,7 +41,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Letter:
     """One dead letter. `place` is a record's; a row has `position`, the columns that `source_position` names. Of a
-    value longer than `SHOWN_BYTES_MAX` only the beginning is here; `value_bytes` is its whole size."""
+    value longer than `SHOWN_BYTES_MAX` only the beginning is here, and of so long headers the first; `value_bytes` is
+    its whole size."""
 
     sink: str
     epoch: int
@@ -97,7 +98,8 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
     query = sql.SQL(
         "SELECT source_topic, source_partition, source_offset,"
         " CASE WHEN source_timestamp BETWEEN '0001-01-02' AND '9999-12-30' THEN source_timestamp END,"  # as Python has
-        " reason, epoch, substring(key for {shown}), substring(value for {shown}), octet_length(value), headers"
+        " left(reason, {shown}), epoch, substring(key for {shown}), substring(value for {shown}), octet_length(value),"
+        " left(headers::text, {shown})"
         " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} ORDER BY epoch DESC LIMIT {limit}) AS newest"
         " ORDER BY epoch DESC, source_partition, source_offset DESC"
     )
@@ -114,14 +116,15 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
             key=key,
             value=value,
             value_bytes=size,
-            headers=headers_of(headers),
+            headers=_first_headers(headers or ""),
             mark=marks.get((topic, partition, offset)),
         )
 
 
 def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
     query = sql.SQL(
-        'SELECT epoch, at, reason, position, left("row"::text, {shown}), octet_length("row"::text)'
+        "SELECT epoch, at, left(reason, {shown}), CASE WHEN octet_length(position::text) <= {shown} THEN position END,"
+        ' left("row"::text, {shown}), octet_length("row"::text)'
         " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} AND sink = {sink}"
         " ORDER BY epoch DESC LIMIT {limit}) AS newest ORDER BY epoch DESC"
     )
@@ -155,3 +158,16 @@ def headers_of(stored: object) -> list[tuple[str, bytes | None]]:
     if not isinstance(found, list):
         return []
     return [(one["key"], None if one["value"] is None else base64.b64decode(one["value"])) for one in found]
+
+
+def _first_headers(text: str) -> list[tuple[str, bytes | None]]:
+    """Those of the headers that are whole in the beginning of what the table has."""
+    decoder, found, at = json.JSONDecoder(), list[object](), text.find("{")
+    while at != -1:
+        try:
+            one, end = decoder.raw_decode(text, at)
+        except ValueError:
+            break  # it is cut here
+        found.append(one)
+        at = text.find("{", end)
+    return headers_of(found)

@@ -27,6 +27,7 @@ class Look(Generic[T]):
         self._answer: tuple[T, float] | None = None
         self._is_over = threading.Event()
         self._is_wanted = threading.Event()
+        self._wanted_since_s: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"onefold-look-{what}", daemon=True)
 
     def start(self) -> None:
@@ -34,12 +35,23 @@ class Look(Generic[T]):
 
     def stop(self) -> None:
         self._is_over.set()
+        self._is_wanted.set()
 
     @property
     def value(self) -> T | None:
         """The last answer, while it is fresh; else None."""
         answer = self._answer
         return answer[0] if answer is not None and self._is_fresh(answer[1]) else None
+
+    def since(self, at_s: float | None) -> T | None:
+        """The answer, if it was asked for after that moment; until there is one, None, and it is asked for at once."""
+        answer = self._answer
+        if at_s is None or (answer is not None and answer[1] >= at_s):
+            return self.value
+        if self._wanted_since_s != at_s:
+            self._wanted_since_s = at_s
+            self._is_wanted.set()
+        return None
 
     @property
     def has_answer(self) -> bool:
@@ -53,7 +65,8 @@ class Look(Generic[T]):
     def look(self) -> None:
         """Ask now, in this thread."""
         try:
-            self._answer = self._ask(), time.monotonic()
+            asked_s = time.monotonic()
+            self._answer = self._ask(), asked_s
             self.error = None
         except OnefoldError as error:
             self._answer = None
@@ -66,5 +79,6 @@ class Look(Generic[T]):
 
     def _run(self) -> None:
         while not self._is_over.is_set():
+            self._is_wanted.clear()
             self.look()
-            self._is_over.wait(self._every_s)
+            self._is_wanted.wait(self._every_s)

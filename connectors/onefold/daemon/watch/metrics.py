@@ -150,7 +150,7 @@ class _Now(Collector):
         )
         for watch in self._watches:
             guarantees = watch.guarantees.value or {}
-            for sink, held in (watch.prepared.value or {}).items():
+            for sink, held in (watch.held or {}).items():
                 place = [watch.control.name, sink]
                 oldest_s = max((each.age_s for each in held), default=0.0)
                 in_doubt.add_metric(place, len(held))

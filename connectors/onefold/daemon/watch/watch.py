@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onefold.core import Guarantee
+from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
 from onefold.core.store.history import History, Standing, StoredEpoch
 from onefold.daemon.control import Control
+from onefold.daemon.run import State
 from onefold.daemon.watch.look import Look
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
@@ -15,10 +16,12 @@ from onefold.sources.kafka.planning.lag import PartitionLag, lag
 __all__ = ["Watch"]
 
 _STORE_S = 2.0
-_SERVERS_S = 10.0
+_SINKS_S = 10.0
+_SOURCE_S = 5.0  # between two questions, and for the answer of each
 _GUARANTEES_S = 60.0
 _WITHIN_S = 5.0  # of one statement in the store
 _PAGE = 500
+_READY = (State.RUNNING, State.PAUSED, State.FINISHED)
 
 
 class Watch:
@@ -29,8 +32,8 @@ class Watch:
         self.history = History(control.definition.store_url, _WITHIN_S)
         name = control.name
         self.standing = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
-        self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SERVERS_S)
-        self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SERVERS_S)
+        self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
+        self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
         self.guarantees = Look(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
         self._observe = observe
         self._broker: Broker | None = None
@@ -48,6 +51,25 @@ class Watch:
     def stop(self) -> None:
         for look in self._looks:
             look.stop()
+
+    @property
+    def held(self) -> Mapping[str, list[Held]] | None:
+        """What its sinks hold prepared. Once its run has ended it is not known before they have been asked again."""
+        run = self.control.run
+        return self.prepared.since(None if run is None else run.ended_s)
+
+    @property
+    def waits_for(self) -> OnefoldError | None:
+        """The error of a server that is away or busy: one that its run waits for, or its source's."""
+        run = self.control.run
+        if run is None or run.state.is_over:
+            return None
+        return run.waiting_for or self.lag.error
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it runs, is paused or has finished, and waits for no server."""
+        return self.control.state in _READY and self.waits_for is None
 
     def _stands(self) -> Standing | None:
         self._observe_completed()
@@ -71,6 +93,7 @@ class Watch:
         if standing is None or standing.positions is None:
             return None
         broker = self._broker or self.control.definition.source.broker()
+        broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
         self._broker = None  # one that fails is not asked again
         found = lag(self.control.definition.source, standing.positions.of_records(), broker)
         self._broker = broker

@@ -136,13 +136,8 @@ class Session:
                     self._completer.epoch_ended()
                 if self.started is not before and self.started is not None:
                     note(generation=self.started.generation.number)
-                    log.info(
-                        "pipeline %r: generation %d, %d epochs finished, %d given up",
-                        self.name,
-                        self.started.generation.number,
-                        self.started.finished,
-                        self.started.given_up,
-                    )
+                    number, resolved = self.started.generation.number, _resolved(self.started)
+                    log.info("pipeline %r: generation %d%s", self.name, number, resolved)
 
     def start(
         self,
@@ -366,6 +361,13 @@ def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Sche
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def _resolved(started: Started) -> str:
+    """What became of the epochs that an earlier start had begun."""
+    done = [f"{started.finished} finished"] if started.finished else []
+    done += [f"{started.given_up} given up (the records come again)"] if started.given_up else []
+    return f". Epochs begun before: {', '.join(done)}" if done else ""
 
 
 def _raise(pause: Pause, _: float) -> None:

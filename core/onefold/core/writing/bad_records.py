@@ -89,10 +89,10 @@ class Tally:
             return
         if policy.sink is None:
             self.skipped += bad
-            log.warning("epoch %d: %d records could not be read, and were skipped", epoch, bad)
+            log.warning("epoch %d: unreadable records, skipped: %d", epoch, bad)
         else:
             self.dead_letters += bad
-            log.warning("epoch %d: %d records could not be read: dead letters in %r", epoch, bad, policy.sink.name)
+            log.warning("epoch %d: unreadable records, dead letters in %r: %d", epoch, policy.sink.name, bad)
 
 
 def check_dead_letters(source: Source, dead_letters: Sink | None) -> None:

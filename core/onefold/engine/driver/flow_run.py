@@ -201,7 +201,7 @@ class FlowRun:
         now = Standing.after(outcome.record)
         writers.decided(now)
         if writers.bad:
-            log.warning("epoch %d: %d records could not be read", outcome.record.epoch, writers.bad)
+            log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, writers.bad)
         self._tracker.completed()
         planners.completed(now.at)
         self._progress.count(outcome.record, lambda: planners.latest(now.at))

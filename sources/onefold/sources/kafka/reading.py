@@ -50,7 +50,7 @@ def read(
 def tell_skipped(source: KafkaSourceConfig, wanted: OffsetRange, count: int) -> None:
     """Log how many records of a range were left out, if they go nowhere else."""
     if count and source.on_error == "skip":
-        CONSUMER.logger.warning("%s: %d records could not be read, and were skipped", wanted, count)
+        CONSUMER.logger.warning("%s: unreadable records, skipped: %d", wanted, count)
 
 
 def read_parts(

@@ -13,6 +13,15 @@ export class ApiError extends Error {
 
 export class Unreachable extends Error {}
 
+const KEY = "onefold-key"; // of one daemon's process: another has another
+
+/** Keep the key of a link that `onefold page` printed. Returns whether the address has one. */
+export function logIn(hash) {
+  const [, key] = hash.match(/^#key=([0-9a-f]{64})$/) ?? [];
+  if (key) localStorage.setItem(KEY, key);
+  return Boolean(key);
+}
+
 const base = (name) => `/pipelines/${encodeURIComponent(name)}`;
 
 export const pipelines = () => call("GET", "/pipelines");
@@ -23,7 +32,9 @@ export const letters = (name) => call("GET", `${base(name)}/dead-letters`, undef
 export const sendAgain = (name, place) => call("POST", `${base(name)}/dead-letters/send`, place, LETTERS_PATIENCE_MS);
 
 async function call(method, path, body, patience_ms = PATIENCE_MS) {
-  const headers = { Accept: "application/json", "X-Onefold": "1" };
+  const headers = { Accept: "application/json" };
+  const key = localStorage.getItem(KEY);
+  if (key) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer, found;
   try {

@@ -14,6 +14,7 @@ const LAGS_MAX = 900; // half an hour of them
 const EPOCHS_MAX = 1000; // as many as the store keeps
 const place = (id) => document.getElementById(id);
 
+enter();
 const state = {
   pipelines: null, // the last answer
   seenAt: null, // when it came
@@ -27,6 +28,11 @@ const state = {
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
+
+/** The address of a link that logs in becomes that of the overview. */
+function enter() {
+  if (api.logIn(location.hash)) window.history.replaceState(null, "", "#/");
+}
 
 function route() {
   const [, first, name, kind, number] = location.hash.slice(1).split("/").map(decodeURIComponent);
@@ -234,7 +240,10 @@ const contact = () => {
 function alerts() {
   const { failing, seenAt, said } = state;
   const found = [];
-  if (failing instanceof api.ApiError) { // a token that is asked for is the browser's business: it asks, too
+  if (failing instanceof api.ApiError && failing.status === 401) {
+    found.push(h("div", { key: "gone", class: "alert warn" }, h("strong", null, "This browser has not logged in to the daemon that runs now."),
+      " Its user opens the link that ", h("code", null, "onefold page"), " prints."));
+  } else if (failing instanceof api.ApiError) {
     found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon refuses to answer."), ` ${told(failing)}`));
   } else if (failing) {
     const since = seenAt
@@ -274,6 +283,7 @@ async function live() {
 }
 
 window.onhashchange = () => {
+  enter();
   Object.assign(state, { route: route(), shown: {}, said: null, isMoving: true });
   window.scrollTo(0, 0);
   look();

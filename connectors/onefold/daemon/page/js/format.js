@@ -30,12 +30,8 @@ export function duration(seconds) {
   return `${Math.floor(whole / large)} ${unit}${left ? ` ${left} ${rest}` : ""}`;
 }
 
-/** The time of day, with the date where it is another than today's. */
-export function clock(iso) {
-  const at = new Date(iso);
-  const time = at.toLocaleTimeString("en-GB");
-  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString("sv-SE")} ${time}`;
-}
+/** Date and time, as a reader's own clock has them. */
+export const clock = (iso) => new Date(iso).toLocaleString("sv-SE");
 
 const utc = (iso) => `${new Date(iso).toISOString().replace("T", " ").slice(0, 19)} UTC`;
 export const time = (iso) => (!isKnown(iso) ? UNKNOWN : h("time", { datetime: iso, title: utc(iso) }, clock(iso)));

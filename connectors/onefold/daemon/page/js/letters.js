@@ -33,7 +33,8 @@ export const placeOf = ({ topic, partition, offset }) => `${topic}/${partition} 
 function card(letter, send, sending, isReachable) {
   const { place, sent } = letter;
   const where = place ? placeOf(place) : `A row for ${letter.sink}`;
-  const isBusy = sending !== null || !isReachable;
+  const isSent = sent?.state === "sent";
+  const isIdle = isSent || sending !== null || !isReachable;
   return [
     h("h2", null, where, sent ? badge(sent.state === "sent" ? "sent again" : "not known whether sent") : null),
     h("p", { class: "said" }, letter.reason),
@@ -41,19 +42,19 @@ function card(letter, send, sending, isReachable) {
       ["Epoch", count(letter.epoch)],
       isKnown(letter.at) ? ["Time", time(letter.at)] : null,
       ["Size", bytes(letter.value_bytes)],
-      sent?.state === "sent" ? ["Sent again", [time(sent.at), `, offset ${count(sent.offset)}`]] : null,
     ].filter(Boolean)),
     h("details", null, h("summary", null, "Content"),
       letter.position ? part("Position", JSON.stringify(letter.position)) : null,
       place ? part("Key", letter.key) : null,
       part(place ? "Value" : "Row", letter.value),
       letter.headers.map(({ key, value }) => part(`Header ${key}`, value))),
-    letter.can_send ? h("div", { class: "buttons" },
+    letter.can_send || isSent ? h("div", { class: "buttons" }, // the button stays, so that what it did is seen where it is
       h("button", {
         type: "button",
-        "aria-disabled": isBusy ? "true" : false,
-        onclick: isBusy ? null : () => send(place),
-      }, sending === placeOf(place) ? "Sending…" : "Send again", h("span", { class: "unseen" }, ` ${where}`))) : null,
+        "aria-disabled": isIdle ? "true" : false,
+        onclick: isIdle ? null : () => send(place),
+      }, isSent ? "Sent again" : sending === placeOf(place) ? "Sending…" : "Send again", h("span", { class: "unseen" }, ` ${where}`)),
+      isSent ? h("p", null, time(sent.at), `, offset ${count(sent.offset)}`) : null) : null,
   ];
 }
 

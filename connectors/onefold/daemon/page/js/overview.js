@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { ago, count, isKnown, plural } from "./format.js";
-import { badge, facts, link, problem } from "./parts.js";
+import { badge, facts, isInDoubtLong, link, problem } from "./parts.js";
 
 export function overview({ pipelines }) {
   if (!pipelines.length) return [h("h1", { key: "h1", tabindex: "-1" }, "Pipelines"), h("p", null, "This daemon runs no pipeline.")];
@@ -26,7 +26,7 @@ function card(pipeline) {
     facts([
       ["Epoch", count(pipeline.epoch)],
       ["Lag, records", count(pipeline.lag_records)],
-      ["In doubt", count(pipeline.in_doubt), pipeline.in_doubt > 0],
+      ["In doubt", count(pipeline.in_doubt), isInDoubtLong(pipeline)],
       isKnown(pipeline.dead_letters) ? ["Dead letters", count(pipeline.dead_letters), pipeline.dead_letters > 0] : null,
       ["Last progress", ago(pipeline.progress_at)],
     ].filter(Boolean)));

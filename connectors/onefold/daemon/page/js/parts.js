@@ -38,6 +38,11 @@ function mark(state) {
   return h("span", { class: `mark ${tone}`, title: state }, icon(shape), h("span", { class: "unseen" }, state));
 }
 
+const IN_DOUBT_S = 60; // an epoch that is well holds its transactions for less
+
+/** Whether something has been prepared for so long that somebody should look. */
+export const isInDoubtLong = ({ oldest_prepared_s: oldest_s }) => oldest_s > IN_DOUBT_S;
+
 export const link = {
   all: () => "#/",
   pipeline: (name) => `#/pipelines/${encodeURIComponent(name)}`,

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { ago, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
 import { promise } from "./overview.js";
-import { acknowledgements, badge, facts, link, problem, table } from "./parts.js";
+import { acknowledgements, badge, facts, isInDoubtLong, link, problem, table } from "./parts.js";
 import { plot } from "./plot.js";
 
 const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
@@ -19,7 +19,7 @@ export function pipelineView(context) {
     h("div", { key: "title", class: "title" }, h("h1", { tabindex: "-1" }, name), badge(pipeline.state), buttons(context)),
     problem(pipeline),
     section("now", "Now", now(pipeline)),
-    section("checkpoints", "Checkpoints", checkpoints(pipeline)),
+    section("epochs", "Epochs", epochs(pipeline)),
     h("div", { key: "plots", class: "plots" },
       plot({ title: "Lag", unit: "records", points: lags, empty: "The line begins with this page: one moment." }),
       plot({ title: "Throughput", unit: "rows/s", points: throughput(history?.epochs ?? []), steps: true, empty: "Two complete epochs make a line." })),
@@ -47,7 +47,7 @@ function buttons({ pipeline, doing, act, isReachable }) {
 const now = (pipeline) => facts([
   ["Epoch", count(pipeline.epoch)],
   ["Lag, records", count(pipeline.lag_records)],
-  ["In doubt", inDoubt(pipeline), pipeline.in_doubt > 0],
+  ["In doubt", inDoubt(pipeline), isInDoubtLong(pipeline)],
   pipeline.takes_dead_letters
     ? ["Dead letters", h("a", { href: link.letters(pipeline.name) }, isKnown(pipeline.dead_letters) ? count(pipeline.dead_letters) : "browse"), pipeline.dead_letters > 0] : null,
   ["Generation", count(pipeline.generation)],
@@ -60,27 +60,32 @@ function inDoubt({ in_doubt, oldest_prepared_s }) {
   return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, for ${duration(oldest_prepared_s)}` : count(in_doubt);
 }
 
-function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
+function epochs({ name, counts, latest: { completed, failed, savepoint, restore, savepoint_restored: restored } }) {
   const none = (what) => h("span", { class: "quiet" }, what);
   const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
   const copy = ({ name: called, epoch, at }) => [h("span", { class: "name" }, called), `, epoch ${epoch}, `, ago(at)];
   return [
     counts ? facts([
-      ["Triggered", count(counts.triggered)],
+      ["Opened", count(counts.triggered)],
       ["In progress", count(counts.in_progress)],
-      ["Completed", count(counts.completed)],
+      ["Complete", count(counts.completed)],
       ["Failed", count(counts.failed)],
-      ["Restored", count(counts.restored)],
+      ["Later starts", count(counts.restored)],
     ], "facts tiles") : none("The checkpoint store has not been read yet."),
     facts([
-      ["Latest completed", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
-      ["Latest failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
-      ["Latest savepoint", savepoint ? copy(savepoint) : none("none")],
-      ["Latest restore", restore ? [`generation ${restore.generation}, `, ago(restore.at),
-        `, ${count(restore.epochs_finished)} finished, ${count(restore.epochs_given_up)} given up`] : none("none")],
-      restored ? ["Restored savepoint", copy(restored)] : null,
+      ["Last complete", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
+      ["Last failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
+      ["Last savepoint", savepoint ? copy(savepoint) : none("none")],
+      ["Last start", restore ? [`generation ${restore.generation}, `, ago(restore.at), resolved(restore)] : none("none")],
+      restored ? ["Last savepoint restored", copy(restored)] : null,
     ].filter(Boolean), "facts lines"),
   ];
+}
+
+/** What became of the epochs that an earlier start had begun. */
+function resolved({ epochs_finished: finished, epochs_given_up: givenUp }) {
+  const done = [finished ? `${count(finished)} finished` : null, givenUp ? `${count(givenUp)} given up` : null].filter(Boolean);
+  return done.length ? `; epochs begun before: ${done.join(", ")}` : "";
 }
 
 /** Rows per second between each completed epoch and the one before. */

@@ -100,5 +100,5 @@ class CompiledConsumer:
             elif said.kind == SAID_ERROR:
                 self.errors.append(KafkaError(said.code, text))
             else:
-                CONSUMER.logger.log(_LOG_LEVELS[said.code], "%s", text)
+                CONSUMER.said.log(_LOG_LEVELS[said.code], "%s", text)
         return events, packed

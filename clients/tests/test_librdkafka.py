@@ -1,0 +1,25 @@
+"""What librdkafka says of its connections, and how much of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from onefold.clients.kafka.consumer_config import CONSUMER
+
+
+def test_brokers_that_are_away_are_told_in_a_few_lines_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("onefold.clients.kafka.librdkafka.time", SimpleNamespace(monotonic=lambda: now_s))
+    role = replace(CONSUMER, logger=logging.getLogger("onefold.of_this_test"))
+    for _ in range(700):
+        role.said.error("Connect to %s failed", "127.0.0.1:9092")
+    assert len(caplog.records) == 10
+    now_s += 61
+    role.said.error("Connect to %s failed", "127.0.0.1:9092")
+    assert caplog.messages[-1] == "Connect to 127.0.0.1:9092 failed (690 more were left out before)"

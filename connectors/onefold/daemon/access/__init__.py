@@ -1,0 +1,1 @@
+"""Who may ask the daemon: its token, and how it is proven."""
