@@ -42,7 +42,8 @@ def test_a_driver_that_others_reach_is_named_and_refused_with_require_tls(settin
 
 @pytest.mark.parametrize("encrypted", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])
 def test_nothing_is_said_of_one_that_they_do_not_reach(encrypted: str) -> None:
-    for settings in (LOCAL | AUTHENTICATED, ANYWHERE | AUTHENTICATED, CLUSTER | AUTHENTICATED | {encrypted: "true"}):
+    beside = LOCAL | AUTHENTICATED | {"spark.master": "spark://127.0.0.1:7077"}
+    for settings in (LOCAL | AUTHENTICATED, ANYWHERE | AUTHENTICATED, beside, CLUSTER | AUTHENTICATED | {encrypted: "true"}):
         assert exposure_of(session(settings)) == ""
 
 

@@ -8,6 +8,7 @@ py4j knows a secret for that port, which both sides must be given.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -56,8 +57,7 @@ def check_callbacks() -> None:
 
 @asking_jvm()
 def _close(spark: SparkSession, gateway: Any) -> None:
-    secret = gateway.gateway_parameters.auth_token
-    if not secret:
+    if not gateway.gateway_parameters.auth_token:
         raise _open("Spark's JVM, which another program has started, has no secret", "Have PySpark start it")
     try:
         if _server_of(gateway) is not None:
@@ -65,7 +65,7 @@ def _close(spark: SparkSession, gateway: Any) -> None:
                 raise _query_before()
             gateway.shutdown_callback_server()  # and the connections that were made without the secret
             gateway._callback_server = None
-        _start(gateway, secret)
+        _start(gateway)
     except Py4JError as error:
         if is_jvm_gone(error):
             raise
@@ -73,8 +73,12 @@ def _close(spark: SparkSession, gateway: Any) -> None:
         raise _open(f"Spark's JVM takes no secret for it: {said}", "Use the py4j of PySpark itself") from error
 
 
-def _start(gateway: Any, secret: str) -> None:
-    """Start the server with the secret, which the JVM's client is given then: it is made anew, without one."""
+def _start(gateway: Any) -> None:
+    """Start the server with a secret, which the JVM's client is given then: it is made anew, without one.
+
+    Not the gateway's own, which the JVM would tell whoever listens at the port of a process that was killed.
+    """
+    secret = secrets.token_hex(32)
     gateway.callback_server_parameters.auth_token = secret
     try:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark has no types here
@@ -115,7 +119,8 @@ def exposure_of(spark: SparkSession) -> str:
     def set_to(name: str) -> str:
         return str(spark.conf.get(name, ""))
 
-    is_local = set_to("spark.master").startswith("local")
+    master = set_to("spark.master")
+    is_local = master.startswith("local") or is_here(master.removeprefix("spark://").rpartition(":")[0])
     if set_to("spark.authenticate") != "true":
         address = set_to("spark.driver.bindAddress") or set_to("spark.driver.host")
         who = "any user of this machine" if is_local and is_here(address) else "whoever reaches this machine"
