@@ -70,7 +70,7 @@ def test_a_session_that_had_queries_before_is_closed_or_its_pipeline_refused(tmp
         [sys.executable, JOB, tmp_path],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": path},
         check=False,
     )
@@ -93,9 +93,7 @@ def test_a_session_that_had_queries_before_is_closed_or_its_pipeline_refused(tmp
     gets="nothing: a session of onefold's own is authenticated (and reads them where its settings say otherwise)",
 )
 @pytest.mark.parametrize("is_authenticated", [True, False])
-def test_nobody_else_reads_the_sinks_out_of_the_drivers_blocks(
-    rig: Rig, start: Start, is_authenticated: bool
-) -> None:
+def test_nobody_else_reads_the_sinks_out_of_the_drivers_blocks(rig: Rig, start: Start, is_authenticated: bool) -> None:
     daemon = running(rig, start, "" if is_authenticated else 'settings = { "spark.authenticate" = "false" }\n')
     rig.put(40)
     wait_for_rows(rig, daemon, 80)

@@ -1,4 +1,4 @@
-"""Another user of this machine at the ports of a Spark driver: `calls_of` and `blocks_of` run this file as nobody."""
+"""Another user of this machine at the ports of a Spark driver: `calls_of` and `blocks_of` run this file, as nobody."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 NOBODY = 65534
 _ANSWER_S_MAX = 3
@@ -34,22 +33,28 @@ def blocks_of(port: int) -> list[str]:
 
 
 def _as_nobody(what: str, port: int) -> list[str]:
-    """Where this is not root, it is the same user: it is not the user that a port tells apart."""
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    program = [sys.base_prefix + "/bin/python3", "-I", "-c", Path(__file__).read_text(), what, str(port)]
-    told = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, cwd="/", **user)  # type: ignore[call-overload]
+    program = [sys.executable, "-I", __file__, what, str(port)]
+    told = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
     found: list[str] = json.loads(told.stdout)
     return found
+
+
+def _connected(port: int) -> socket.socket:
+    """Without looking up a name, which imports modules that nobody may not read."""
+    stranger = socket.socket()
+    stranger.settimeout(_ANSWER_S_MAX)
+    stranger.connect(("127.0.0.1", port))
+    return stranger
 
 
 def _called(port: int) -> list[str]:
     found = []
     for number in range(_CALLS):
-        with socket.create_connection(("127.0.0.1", port), _ANSWER_S_MAX) as stranger:
+        with _connected(port) as stranger:
             try:
                 stranger.sendall(f"c\np{number}\ncall\nro1\ni0\ne\n".encode())
                 answer = stranger.recv(4096)
-            except ConnectionError:
+            except OSError:
                 answer = b""
             found += [answer.decode()] if answer else []
     return found
@@ -59,7 +64,7 @@ def _read(port: int) -> list[str]:
     """Spark's shuffle protocol: OpenBlocks, and the first chunk of what it opened."""
     found = []
     for number in range(_BLOCKS):
-        with socket.create_connection(("127.0.0.1", port), _ANSWER_S_MAX) as stranger:
+        with _connected(port) as stranger:
             try:
                 opened = _asked(stranger, b"\x03" + struct.pack(">q", 1), _open(f"broadcast_{number}_piece0"))
                 if opened[0] == 4:  # an RpcResponse: the stream's number is in its StreamHandle
@@ -96,4 +101,8 @@ def _exactly(stranger: socket.socket, size: int) -> bytes:
 
 
 if __name__ == "__main__":
+    if os.geteuid() == 0:  # otherwise it is the same user, whom a port does not tell from others
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
     print(json.dumps({"calls": _called, "blocks": _read}[sys.argv[1]](int(sys.argv[2]))))

@@ -344,7 +344,9 @@ def test_a_query_with_another_aggregate_is_refused_with_the_ways_out_and_the_old
         pipeline = rig.pipeline(PostgresSink(rig.url, "largest", mode="upsert", key="account", order="onefold_epoch"))
         try:
             rows = pipeline.read(rig.spark, source(rig))
-            found = rows.groupBy("account").agg(F.count("*").alias("n"), *(F.max("amount").alias(name) for name in more))
+            found = rows.groupBy("account").agg(
+                F.count("*").alias("n"), *(F.max("amount").alias(name) for name in more)
+            )
             rig.finish(pipeline, pipeline.write(found, rig.checkpoint(), AVAILABLE_NOW, output_mode="update"))
         finally:
             pipeline.close()
@@ -352,7 +354,9 @@ def test_a_query_with_another_aggregate_is_refused_with_the_ways_out_and_the_old
     put(rig, 0, 50)
     run()
     put(rig, 50, 100)
-    with pytest.raises(CheckpointMismatch, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE.*\[state-of-another-query\]"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE.*\[state-of-another-query\]"
+    ):
         run("most")
     run()
     assert rig.sql("SELECT sum(n)::int FROM largest") == [(100,)]

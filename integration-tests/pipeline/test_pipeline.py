@@ -298,7 +298,9 @@ def test_a_query_of_two_topics_reads_each_by_the_format_and_a_second_read_says_s
     sources = [rig.source(), KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema="id long, n long")]
     twice = rig.pipeline(name="twice")
     twice.read(rig.spark, sources[0])
-    with pytest.raises(ConfigError, match=r"read each by spark.readStream.format\('onefold_kafka'\) \[topics-changed\]"):
+    with pytest.raises(
+        ConfigError, match=r"read each by spark.readStream.format\('onefold_kafka'\) \[topics-changed\]"
+    ):
         twice.read(rig.spark, sources[1])
     register(rig.spark)
     left, right = (rig.spark.readStream.format("onefold_kafka").options(**one.options()).load() for one in sources)

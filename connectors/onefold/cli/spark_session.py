@@ -147,8 +147,8 @@ def _jvm(settings: Mapping[str, str], directory: Path) -> JavaGateway:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """A session that is made in the block installs no handler of SIGINT. Spark's would take the place of a command's own,
-    and asks the JVM in the middle of another call."""
+    """A session that is made in the block installs no handler of SIGINT: Spark's asks the JVM in the middle of another
+    call, and would take the place of a command's own."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

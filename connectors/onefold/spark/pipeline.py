@@ -19,7 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from onefold.clients import exposure
-from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Retriable, Sink
+from onefold.core import (
+    ConfigError,
+    EpochRecord,
+    Fenced,
+    Guarantee,
+    OnefoldError,
+    OutOfResources,
+    Positions,
+    Retriable,
+    Sink,
+)
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.effects import StoreFacts

@@ -1,4 +1,4 @@
-"""What is said of a driver that others can speak with. What a stranger gets is in integration-tests/attacks/test_driver.py."""
+"""What is said of a driver that others can speak with. integration-tests/attacks/test_driver.py has what they get."""
 
 from __future__ import annotations
 
@@ -43,11 +43,16 @@ def test_a_driver_that_others_reach_is_named_and_refused_with_require_tls(settin
 @pytest.mark.parametrize("encrypted", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])
 def test_nothing_is_said_of_one_that_they_do_not_reach(encrypted: str) -> None:
     beside = LOCAL | AUTHENTICATED | {"spark.master": "spark://127.0.0.1:7077"}
-    for settings in (LOCAL | AUTHENTICATED, ANYWHERE | AUTHENTICATED, beside, CLUSTER | AUTHENTICATED | {encrypted: "true"}):
+    for settings in (
+        LOCAL | AUTHENTICATED,
+        ANYWHERE | AUTHENTICATED,
+        beside,
+        CLUSTER | AUTHENTICATED | {encrypted: "true"},
+    ):
         assert exposure_of(session(settings)) == ""
 
 
 def test_spark_connect_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="Spark Connect.*trust_machine=True") as refused:
+    with pytest.raises(ConfigError, match=r"Spark Connect.*trust_machine=True") as refused:
         close_callbacks(SimpleNamespace())  # type: ignore[arg-type]
     assert refused.value.code == "callbacks-open"

@@ -14,7 +14,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from onefold.cli.scratch import temporary_folder
-from onefold.core import BadRecord, CheckpointMismatch, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
+from onefold.core import (
+    BadRecord,
+    CheckpointMismatch,
+    DataLoss,
+    OnefoldError,
+    OutOfResources,
+    Retriable,
+    SchemaMismatch,
+    Terminal,
+)
 from onefold.core.protocol.patience import Patience
 from onefold.sinks import PostgresSink
 from onefold.spark.errors import sealing
@@ -125,7 +134,9 @@ def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: 
     assert reason in error.message and "set PYSPARK_PYTHON" in error.message
 
 
-STATE = "[STREAM_FAILED] Query [id = 1] terminated with exception: [{name}] Provided value schema does not match\nmore\n"
+STATE = (
+    "[STREAM_FAILED] Query [id = 1] terminated with exception: [{name}] Provided value schema does not match\nmore\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 Spark's JVM calls the function of a `foreachBatch` through py4j's callback server, a loopback port that PySpark starts
 without a secret. Whoever connects there may call that function, and what it then asks "the JVM" goes back over the
-caller's own connection: any user of the machine plays the JVM to it, and in the end has Python unpickle what they serve.
-py4j knows a secret for that port, which both sides must be given.
+caller's own connection: any user of the machine plays the JVM to it, and has Python unpickle what they serve. py4j
+knows a secret for that port, which both sides must be given.
 """
 
 from __future__ import annotations
@@ -131,6 +131,6 @@ def exposure_of(spark: SparkSession) -> str:
     if is_local or "true" in (set_to("spark.network.crypto.enabled"), set_to("spark.ssl.rpc.enabled")):
         return ""
     return (
-        "spark.network.crypto.enabled is not set, and somebody on the network can read the sinks' passwords on their way"
-        " to the executors. Start Spark with spark.network.crypto.enabled=true"
+        "spark.network.crypto.enabled is not set, and somebody on the network can read the sinks' passwords on their"
+        " way to the executors. Start Spark with spark.network.crypto.enabled=true"
     )
