@@ -41,7 +41,7 @@ class Query:
 
     def goes_on(self) -> bool:
         before = self.batches
-        wait_until(lambda: self.batches > before or not self.query.isActive, 120, "a batch")
+        wait_until(lambda: self.batches > before or not self.query.isActive, 300, "a batch")
         return self.query.isActive
 
 
@@ -70,7 +70,7 @@ def main() -> None:
             pipeline.epoch_writer(df, batch)
 
         writer = files.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/{name}")
-        return code_of(lambda: pipeline.await_termination(writer.trigger(availableNow=True).start(), 120))
+        return code_of(lambda: pipeline.await_termination(writer.trigger(availableNow=True).start(), 300))
 
     before = Query(spark)
     assert before.goes_on()

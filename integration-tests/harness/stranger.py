@@ -34,7 +34,7 @@ def blocks_of(port: int) -> list[str]:
 
 def _as_nobody(what: str, port: int) -> list[str]:
     program = [sys.executable, "-I", __file__, what, str(port)]
-    told = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    told = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True)
     found: list[str] = json.loads(told.stdout)
     return found
 

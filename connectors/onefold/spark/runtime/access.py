@@ -9,12 +9,14 @@ knows a secret for that port, which both sides must be given.
 from __future__ import annotations
 
 import secrets
+import socket
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, set_linger
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
@@ -60,12 +62,9 @@ def _close(spark: SparkSession, gateway: Any) -> None:
     if not gateway.gateway_parameters.auth_token:
         raise _open("Spark's JVM, which another program has started, has no secret", "Have PySpark start it")
     try:
-        if _server_of(gateway) is not None:
-            if spark._jsparkSession.sharedState().activeStreamingQueries().size():
-                raise _query_before()
-            gateway.shutdown_callback_server()  # and the connections that were made without the secret
-            gateway._callback_server = None
-        _start(gateway)
+        if _server_of(gateway) is not None and spark._jsparkSession.sharedState().activeStreamingQueries().size():
+            raise _query_before()  # it would lose the connection that its batch is at
+        _share_secret(gateway)
     except Py4JError as error:
         if is_jvm_gone(error):
             raise
@@ -73,8 +72,8 @@ def _close(spark: SparkSession, gateway: Any) -> None:
         raise _open(f"Spark's JVM takes no secret for it: {said}", "Use the py4j of PySpark itself") from error
 
 
-def _start(gateway: Any) -> None:
-    """Start the server with a secret, which the JVM's client is given then: it is made anew, without one.
+def _share_secret(gateway: Any) -> None:
+    """Have the server, which is started where it is not, ask for a secret, and the JVM's client tell it.
 
     Not the gateway's own, which the JVM would tell whoever listens at the port of a process that was killed.
     """
@@ -89,7 +88,17 @@ def _start(gateway: Any) -> None:
     except Py4JError:
         gateway.callback_server_parameters.auth_token = None  # or nobody could call
         raise
+    _hang_up(_server_of(gateway))
     _closed.add(_server_of(gateway))
+
+
+def _hang_up(server: Any) -> None:
+    """End the connections that were made without the secret. They are reset, so the JVM sends again by others."""
+    with server.lock:
+        for connection in list(server.connections):
+            with suppress(OSError, AttributeError):  # it has ended meanwhile
+                set_linger(connection.socket)
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 def _server_of(gateway: Any) -> Any:
