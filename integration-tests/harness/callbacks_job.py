@@ -21,6 +21,8 @@ from onefold.sinks import SqlSink
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.access import close_callbacks
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 def port() -> int:
     gateway: Any = SparkContext._gateway
@@ -35,8 +37,7 @@ class Query:
         rate = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
         self.query = rate.writeStream.foreachBatch(self.write).trigger(processingTime="1 second").start()
 
-    def write(self, df: DataFrame, _batch: int) -> None:
-        df.count()
+    def write(self, _df: DataFrame, _batch: int) -> None:
         self.batches += 1
 
     def goes_on(self) -> bool:
@@ -56,7 +57,7 @@ def code_of(act: Callable[[], object]) -> str:
 def main() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     folder = Path(sys.argv[1])
-    spark = spark_session("callbacks", folder / "spark", "local[2]")
+    spark = spark_session("callbacks", folder / "spark", "local[2]", **INTERPRETED)
     files = spark.readStream.schema("id long").json(str(folder / "files"))
     told: dict[str, Any] = {}
 
@@ -90,7 +91,7 @@ def main() -> None:
     first.query.stop()
     second.query.stop()
     spark.stop()
-    spark = spark_session("callbacks", folder / "spark", "local[2]")
+    spark = spark_session("callbacks", folder / "spark", "local[2]", **INTERPRETED)
     register(spark)
     third = Query(spark)
     assert third.goes_on()

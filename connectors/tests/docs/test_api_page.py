@@ -58,7 +58,7 @@ def signature(name: str, called: Any) -> str:
 
 
 def shown(name: str, called: Any) -> Iterator[str]:
-    """A heading, and one block of its signature, or a property's type, and docstring. options.md has a class of options."""
+    """A heading, and one block of its signature and docstring; of a property its type. Options are in options.md."""
     yield from ("", f"### {name}", "", "```text")
     is_options = inspect.isclass(called) and called.__module__.startswith(("onefold.sources", "onefold.sinks"))
     if isinstance(called, property):
