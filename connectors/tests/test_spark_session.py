@@ -53,9 +53,8 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(
-        spark_session, "spark_environment", lambda: {"JAVA_HOME": "/java", "PYSPARK_PYTHON": sys.executable}
-    )
+    found = {"JAVA_HOME": "/java", "PYSPARK_PYTHON": sys.executable}
+    monkeypatch.setattr(spark_session, "spark_environment", lambda **_: dict(found))
     yield program.parent
     gc.collect()
 
@@ -95,7 +94,7 @@ def test_settings_are_in_a_file_of_ones_own_and_not_among_the_arguments(
 
 def test_a_local_master_stays_on_this_machine_and_runs_this_python(submit: Path, tmp_path: Path) -> None:
     start(tmp_path, master="local[2]")
-    assert properties(submit)["spark.driver.host"] == "127.0.0.1"
+    assert properties(submit)["spark.driver.host"] == "127.0.0.1" and properties(submit)["spark.authenticate"] == "true"
     assert (submit / "python").read_text().strip() == sys.executable
 
 
@@ -103,7 +102,7 @@ def test_a_clusters_workers_reach_the_driver_and_run_the_python_that_is_named(
     submit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(tmp_path, master="spark://host:7077", settings={"spark.pyspark.python": "/opt/named"})
-    assert not {"spark.driver.host", "spark.driver.bindAddress"} & {*properties(submit)}
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.authenticate"} & {*properties(submit)}
     assert (submit / "python").read_text().strip() == "/opt/named"
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other")
     for master in ("spark://host:7077", "local[2]"):

@@ -14,7 +14,7 @@ with exit_codes():
     kafka = KafkaServer(".onefold/local").bootstrap_servers
     postgres = PostgresServer(".onefold/local").url
     os.environ.update(spark_environment())
-    builder = SparkSession.builder.master("local[2]").appName("per_minute")
+    builder = SparkSession.builder.master("local[2]").appName("per_minute").config("spark.authenticate", "true")
     spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()  # how many parts the state has, for good
 
     schema = "id long, account long, amount decimal(12,2), at timestamp"

@@ -77,6 +77,31 @@ def test_a_process_whose_jvm_was_killed_ends_and_is_to_be_started_again(rig: Rig
     assert [event["code"] for event in daemon.events() if event["level"] == "error"][-1] == "jvm-gone"
 
 
+def test_ctrl_c_ends_it_with_its_epoch_complete_and_0(rig: Rig, start: Start) -> None:
+    """As a terminal sends it: to all processes of the group."""
+    with producing(rig):
+        daemon = start(write(rig))
+        wait_for_rows(rig, daemon, 100)
+        os.killpg(daemon.process.pid, signal.SIGINT)
+        assert daemon.wait() == 0, daemon.text()
+    assert is_whole(rig) and "Traceback" not in daemon.text()
+
+
+def test_a_signal_to_all_of_its_group_ends_it_by_the_end_of_its_jvm_and_nothing_is_lost(rig: Rig, start: Start) -> None:
+    path = write(rig)
+    with producing(rig):
+        daemon = start(path)
+        wait_for_rows(rig, daemon, 100)
+        os.killpg(daemon.process.pid, signal.SIGTERM)
+        assert daemon.wait() == Retriable.exit_code, daemon.text()
+    assert "Traceback" not in daemon.text() and "stop_within_s" not in daemon.text()
+    assert "ended by SIGTERM" in daemon.text(), daemon.text()
+    last = start(path)
+    wait_for_rows(rig, last, len(rig.sent))
+    last.stop()
+    assert rows(rig) == sorted(rig.sent)
+
+
 def test_a_signal_while_spark_starts_ends_the_process_as_one_later_does(rig: Rig, start: Start) -> None:
     daemon = start(write(rig))
     wait_until(lambda: jvm_of(daemon) is not None, 60, "a JVM")

@@ -335,3 +335,28 @@ def test_the_clocks_of_a_query_are_those_by_which_it_makes_rows_without_records(
     later = timed.selectExpr("at AS later", "value AS other").withWatermark("later", "1 minute")
     joined = timed.join(later, F.expr("value = other AND later BETWEEN at AND at + INTERVAL 1 MINUTE"), "leftOuter")
     assert clocks(joined) == (WATERMARK,)
+
+
+def test_a_query_with_another_aggregate_is_refused_with_the_ways_out_and_the_old_one_goes_on(rig: Rig) -> None:
+    """As Spark finds it: in the first batch that the changed query plans."""
+
+    def run(*more: str) -> None:
+        pipeline = rig.pipeline(PostgresSink(rig.url, "largest", mode="upsert", key="account", order="onefold_epoch"))
+        try:
+            rows = pipeline.read(rig.spark, source(rig))
+            found = rows.groupBy("account").agg(
+                F.count("*").alias("n"), *(F.max("amount").alias(name) for name in more)
+            )
+            rig.finish(pipeline, pipeline.write(found, rig.checkpoint(), AVAILABLE_NOW, output_mode="update"))
+        finally:
+            pipeline.close()
+
+    put(rig, 0, 50)
+    run()
+    put(rig, 50, 100)
+    with pytest.raises(
+        CheckpointMismatch, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE.*\[state-of-another-query\]"
+    ):
+        run("most")
+    run()
+    assert rig.sql("SELECT sum(n)::int FROM largest") == [(100,)]

@@ -4,11 +4,12 @@ script of docs/aggregation.md on the same orders."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -37,7 +38,8 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
         finally:
-            os.killpg(process.pid, 9)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
             process.wait(30)
 
 
@@ -77,11 +79,18 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
         postgres = stack.enter_context(PostgresServer(home))
         connection = stack.enter_context(psycopg.connect(postgres.url, autocommit=True))
 
-        def run_until(count: int) -> None:
+        def run_until(count: int, *, interrupts: bool = False) -> None:
+            log = tmp_path / "first.py.log"
             with running("first.py", tmp_path) as pipeline:
                 wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 300, "first.py")
-                assert pipeline.poll() is None, (tmp_path / "first.py.log").read_text()
+                assert pipeline.poll() is None, log.read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
+                if interrupts:  # by Ctrl-C, as the page ends it: a terminal sends it to all processes of the group
+                    before = len(log.read_text())
+                    os.killpg(pipeline.pid, signal.SIGINT)
+                    assert pipeline.wait(60) == 0, log.read_text()
+                    said = log.read_text()[before:]
+                    assert "SIGINT" in said and said.count("\n") < 4, said
 
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         with running("orders.py", tmp_path) as producer:
@@ -91,7 +100,7 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
             assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
         sent = orders(kafka.bootstrap_servers)
         least = sent - sent // 5000 - 1  # one order in 5,000 has no amount, and is filtered
-        run_until(least)
+        run_until(least, interrupts=True)
         count, different = rows(connection)
         assert count == different and least <= count <= sent
         onefold, pipeline = Path(sys.executable).with_name("onefold"), f"{EXAMPLES / 'first.py'}:orders"

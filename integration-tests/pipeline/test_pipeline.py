@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from onefold.core import ConfigError, Terminal
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.writing.arrangement import needed_by
 from onefold.sinks import HBaseSink, PostgresSink
-from onefold.spark import Pipeline
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline, register
 from onefold.spark.runtime.writers import shared_out
 
 pytestmark = pytest.mark.servers
@@ -285,3 +286,26 @@ def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins
     assert second.guarantees()["rows"].mode == "two_phase"
     second.close()
     rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_a_query_of_two_topics_reads_each_by_the_format_and_a_second_read_says_so(
+    rig: Rig, kafka_topic: Callable[..., str]
+) -> None:
+    other = kafka_topic(partitions=2)
+    rig.put(100)
+    rig.put_values([b'{"id":%d,"n":0}' % number for number in range(0, 100, 10)], 2, other)
+    sources = [rig.source(), KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema="id long, n long")]
+    twice = rig.pipeline(name="twice")
+    twice.read(rig.spark, sources[0])
+    with pytest.raises(
+        ConfigError, match=r"read each by spark.readStream.format\('onefold_kafka'\) \[topics-changed\]"
+    ):
+        twice.read(rig.spark, sources[1])
+    register(rig.spark)
+    left, right = (rig.spark.readStream.format("onefold_kafka").options(**one.options()).load() for one in sources)
+    pipeline = rig.pipeline()
+    query = rig.start(pipeline, left.join(right.select("id"), "id"))
+    rig.finish(pipeline, query)
+    assert [row[0] for row in rig.rows()] == [*range(0, 100, 10)]
+    rig.assert_nothing_in_doubt()

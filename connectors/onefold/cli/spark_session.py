@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,7 +40,12 @@ _RETRIES = """\
 logger.retries.name = org.apache.spark.scheduler
 logger.retries.level = warn
 """
-_ON_THIS_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# Nobody else is there who would need to know the secret: Spark makes one for itself.
+_ON_THIS_MACHINE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.authenticate": "true",
+}
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _LOG = "spark.log"
 _NO_REASON = re.compile(r"NOTE:|WARNING:|Picked up |Error occurred during initialization of VM|\s|$")
@@ -81,10 +88,11 @@ def spark_session(
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
-        if SparkContext._gateway is None:
-            conf = SparkConf().setAll(list(wanted.items()))
-            SparkContext(conf=conf, gateway=_jvm(wanted, directory))
-        return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
+        with _own_interrupts():
+            if SparkContext._gateway is None:
+                conf = SparkConf().setAll(list(wanted.items()))
+                SparkContext(conf=conf, gateway=_jvm(wanted, directory))
+            return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
         if is_disk_full(said):
@@ -109,7 +117,7 @@ def _reason(said: str, log: Path) -> str:
 
 def _environment(is_local: bool, settings: Mapping[str, str]) -> dict[str, str]:
     """What Spark takes from the environment. The workers' Python is this one on this machine, unless it is named."""
-    found = spark_environment()
+    found = spark_environment(is_local=is_local)
     if "spark.pyspark.python" in settings:
         return {**found, "PYSPARK_PYTHON": settings["spark.pyspark.python"]}
     if "PYSPARK_PYTHON" in os.environ or not is_local:
@@ -135,6 +143,18 @@ def _jvm(settings: Mapping[str, str], directory: Path) -> JavaGateway:
         file.unlink()
         os.environ.pop(_ARGUMENTS)
         os.environ.update({} if before is None else {_ARGUMENTS: before})
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """A session that is made in the block installs no handler of SIGINT: Spark's asks the JVM in the middle of another
+    call, and would take the place of a command's own."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _escaped(text: str) -> str:

@@ -138,9 +138,15 @@ class Run:
             query = self._query
         finally:
             self._lock.release()
-        if query is not None and not self._pipeline.drain(query, max(0, deadline_s - time.monotonic())):
+        if query is not None and not self._drain(query, max(0, deadline_s - time.monotonic())):
             return False
         return self.join(max(0, deadline_s - time.monotonic()))
+
+    def _drain(self, query: StreamingQuery, within_s: float) -> bool:
+        try:
+            return self._pipeline.drain(query, within_s)
+        except Retriable:  # the JVM is gone, with the query: what waits for its end is told the same, and says it
+            return True
 
     def announce_stop(self) -> None:
         """It is not started again, and `stop` is about to end it."""

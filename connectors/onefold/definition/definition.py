@@ -60,7 +60,10 @@ class Definition:
     restart      whether, and after how long, `onefold run` starts a query again that has failed
     stop_within_s  how long a stop waits for the epoch that runs
     patience_s   how long a server that is down is waited for
-    require_tls  refuse every connection that leaves this machine without verified TLS
+    require_tls  refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
+                 nobody for a secret
+    trust_machine  nobody else uses this machine: start also where any user of it could run code as this process
+                 (docs/security.md)
     """
 
     name: str
@@ -78,6 +81,7 @@ class Definition:
     stop_within_s: float = 60.0
     patience_s: float = PATIENCE_S
     require_tls: bool = False
+    trust_machine: bool = False
     directory: str = ""
 
     def __post_init__(self) -> None:
@@ -150,6 +154,7 @@ class Definition:
             on_outcome=on_outcome,
             dead_letters=self.dead_letters,
             require_tls=self.require_tls,
+            trust_machine=self.trust_machine,
         )
 
     def start(self, spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
@@ -199,12 +204,13 @@ class Definition:
             return self.transform.of_dataframe(df)
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        from onefold.spark.runtime.columns import mapped
         from onefold.spark.runtime.direct import Fetch
 
         def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return chain.from_iterable(map(function, batches))
 
-        return df.mapInArrow(each, from_arrow_schema(Fetch.of(self.source, function).schema))
+        return mapped(df, each, from_arrow_schema(Fetch.of(self.source, function).schema))
 
 
 def _within(directory: Path, place: str) -> str:

@@ -101,11 +101,16 @@ def _ask(path: Path) -> tuple[Path, int] | str:
     return Path(home[1].strip()), int(version[1])
 
 
-def spark_environment() -> dict[str, str]:
-    """The environment variables with which PySpark starts on this machine, Java supplied if need be."""
+def spark_environment(*, is_local: bool = True) -> dict[str, str]:
+    """The environment variables with which PySpark starts on this machine, Java supplied if need be.
+
+    With them a driver listens on the loopback address, unless SPARK_LOCAL_IP names another. `is_local=False` is for a
+    master whose executors are on other machines, and must reach the driver.
+    """
     java = find_java()
     home = java.home if _has_vector_module(java) else _shim_home(java)
-    return {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    found = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    return found | ({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")} if is_local else {})
 
 
 def _has_vector_module(java: Java) -> bool:

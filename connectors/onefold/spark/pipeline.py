@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,7 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from onefold.clients import exposure
-from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
+from onefold.core import (
+    ConfigError,
+    EpochRecord,
+    Fenced,
+    Guarantee,
+    OnefoldError,
+    OutOfResources,
+    Positions,
+    Retriable,
+    Sink,
+)
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.effects import StoreFacts
@@ -34,7 +47,9 @@ from onefold.spark.errors.sealing import seal
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
+from onefold.spark.interrupts import interrupted_by
 from onefold.spark.output_modes import check_output_mode, is_epoch_named, refused_query
+from onefold.spark.runtime.access import are_callbacks_closed, check_callbacks, close_callbacks, exposure_of
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
 from onefold.spark.runtime.columns import struct_of
@@ -68,7 +83,10 @@ class Pipeline:
     on_outcome    a function that is called with the outcome of every batch
     dead_letters  the sink of source records that cannot be read, where the source has `on_error="dead_letter"`: rows of
                   `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them
-    require_tls   refuse every connection that leaves this machine without verified TLS
+    require_tls   refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
+                  nobody for a secret
+    trust_machine nobody else uses this machine: start also where any user of it could run code as this process
+                  (docs/security.md)
 
     A pipeline pickles, and opens its connections when they are needed.
     """
@@ -86,6 +104,7 @@ class Pipeline:
         on_outcome: Callable[[Outcome], None] | None = None,
         dead_letters: Sink | None = None,
         require_tls: bool = False,
+        trust_machine: bool = False,
     ) -> None:
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters
@@ -97,6 +116,7 @@ class Pipeline:
         if self._store_url is not None:
             check_whole_path("store", url_of(self._store_url, "the checkpoint store's"))
         self._requires_tls = require_tls
+        self._trusts_machine = trust_machine
         check_parts(name, self.sinks, dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
@@ -188,6 +208,7 @@ class Pipeline:
                 "a batch DataFrame was read before it came here, and its bad records with it: leave out dead_letters"
                 " (a source that is read in batches has on_error='fail' or 'skip')",
             )
+        self._check_exposure(df.sparkSession)
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         try:
@@ -195,10 +216,19 @@ class Pipeline:
         finally:
             session.sweep_after_run()
 
-    def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
+    @property
+    def epoch_writer(self) -> Callable[[DataFrame, int], None]:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
+        if not are_callbacks_closed() and (spark := SparkSession.getActiveSession()) is not None:
+            with suppress(ConfigError):  # which the first batch raises
+                close_callbacks(spark)
+        return self._write_epoch
+
+    def _write_epoch(self, df: DataFrame, batch_id: int) -> None:
         self.error, self._has_batch = None, True
         try:
+            if not self._trusts_machine:
+                check_callbacks()
             with self._gate.batch(partial(is_wanted, df.sparkSession)):
                 self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell, self._numbers_epochs)
         except OnefoldError as error:
@@ -216,12 +246,16 @@ class Pipeline:
 
     @asking_jvm()
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
-        """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
+        """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout.
+
+        In the main thread Ctrl-C and SIGTERM end the query, with its epoch complete in every sink.
+        """
         try:
-            if timeout_s is None:
-                query.awaitTermination()
-            elif not query.awaitTermination(timeout_s):
-                return False
+            with interrupted_by(partial(self._interrupt, query)):
+                if timeout_s is None:
+                    query.awaitTermination()
+                elif not query.awaitTermination(timeout_s):
+                    return False
         except StreamingQueryException as error:
             reason = self._ended_by(error)
             if reason.code != DRAINED:
@@ -230,6 +264,11 @@ class Pipeline:
             if self._live is not None and not query.isActive:
                 self._live.sweep_at_the_end()
         return True
+
+    def _interrupt(self, query: StreamingQuery, by: signal.Signals) -> None:
+        log.info("%s: pipeline %r ends after its epoch. A second signal ends the process at once", by.name, self.name)
+        with suppress(Retriable):  # the JVM is gone, and so is the query
+            self.drain(query, threading.TIMEOUT_MAX)
 
     def pause(self) -> None:
         """Begin no further epoch, until `resume`. The one that runs is finished; Spark plans one batch more, at most,
@@ -337,6 +376,7 @@ class Pipeline:
         from onefold.sources.kafka import record_ddl
 
         struct_of(record_ddl(source))  # a schema that Spark does not read is refused before anything is taken over
+        self._check_access(spark)
         session = self._session()
         session.prepare_workers(spark, source)
         register(spark)
@@ -369,6 +409,16 @@ class Pipeline:
         load = partial(_loaded, spark.readStream.format("onefold_kafka").options(**frozen))
         return session.patience.retry(load, "planning the source", OutOfResources)
 
+    def _check_access(self, spark: SparkSession) -> None:
+        """Before a query: nobody but Spark may call this process."""
+        self._check_exposure(spark)
+        with suppress(ConfigError) if self._trusts_machine else nullcontext():
+            close_callbacks(spark)
+
+    def _check_exposure(self, spark: SparkSession) -> None:
+        if self._requires_tls and (says := exposure_of(spark)):
+            raise ConfigError("tls-required", f"Spark may not be reached so, with require_tls: {says}")
+
     def _check_topics(self, start: Positions, subscription: Subscription) -> None:
         """Raise ConfigError where the source does not name the topics that the pipeline began with. A pattern may match
         further ones."""
@@ -376,15 +426,18 @@ class Pipeline:
         if subscription.pattern is not None:
             subscription.check_continues(began, f"pipeline {self.name!r}")
         elif began - {*subscription.forgotten} != set(subscription.topics):
+            is_second = isinstance(self._reading, BadFetch)  # as for a join
+            several = ". For a query of several sources, read each by spark.readStream.format('onefold_kafka')"
             raise ConfigError(
                 "topics-changed",
                 f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
                 f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"
-                " topics, or give the pipeline with the others its own name",
+                f" topics, or give the pipeline with the others its own name{several if is_second else ''}",
             )
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None, mode: str) -> StreamingQuery:
         session = self._session()
+        self._check_access(df.sparkSession)
         session.refuse_second_query(df.sparkSession)
         session.check_store_reaches(elsewhere(df.sparkSession, root))
         session.check_targets()

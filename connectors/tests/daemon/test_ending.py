@@ -221,6 +221,23 @@ def test_a_stop_that_fails_or_hangs_ends_the_process(
     assert run.join(10)
 
 
+def test_a_stop_whose_jvm_got_the_same_signal_ends_as_the_jvms_end_says(caplog: pytest.LogCaptureFixture) -> None:
+    gone = Retriable("jvm-gone", "Spark's JVM does not answer any more")
+
+    class Gone(Query):
+        def await_termination(self, _query: object) -> None:
+            super().await_termination(_query)
+            raise gone
+
+        def drain(self, _query: object, _within_s: float) -> bool:
+            self.over.set()
+            raise gone
+
+    assert served(run := run_of(Gone(), stop_within_s=60), after_s=0.3) == Retriable.exit_code
+    assert run.error is gone and "stop_within_s" not in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_signal_that_comes_while_spark_starts_is_obeyed_and_nothing_is_started() -> None:
     query = Query()
     with stop_signals() as asked:

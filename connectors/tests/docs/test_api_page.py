@@ -59,10 +59,13 @@ def signature(name: str, called: Any) -> str:
 
 
 def shown(name: str, called: Any) -> Iterator[str]:
-    """A heading, and one block of its signature and docstring. A class of options has them in options.md."""
+    """A heading, and one block of its signature and docstring; of a property its type. Options are in options.md."""
     yield from ("", f"### {name}", "", "```text")
     is_options = inspect.isclass(called) and called.__module__.startswith(("onefold.sources", "onefold.sinks"))
-    yield f"{name}(...)" if is_options else signature(name, called)
+    if isinstance(called, property):
+        yield f"{name}: {called.fget.__annotations__['return']}"
+    else:
+        yield f"{name}(...)" if is_options else signature(name, called)
     yield from ("", inspect.getdoc(called) or "", "```")
 
 
@@ -100,7 +103,8 @@ def page() -> Iterator[str]:
             yield from shown(name, getattr(face, name))
             if name in WITH_METHODS:
                 for method, called in vars(getattr(face, name)).items():
-                    if inspect.isfunction(called) and not method.startswith("_"):
+                    is_told = inspect.isfunction(called) or (isinstance(called, property) and called.__doc__)
+                    if is_told and not method.startswith("_"):
                         yield from shown(f"{name}.{method}", called)
     for module, title in LISTED.items():
         face = importlib.import_module(module)

@@ -70,6 +70,7 @@ def test_spark_gets_a_java_that_ignores_the_module_it_lacks() -> None:
     environment = spark_environment()
     assert environment == spark_environment()
     assert environment["PYSPARK_PYTHON"] == sys.executable
+    assert environment["SPARK_LOCAL_IP"] == "127.0.0.1" and "SPARK_LOCAL_IP" not in spark_environment(is_local=False)
     shim = Path(environment["JAVA_HOME"], "bin", "java")
     asked = subprocess.run(
         [shim, "--add-modules=jdk.incubator.vector", "-Dname=with blank", "-XshowSettings:properties", "-version"],

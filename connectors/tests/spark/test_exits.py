@@ -53,6 +53,11 @@ def test_an_error_of_onefold_is_one_line_and_its_exit_code(
     assert capsys.readouterr().err == f"{type(error).__name__}: {error}\n"
 
 
+def test_an_interrupt_is_one_line_and_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended_by(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_spark_error_ends_with_the_error_that_it_carries() -> None:
     (sealed,) = seal(BadRecord("record-unreadable", "o/0"))
     text = f"Job aborted\nTraceback (most recent call last):\nValueError: x\n{sealed}"

@@ -14,7 +14,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from onefold.cli.scratch import temporary_folder
-from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
+from onefold.core import (
+    BadRecord,
+    CheckpointMismatch,
+    DataLoss,
+    OnefoldError,
+    OutOfResources,
+    Retriable,
+    SchemaMismatch,
+    Terminal,
+)
 from onefold.core.protocol.patience import Patience
 from onefold.sinks import PostgresSink
 from onefold.spark.errors import sealing
@@ -123,6 +132,33 @@ def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: 
     error = crossed(raised)
     assert (type(error), error.code) == (Terminal, "module-not-importable")
     assert reason in error.message and "set PYSPARK_PYTHON" in error.message
+
+
+STATE = (
+    "[STREAM_FAILED] Query [id = 1] terminated with exception: [{name}] Provided value schema does not match\nmore\n"
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+        "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+        "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+        "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+        "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+    ],
+)
+def test_state_of_another_query_is_final_and_says_the_ways_out(name: str) -> None:
+    error = from_spark(RuntimeError(STATE.format(name=name)))
+    assert (type(error), error.code) == (CheckpointMismatch, "state-of-another-query")
+    assert f"another query: Provided value schema does not match ({name})" in error.message
+
+
+def test_what_may_pass_with_a_state_store_may_be_tried_again() -> None:
+    for name in ("STATE_STORE_UNEXPECTED_EMPTY_FILE_IN_ROCKSDB_ZIP", "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"):
+        assert type(from_spark(RuntimeError(STATE.format(name=name)))) is Retriable
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from onefold.cli.spark_session import session_of_ones_own
 from onefold.core import OnefoldError
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.definition import Definition
-from onefold.doctor.sink_examination import asked
+from onefold.doctor.sink_examination import asked, exposed
+from onefold.spark.runtime.access import exposure_of
 from onefold.spark.runtime.checkpoint import check_writable, is_local, is_there
 
 __all__ = ["examine_runtime"]
@@ -33,6 +34,8 @@ def examine_runtime(definition: Definition) -> tuple[list[Finding], pa.Schema | 
             runs = f"Spark {spark.version} on {definition.spark.master}, Java {java}"
             says = f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}"
             found.append(Finding(Level.FINE, says))
+            refused = Level.PROBLEM if definition.require_tls else Level.CAUTION
+            found += exposed(exposure_of(spark), refused)
             found += asked(lambda: _checkpoint(spark, definition.checkpoint))
             if definition.source.has_schema:
                 return found, definition.schema(spark)

@@ -16,6 +16,8 @@ __all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 
 log = logging.getLogger("onefold")
 
+_INTERRUPTED = 130  # as a shell says it
+
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
@@ -26,14 +28,18 @@ def exit_codes() -> Iterator[None]:
             ...
             pipeline.await_termination(query)
 
-    That is for errors of onefold, for Spark's where they carry one, and for a JVM that was killed (75). Any other
-    exception stays what it is: a traceback, and 1. With ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes
-    before the line. Where logging is not configured, what onefold logs goes to stderr: each epoch is a line, and on a
-    terminal one line shows the last epoch. It imports no Spark, which the script of a flow may do without.
+    That is for errors of onefold, for Spark's where they carry one, and for a JVM that was killed (75). Ctrl-C is 130;
+    while `await_termination` waits for a query, it ends that after its epoch instead. Any other exception stays what it
+    is: a traceback, and 1. With ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes before the line. Where
+    logging is not configured, what onefold logs goes to stderr: each epoch is a line, and on a terminal one line shows
+    the last epoch. It imports no Spark, which the script of a flow may do without.
     """
     show_progress()
     try:
         yield
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
     except Exception as error:
         for handler in logging.getLogger().handlers:
             handler.flush()

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
@@ -47,9 +47,14 @@ _DISK_FULL = re.compile(rf"(?:Exception|FSError|Errno)\b[^\n]*{_NO_SPACE}")
 _DISK_FULL_OF_PYTHON = re.compile(rf"OSError: \[Errno \d+\] {_NO_SPACE}")
 _MEMORY_FULL_OF_PYTHON = re.compile(r"(?:numpy\.\S*\.|pyarrow\.lib\.)?_?(?:Arrow)?(?:Array)?MemoryError\b")
 _JVM_OUT_OF_MEMORY = 3  # how -XX:+ExitOnOutOfMemoryError ends it
+_JVM_TERMINATED = 128 + signal.SIGTERM  # a JVM takes SIGTERM itself
 _ENDED_WITHIN_S = 5.0
 
 _DIED = "Python worker exited unexpectedly"
+# Spark finds state of another query in its checkpoint: other columns, types, operators or settings of the state itself.
+_OTHER_STATE = re.compile(
+    r"\[((?:STATE_STORE_\w*(?:SCHEMA|FORMAT|TYPE_CHANGE|CONFIG_AFTER_RESTART)|STREAMING_STATEFUL_OPERATOR_)\w*)\] *(.*)"
+)
 # Of PythonWorkerFactory, which waits for ten seconds, of the runners of streaming state, and of SocketAuthServer.
 _LATE = re.compile(
     r"Python worker failed to connect back|the Python worker to connect back|PYTHON_RUNNER_INITIALIZATION_TIMEOUT"
@@ -88,6 +93,13 @@ def from_spark(error: Exception) -> OnefoldError:
             "worker-out-of-memory",
             f"a Python worker of Spark found no memory: {plain(raised[-1])}. Nothing of this batch is decided: give the"
             " workers more, or less to do at once (fewer cores, smaller batches: max_offsets_per_trigger)",
+        )
+    if not is_python and (other := _OTHER_STATE.search(text)) is not None:
+        return CheckpointMismatch(
+            "state-of-another-query",
+            f"the checkpoint has the state of another query: {plain(other[2])} ({other[1]}). Nothing of this batch is"
+            " decided. Start the query that it was again; or the new one under another pipeline name, with a new"
+            " checkpoint directory and an empty table",
         )
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
@@ -149,6 +161,8 @@ def _how_it_ended() -> str:
         )
     if code == -signal.SIGKILL:
         return "it was killed by signal 9, as a system does that has no memory left"
+    if code in (-signal.SIGTERM, _JVM_TERMINATED):
+        return "it was ended by SIGTERM, as where that is sent to all processes of a group and not to its first alone"
     return f"it ended with exit code {code}"
 
 

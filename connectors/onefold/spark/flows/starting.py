@@ -62,6 +62,7 @@ def start(
     store: str | None = None,
     patience_s: float = PATIENCE_S,
     on_outcome: Callable[[Outcome], None] | None = None,
+    trust_machine: bool = False,
 ) -> FlowQuery:
     """Start a flow as a query of Spark.
 
@@ -70,10 +71,11 @@ def start(
     store       URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
     patience_s  how long a server that is down is waited for
     on_outcome  a function that is called with the outcome of every epoch
+    trust_machine  nobody else uses this machine: start also where any user of it could run code as this process
 
     Raises ConfigError for what Spark cannot run of it.
     """
-    pipeline = _pipeline(graph, spark, store, patience_s, on_outcome)
+    pipeline = _pipeline(graph, spark, store, patience_s, on_outcome, trust_machine)
     return FlowQuery(pipeline, pipeline.start(spark, graph, checkpoint, trigger))
 
 
@@ -100,6 +102,7 @@ def _pipeline(
     store: str | None,
     patience_s: float,
     on_outcome: Callable[[Outcome], None] | None = None,
+    trust_machine: bool = False,
 ) -> _FlowPipeline:
     check_flow(graph)
     if not hasattr(spark, "_jsparkSession"):
@@ -112,6 +115,7 @@ def _pipeline(
         store,
         patience_s=patience_s,
         on_outcome=on_outcome,
+        trust_machine=trust_machine,
     )
 
 

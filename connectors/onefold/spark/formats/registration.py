@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
+from onefold.core import ConfigError
 from onefold.core.extras import extra_of
+from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
 __all__ = ["register"]
@@ -24,10 +28,20 @@ _FORMATS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session. It may be repeated."""
+    """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session, and close the port at which
+    Spark calls back into this process to other users of the machine (docs/security.md). It may be repeated."""
     prepare_workers(spark)
+    with suppress(ConfigError):  # which a pipeline raises
+        close_callbacks(spark)
     for client, (module, name) in _FORMATS.items():
         if find_spec(client) is not None:
-            spark.dataSource.register(getattr(import_module(module), name))
+            _register(spark, getattr(import_module(module), name))
         else:
             log.info("%s needs %s: pip install 'onefold[%s]'", name, client, extra_of(client))
+
+
+def _register(spark: SparkSession, format_: type[DataSource]) -> None:
+    """Spark warns of a format that is registered again."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None or not session.sessionState().dataSourceManager().dataSourceExists(format_.name()):
+        spark.dataSource.register(format_)

@@ -84,10 +84,15 @@ def mapped(
     df: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """As `mapInArrow`, of columns of any names: that one looks them up by name, where a dot is a field of a struct, and
-    two names that differ in case are one."""
-    names = df.columns
+    two names that differ in case are one. Instants come in UTC, as sinks are told, and not in the session's zone."""
+    names, told = df.columns, to_arrow_schema(df.schema, timezone="UTC")
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return function(batch.rename_columns(names) for batch in batches)
+        return function(_in_utc(batch.rename_columns(names), told) for batch in batches)
 
     return df.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(named, schema)
+
+
+def _in_utc(batch: pa.RecordBatch, told: pa.Schema) -> pa.RecordBatch:
+    """The same instants under the types that were told. Only the name of their zone differs, and nothing is copied."""
+    return batch if batch.schema.types == told.types else batch.cast(told)

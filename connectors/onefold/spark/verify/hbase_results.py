@@ -25,7 +25,7 @@ from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sources.hbase import HBaseSource
 from onefold.spark.formats.hbase_source import read_hbase
-from onefold.spark.runtime.columns import column, columns
+from onefold.spark.runtime.columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, Origin
@@ -119,7 +119,7 @@ def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
     key, shown = mapping.row_key.names, tuple(mapping.schema.names)
     if not isinstance(merge, Declared):
         states = rows.select(columns(shown))
-        folded = states.repartition(*columns(key)).mapInArrow(_fold(merge, mapping), states.schema)
+        folded = mapped(states.repartition(*columns(key)), _fold(merge, mapping), states.schema)
         return Due(folded, key, shown)
     merges = dict(merge.merges)
     kinds = {field.name: field.dataType for field in from_arrow_schema(merge.states(_arrow(rows))).fields}

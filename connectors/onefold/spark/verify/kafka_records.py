@@ -22,7 +22,7 @@ from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.runtime.columns import column, columns
+from onefold.spark.runtime.columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, read_source
@@ -171,7 +171,7 @@ def records_due(rows: DataFrame, settings: KafkaSinkConfig) -> DataFrame:
                 at += count
                 yield pa.RecordBatch.from_arrays(columns, names=[*CONTENT, *([EPOCH] if has_epoch else [])])
 
-    return _plain(rows.mapInArrow(encode, kind))
+    return _plain(mapped(rows, encode, kind))
 
 
 def seen_by_readers(records: DataFrame, settings: KafkaSinkConfig) -> DataFrame:
