@@ -30,4 +30,4 @@ def register(spark: SparkSession) -> None:
         if find_spec(client) is not None:
             spark.dataSource.register(getattr(import_module(module), name))
         else:
-            log.info("%s needs %s: pip install 'onefold[%s]'", name, client, extra_of(client))
+            log.info("%s needs %s: install onefold[%s]", name, client, extra_of(client))
