@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.jars import NotAvailable, spark_jars
+from bench.narrator import Say, narrated
 from bench.postgres import memory, spark
 from bench.postgres.tables import Case, Tables, make_rows
-from bench.narrator import Say, narrated
 from bench.report import Load
 from onefold.cli.spark_session import spark_session
 from onefold.local import PostgresServer

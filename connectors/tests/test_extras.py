@@ -69,7 +69,9 @@ print(json.dumps(said))
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     for line, extra in NEEDS.items():
-        missing = rf"ConfigError: the package \w[\w.]* is not installed: {re.escape(to_install(extra))} \[package-missing\]"
+        missing = (
+            rf"ConfigError: the package \w[\w.]* is not installed: {re.escape(to_install(extra))} \[package-missing\]"
+        )
         assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
 
 

@@ -23,6 +23,7 @@ def test_the_page_lists_every_attack() -> None:
     header = "| Who | does | and gets | Test |\n|---|---|---|---|"
     assert_renewed(PAGE, "integration-tests/attacks/test_page.py", "\n".join([header, *rows]))
 
+
 def test_the_table_of_neighbours_names_every_file_of_attacks_and_no_other() -> None:
     table = PAGE.read_text().partition("| Neighbour |")[2].partition("\n\n")[0]
     named = {name for row in table.splitlines() for name in re.findall(r"`(test_\w+)`", row.rpartition(" | ")[2])}

@@ -1,5 +1,5 @@
-"""README's scripts as they stand: the first pipeline and the flow, killed and started again, beside servers of a user; and
-the script of docs/aggregation.md on the same orders."""
+"""README's scripts as they stand, killed and started again, beside servers of a user: the first pipeline and the flow.
+And the script of docs/aggregation.md on the same orders."""
 
 from __future__ import annotations
 
@@ -97,16 +97,18 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
                 assert pipeline.poll() is None, (tmp_path / "first.py.log").read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
 
+        def totalled_until(count: int) -> None:
+            with running("totals.py", tmp_path) as flow:
+                wait_until(lambda: totalled(connection) >= count or flow.poll() is not None, 120, "totals.py")
+                assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
+
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         with running("orders.py", tmp_path) as producer:
             wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, 60, "the topic")
             for _ in range(2):
                 run_until(rows(connection)[0] + 1)
             for _ in range(2):
-                before = totalled(connection)
-                with running("totals.py", tmp_path) as flow:
-                    wait_until(lambda: totalled(connection) > before or flow.poll() is not None, 120, "totals.py")
-                    assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
+                totalled_until(totalled(connection) + 1)
             assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
         sent = orders(kafka.bootstrap_servers)
         least = sent - sent // 5000 - 1  # one order in 5,000 has no amount, and is filtered

@@ -76,6 +76,7 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
         error = crossed(printed(BadRecord("record-unreadable", f"orders/0 offset 5: {fake}, {fake}")))
         assert type(error) is BadRecord and error.message == f"orders/0 offset 5: {fake}, {fake}"
 
+
 def test_the_jobs_own_error_names_the_innermost_line_of_the_users_own_code() -> None:
     text = """[STREAM_FAILED] Query terminated: Job aborted
 Traceback (most recent call last):

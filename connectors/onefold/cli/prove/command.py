@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core import ConfigError
 from onefold.core.testing import DEEP, DEFAULT, INVARIANTS, Caught, Plan, Proof, catch_mutants, load, prove, simulate
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
-from onefold.trials.heartbeat import heartbeat, said_of
 
 __all__ = ["replay_schedule", "run_proof"]
 

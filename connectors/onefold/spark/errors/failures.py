@@ -98,8 +98,8 @@ def from_spark(error: Exception) -> OnefoldError:
             return Terminal("module-not-importable", lacks)
         return Terminal(
             "job-code-failed",
-            f"the job's own code failed{place(_FRAME.findall(text))}: {reason}. This batch is not decided; correct the code"
-            " and start again",
+            f"the job's own code failed{place(_FRAME.findall(text))}: {reason}. This batch is not decided; correct the"
+            " code and start again",
         )
     failed = f"the Spark job failed: {plain(_first_line(text))}"
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)

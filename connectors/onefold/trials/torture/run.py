@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from rich.console import Console
 from rich.live import Live
 
+from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.sinks import PostgresSink
-from onefold.trials.heartbeat import heartbeat, said_of
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
 from onefold.trials.torture.history import History

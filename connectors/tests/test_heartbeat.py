@@ -8,7 +8,7 @@ import threading
 from rich.console import Console
 from rich.progress import Progress
 
-from onefold.trials.heartbeat import heartbeat, said_of
+from onefold.cli.heartbeat import heartbeat, said_of
 
 
 class Lines(io.StringIO):
@@ -50,6 +50,6 @@ def test_of_a_bar_it_says_each_task_that_is_not_finished() -> None:
     bar = Progress(disable=True)
     bar.add_task("Kafka's jars", total=None)
     bar.add_task("12,000 schedules, the last of two-phase", total=160, completed=7)
-    bar.add_task("done", total=2, completed=2)
+    bar.update(bar.add_task("done", total=2), completed=2)
     bar.add_task("hidden", total=2, visible=False)
     assert said_of(bar) == "Kafka's jars; 12,000 schedules, the last of two-phase, 7 of 160"
