@@ -48,6 +48,7 @@ def test_a_terminal_has_a_bar_and_gets_no_line() -> None:
 
 def test_of_a_bar_it_says_each_task_that_is_not_finished() -> None:
     bar = Progress(disable=True)
+    assert said_of(bar) == "goes on"
     bar.add_task("Kafka's jars", total=None)
     bar.add_task("12,000 schedules, the last of two-phase", total=160, completed=7)
     bar.update(bar.add_task("done", total=2), completed=2)

@@ -38,9 +38,10 @@ def heartbeat(console: Console, doing: Callable[[], str], every_s: float = EVERY
 
 
 def said_of(bar: Progress) -> str:
-    """What a bar would show: each task that is not finished, and how far it is."""
+    """What a bar would show: each task that is not finished, and how far it is; between two tasks, that it goes on."""
     tasks = [task for task in bar.tasks if task.visible and not task.finished]
-    return "; ".join(
+    said = "; ".join(
         f"{task.description}, {task.completed:,.0f} of {task.total:,.0f}" if task.total else task.description
         for task in tasks
     )
+    return said or "goes on"

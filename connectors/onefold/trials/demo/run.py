@@ -53,7 +53,8 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
             postgres.start(progress)
             cleanup.callback(kafka.stop)
             kafka.start(progress)
-            console.print(f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}")
+            where = f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}"
+            console.print(where, soft_wrap=True)
             _produce(settings, kafka.bootstrap_servers, progress)
         job = Job(
             bootstrap_servers=kafka.bootstrap_servers,

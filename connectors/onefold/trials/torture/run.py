@@ -60,7 +60,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         where = f"Kafka at {servers.kafka.bootstrap_servers}, "
         where += f"Postgres at {_shown(servers.postgres.url)}, " if servers.postgres else ""
         where += f"HBase at {servers.hbase.servers}, " if servers.hbase else ""
-        console.print(f"{where}everything in {directory}")
+        console.print(f"{where}everything in {directory}", soft_wrap=True)
         world = _world(settings, directory, servers)
         cleanup.callback(world.history.close)
         cleanup.callback(world.close)
