@@ -71,7 +71,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
             failed = play.run(acts)
             console.print(failed or "The topic is through.", style="red" if failed else None, highlight=False)
             console.print("Comparing the topic with the table, row by row ...")
-            play.doing = "comparing"
+            play.doing = "compares the topic with the table"
             verification = audit(job, directory)
         print_report(console, settings, play.tally, verification, directory)
         if console.record:
@@ -90,13 +90,13 @@ class _Play:
     coming: deque[str | None]  # failpoints of the processes to be started; behind them one that is not struck
     tally: Tally = field(default_factory=Tally)
     reach_s_max: float = REACH_S_MAX
-    doing: str = "start"
+    doing: str = "starts the pipeline"
     _processes: list[JobProcess] = field(default_factory=list)
     _spare: JobProcess | None = None
 
     def told(self) -> str:
         """Where the run is, on one line."""
-        return f"process {len(self._processes)}: {self.doing}; strikes: {len(self.tally.strikes)}"
+        return f"{self.doing}; strikes: {len(self.tally.strikes)}"
 
     def run(self, acts: Sequence[Act]) -> WorkloadFailed | None:
         """Do it all, to the topic's end. The error where something could not be done."""
@@ -195,7 +195,7 @@ class _Play:
         self._await(process, lambda: self._read_outcomes() > batches, "finish a batch")
 
     def _await(self, process: JobProcess, condition: Condition, doing: str, timeout_s: float | None = None) -> None:
-        self.doing = f"to {doing}"
+        self.doing = f"waits for the pipeline to {doing}"
         began_s, timeout_s = time.monotonic(), timeout_s or self.reach_s_max
         while not condition():
             if process.exit_status == 0 and not condition():
