@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Iterator
@@ -81,9 +80,7 @@ class _Console(logging.Handler):
         stays = not self._is_terminal or record.name != "onefold.epochs"
         before, after = "\r\x1b[K" if self._is_open else "", "\n" if stays else ""
         self._is_open = not stays
-        # What moves along is one line of the terminal, and is read now: no time stands before it.
-        shown = self.format(record) if stays else record.getMessage()[: shutil.get_terminal_size().columns - 1]
-        print(f"{before}{shown}", end=after, file=self._stream, flush=True)
+        print(f"{before}{self.format(record)}", end=after, file=self._stream, flush=True)
 
     def flush(self) -> None:
         """Ends the line that shows the last epoch."""
