@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from collections.abc import Iterable
 
 import onefold
 from onefold.core.values.plain import plain
 
-__all__ = ["place"]
+__all__ = ["place", "raised_at"]
 
 _OF_SPARK = re.compile(r"/(?:pyspark|py4j)(?:[-\w.]*\.zip)?/")
-_INSTALLED = re.compile(r"^<frozen |/(?:site|dist)-packages/|/lib/python3\.\d+/")
+# In packages: also what was compiled of Cython, whose path is none of this machine.
+_INSTALLED = re.compile(r"^<frozen |/(?:site|dist)-packages/|/lib/python3\.\d+/|\.p(?:xi|yx)$")
 
 
 def place(frames: Iterable[tuple[str, int | str, str]]) -> str:
@@ -27,6 +29,12 @@ def place(frames: Iterable[tuple[str, int | str, str]]) -> str:
         return ""
     file, line, function = own[-1] if own else below[0]
     return plain(f" at {file}:{line} in {function}")
+
+
+def raised_at(error: BaseException) -> str:
+    """The same of where an error was raised."""
+    found = traceback.extract_tb(error.__traceback__)
+    return place((frame.filename, frame.lineno or 0, frame.name) for frame in found)
 
 
 def _is_runtime(file: str) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import traceback
 
 from onefold.core.errors import OnefoldError, Terminal
-from onefold.core.values.places import place
+from onefold.core.values.places import raised_at
 from onefold.core.values.plain import plain
 from onefold.flow.rows import OF
 
@@ -22,10 +21,8 @@ def operator_failed(name: str, error: BaseException) -> BaseException:
     if isinstance(error, OnefoldError) or is_of_machine:
         return error
     of = next((f", {each}" for each in getattr(error, "__notes__", ()) if each.startswith(OF)), "")
-    frames = traceback.extract_tb(error.__traceback__)
-    at = place((frame.filename, frame.lineno or 0, frame.name) for frame in frames)
     return Terminal(
         "operator-failed",
-        f"a function of {name} has raised {type(error).__name__}{at}{of}: {plain(str(error))}. Correct"
+        f"a function of {name} has raised {type(error).__name__}{raised_at(error)}{of}: {plain(str(error))}. Correct"
         " the function, or filter such rows before it",
     )
