@@ -14,6 +14,7 @@ from rich.console import Console
 from bench.contestants import CONTESTANTS, Contestant, Run
 from bench.jars import NotAvailable
 from bench.micro import MICRO, BatchTimes, run_micro
+from bench.narrator import Say, narrated
 from bench.report import Load, print_micro, print_ratios, print_throughput, save
 from bench.world import World, open_world
 from onefold.sources.kafka.native import described
@@ -21,19 +22,15 @@ from onefold.sources.kafka.native import described
 _NAMES = [contestant.name for contestant in CONTESTANTS]
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
     signal.signal(signal.SIGTERM, _interrupt)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    console = Console(width=None if sys.stdout.isatty() else 140)
     chosen = [c for c in CONTESTANTS if c.name in arguments.only]
     runs: list[Run] = []
     times: list[BatchTimes] = []
     absent: dict[str, str] = {}
     load = Load()
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
 
     try:
         with open_world(arguments.directory, say) as world:
@@ -105,4 +102,4 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

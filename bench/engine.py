@@ -27,6 +27,7 @@ from rich.table import Table
 from bench.cpu import server_cpu_s
 from bench.engine_job import Job
 from bench.loop import Loop
+from bench.narrator import Say, narrated
 from bench.report import Load
 from bench.world import DDL, PARTITIONS, World, open_world
 
@@ -49,13 +50,9 @@ STEPS = {
 LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 140)
     load = Load()
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
 
     with open_world(arguments.directory, say) as world:
         if "throughput" in arguments.only:
@@ -297,4 +294,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

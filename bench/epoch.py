@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench.epochs import Epochs
 from bench.micro import MICRO, BatchTimes, run_micro
+from bench.narrator import Say, narrated
 from bench.report import Load, print_micro
 from bench.world import open_world
 from onefold.core import Sink, TaskId
@@ -72,14 +73,10 @@ class OneWriter:
         return [writer.prepare()]
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    console = Console(width=None if sys.stdout.isatty() else 140)
     load, times, batches = Load(), Times(), list[BatchTimes]()
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
 
     try:
         arguments.directory.mkdir(parents=True, exist_ok=True)
@@ -166,4 +163,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

@@ -11,18 +11,15 @@ from rich.console import Console
 from bench.hbase.contestants import CONTESTANTS
 from bench.hbase.place import Place, Spent
 from bench.hbase.report import print_all, said, save
+from bench.narrator import Say, narrated
 from bench.report import Load
 from onefold.local import HBaseServer
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 140)
     load = Load()
     results: dict[str, list[Spent]] = {}
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
 
     arguments.directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -69,4 +66,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

@@ -14,20 +14,17 @@ from bench.jars import NotAvailable
 from bench.kafka.contestants import contestants
 from bench.kafka.place import Place
 from bench.kafka.report import Result, print_all, save
+from bench.narrator import Say, narrated
 from bench.report import Load
 from onefold.local import KafkaServer
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    console = Console(width=None if sys.stdout.isatty() else 140)
     load = Load()
     results: list[Result] = []
     absent: dict[str, str] = {}
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
 
     arguments.directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -86,4 +83,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from bench.cpu import cpu_s
 from bench.jars import flink_jar
+from bench.narrator import Say, narrated
 from bench.report import Load
 from bench.world import PARTITIONS, World, open_world
 from onefold.local import find_java
@@ -53,12 +54,9 @@ class Run:
     cpu_s: float
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
-    console, load = Console(width=None if sys.stdout.isatty() else 140), Load()
-
-    def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]", highlight=False)
+    load = Load()
 
     names = {name: "flink" if name == FLINK_PROCESS else name for name in arguments.only}
     pythons = {name: _python(peer, arguments.directory) for name, peer in names.items() if peer in PEERS}
@@ -196,4 +194,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

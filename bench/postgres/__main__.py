@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.jars import NotAvailable, spark_jars
+from bench.narrator import Say, narrated
 from bench.postgres import memory, spark
 from bench.postgres.tables import Case, Tables, make_rows
 from bench.report import Load
@@ -49,10 +50,9 @@ GOALS = (
 )
 
 
-def main() -> int:
+def main(console: Console, say: Say) -> int:
     arguments = _arguments()
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    console = Console(width=None if sys.stdout.isatty() else 140)
     load = Load()
     rates: dict[tuple[str, Case], list[float]] = {}
     directory: Path = arguments.directory
@@ -69,7 +69,7 @@ def main() -> int:
                 for contestant in contestants:
                     rate = _run(tables, contestant)
                     what = "warm-up" if turn == 0 else f"{turn}/{arguments.repeat}"
-                    console.print(f"[dim]{what}: {contestant.name}, {contestant.case}: {rate / 1e6:.3f} M rows/s[/]")
+                    say(f"{what}: {contestant.name}, {contestant.case}: {rate / 1e6:.3f} M rows/s")
                     if turn > 0:
                         rates.setdefault((contestant.name, contestant.case), []).append(rate)
     except KeyboardInterrupt:
@@ -184,4 +184,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(narrated(main))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.core.extras import _PACKAGES, extra_of
+from onefold.core.extras import _PACKAGES, extra_of, to_install
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -70,7 +70,7 @@ print(json.dumps(said))
     said = json.loads(ended.stdout)
     for line, extra in NEEDS.items():
         missing = (
-            rf"ConfigError: the package \w[\w.]* is not installed: pip install 'onefold\[{extra}\]' \[package-missing\]"
+            rf"ConfigError: the package \w[\w.]* is not installed: {re.escape(to_install(extra))} \[package-missing\]"
         )
         assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
 
@@ -108,9 +108,9 @@ RUN = "from onefold.cli.entry import main; main()"
 def test_the_command_without_its_extra_is_one_line() -> None:
     ended = without(packages(*_PACKAGES), RUN)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert (
-        ended.stderr
-        == "ConfigError: the package typer is not installed: pip install 'onefold[cli]' [package-missing]\n"
+    assert ended.stderr == (
+        "ConfigError: the package typer is not installed: install onefold[cli]"
+        " (in its checkout: pip install '.[cli]') [package-missing]\n"
     )
 
 
@@ -126,14 +126,14 @@ def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_els
     ):
         ended = without(others, RUN, *arguments)
         assert ended.returncode == 2, ended.stderr
-        assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
+        assert ended.stderr.count("\n") == 1 and to_install(extra) in ended.stderr, ended.stderr
 
 
 @pytest.mark.slow
 def test_a_torture_in_containers_says_which_extra_it_needs_and_a_local_one_needs_none_of_it(tmp_path: Path) -> None:
     hidden = packages("testing")
     ended = without(hidden, RUN, "torture", "--servers", "containers", "--dir", str(tmp_path / "run"))
-    assert ended.returncode == 2 and "pip install 'onefold[testing]' [package-missing]" in ended.stderr, ended.stderr
+    assert ended.returncode == 2 and f"{to_install('testing')} [package-missing]" in ended.stderr, ended.stderr
     local = """
 from contextlib import ExitStack
 from pathlib import Path
@@ -163,7 +163,7 @@ def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -
     assert json.loads(without(hidden, RUN, "schema").stdout)["type"] == "object"
     file.write_text(text)
     needs = without(hidden, RUN, "doctor", str(file))
-    assert needs.returncode == 2 and "pip install 'onefold[spark]' [package-missing]" in needs.stderr
+    assert needs.returncode == 2 and f"{to_install('spark')} [package-missing]" in needs.stderr
 
 
 def test_every_extra_is_known_with_the_packages_that_it_brings() -> None:

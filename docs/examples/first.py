@@ -25,6 +25,6 @@ orders = Definition(
 
 if __name__ == "__main__":  # commands import this file
     with exit_codes():
-        os.environ.update(spark_environment())  # finds a Java; Spark listens on this machine only
+        os.environ.update(spark_environment())  # finds a Java; Spark is quiet, and listens on this machine only
         builder = SparkSession.builder.master("local[2]").appName("orders")
         orders.run(builder.config("spark.authenticate", "true").getOrCreate())

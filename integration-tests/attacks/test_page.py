@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ def test_the_page_lists_every_attack() -> None:
     assert rows, "no test is marked as an attack"
     header = "| Who | does | and gets | Test |\n|---|---|---|---|"
     assert_renewed(PAGE, "integration-tests/attacks/test_page.py", "\n".join([header, *rows]))
+
+
+def test_the_table_of_neighbours_names_every_file_of_attacks_and_no_other() -> None:
+    table = PAGE.read_text().partition("| Neighbour |")[2].partition("\n\n")[0]
+    named = {name for row in table.splitlines() for name in re.findall(r"`(test_\w+)`", row.rpartition(" | ")[2])}
+    assert named == {path.stem for path in HERE.glob("test_*.py")} - {Path(__file__).stem}
 
 
 def _module(path: Path) -> ModuleType:

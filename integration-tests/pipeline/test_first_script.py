@@ -1,5 +1,5 @@
-"""README's first pipeline as it stands: its two scripts, killed and started again, beside servers of a user; and the
-script of docs/aggregation.md on the same orders."""
+"""README's scripts as they stand, killed and started again, beside servers of a user: the first pipeline and the flow.
+And the script of docs/aggregation.md on the same orders."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ pytestmark = [
     pytest.mark.only_with_servers("local", reason="the page starts local servers"),
 ]
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+# Of README's flow and of the script of docs/aggregation.md: the table, and what of the orders it has to be.
+TOTALS = (
+    "SELECT account, orders, amount FROM totals",
+    "SELECT account, count(*), sum(amount) FROM orders GROUP BY 1",
+)
+PER_MINUTE = (
+    "SELECT minute, account, orders, amount FROM per_minute",
+    "SELECT date_trunc('minute', at), account, count(*), sum(amount) FROM orders GROUP BY 1, 2",
+)
 
 
 @contextmanager
@@ -60,14 +69,19 @@ def rows(connection: psycopg.Connection[tuple[int, int]]) -> tuple[int, int]:
         return 0, 0
 
 
-def are_counted(connection: psycopg.Connection[tuple[int, int]]) -> bool:
-    """Whether the totals of docs/aggregation.md are those of the orders."""
-    totals = "SELECT date_trunc('minute', at), account, count(*), sum(amount) FROM orders GROUP BY 1, 2"
-    kept = "SELECT minute, account, orders, amount FROM per_minute"
+def totalled(connection: psycopg.Connection[tuple[int, int]]) -> int:
+    """How many orders totals.py has counted."""
     try:
-        return not connection.execute(
-            f"({totals} EXCEPT {kept}) UNION ALL ({kept} EXCEPT {totals})".encode()
-        ).fetchall()
+        return int((connection.execute("SELECT sum(orders) FROM totals").fetchone() or (0,))[0] or 0)
+    except psycopg.errors.UndefinedTable:
+        return 0
+
+
+def are_same(connection: psycopg.Connection[tuple[int, int]], kept: str, wanted: str) -> bool:
+    """Whether a pipeline's table has what the query over the orders says. There may be no table yet."""
+    query = f"(({kept}) EXCEPT ({wanted})) UNION ALL (({wanted}) EXCEPT ({kept}))"
+    try:
+        return not connection.execute(query.encode()).fetchall()
     except psycopg.errors.UndefinedTable:
         return False
 
@@ -92,11 +106,18 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
                     said = log.read_text()[before:]
                     assert "SIGINT" in said and said.count("\n") < 4, said
 
+        def totalled_until(count: int) -> None:
+            with running("totals.py", tmp_path) as flow:
+                wait_until(lambda: totalled(connection) >= count or flow.poll() is not None, 120, "totals.py")
+                assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
+
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         with running("orders.py", tmp_path) as producer:
             wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, 60, "the topic")
             for _ in range(2):
                 run_until(rows(connection)[0] + 1)
+            for _ in range(2):
+                totalled_until(totalled(connection) + 1)
             assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
         sent = orders(kafka.bootstrap_servers)
         least = sent - sent // 5000 - 1  # one order in 5,000 has no amount, and is filtered
@@ -109,8 +130,11 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
                 [onefold, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
             )
             assert found.returncode == 0, found.stdout + found.stderr
+        with running("totals.py", tmp_path) as flow:
+            wait_until(lambda: are_same(connection, *TOTALS) or flow.poll() is not None, 120, "totals.py")
+            assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
         with running("counts.py", tmp_path) as counting:
-            wait_until(lambda: are_counted(connection) or counting.poll() is not None, 120, "counts.py")
+            wait_until(lambda: are_same(connection, *PER_MINUTE) or counting.poll() is not None, 120, "counts.py")
             assert counting.poll() is None, (tmp_path / "counts.py.log").read_text()
 
 

@@ -1,4 +1,4 @@
-"""docs/testing.md: its example runs in a suite of somebody else's, and servers in containers do what its table says."""
+"""docs/testing.md: its examples run in a suite of somebody else's, and servers in containers do what its table says."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 in_containers = pytest.mark.only_with_servers("containers", reason="it is of containers")
 
 
-def pytest_in(folder: Path, file: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *files: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The suite of somebody else's in that folder."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     return subprocess.run(
         command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, timeout=300, check=False
     )
 
 
-def test_the_pages_example_passes_in_a_suite_that_only_has_onefold_installed(tmp_path: Path) -> None:
-    for name in ("notes_sink.py", "test_notes_sink.py"):
+def test_the_pages_examples_pass_in_a_suite_that_only_has_onefold_installed(tmp_path: Path) -> None:
+    for name in ("totals.py", "test_totals.py", "notes_sink.py", "test_notes_sink.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    ran = pytest_in(tmp_path, "test_notes_sink.py")
+    ran = pytest_in(tmp_path, "test_totals.py", "test_notes_sink.py")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = "3 passed" if server_kind() is ServerKind.CONTAINERS else "2 passed, 1 skipped"
-    assert passed in ran.stdout
+    passed = "4 passed" if server_kind() is ServerKind.CONTAINERS else "3 passed, 1 skipped"
+    assert f"{passed} in " in ran.stdout, "and no package warns in it"
 
 
 def answers(url: str) -> bool:

@@ -25,7 +25,7 @@ from onefold.local.cli import app as local_app
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Exactly-once, end to end, for Python data pipelines on Spark.",
+    help="Exactly-once, end to end, for data pipelines in Python.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns

@@ -14,6 +14,7 @@ import pyarrow as pa
 from onefold.clients.options import options_model
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.checks import present
+from onefold.core.values.places import raised_at
 from onefold.definition.field_types import check_seconds, check_types
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Transform:
             except OnefoldError:
                 raise
             except Exception as error:
-                says = f"the transformation's function failed: {type(error).__name__}: {_said(error)}"
+                says = f"the transformation's function failed{raised_at(error)}: {type(error).__name__}: {_said(error)}"
                 raise ConfigError("transform-failed", says) from error
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import onefold.local as servers  # which imports a server when it is named: `onefold --help` needs none
 from onefold.core.errors import OnefoldError
@@ -47,7 +45,6 @@ HBasePort = Annotated[
 HappyBase = Annotated[bool, typer.Option("--thrift1", help="HBase with a Thrift1 server too, as happybase needs.")]
 MariaDbPort = Annotated[int | None, typer.Option("--mariadb-port", min=1, max=65535, help="A free one if not given.")]
 _DIRECTORY = Path(".onefold/local")
-_PIPE_COLUMNS = 400  # one line per server for those who read it by program
 
 
 @app.command()
@@ -71,7 +68,8 @@ def up(
         for server in (known[name] for name in dict.fromkeys(names or _STARTED_UNASKED)):
             with _progress(f"{server.name}: starting") as progress:
                 status = server.start(progress)
-            _say(status, server.access)
+            _say(status)
+            Console(soft_wrap=True).print(f"  {escape(server.access)}", style="dim")
 
 
 @app.command()
@@ -89,16 +87,9 @@ def down(names: Names = None, directory: Directory = _DIRECTORY) -> None:
 @app.command()
 def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
     """Show which servers run, where they listen and where they log."""
-    table = Table("server", "state", box=None, pad_edge=False)
-    for column in ("address", "process", "log"):
-        table.add_column(column, overflow="fold")  # an address cut short is of no use
     with _errors_in_red():
         for server in _servers(names, directory):
-            found = server.status()
-            state = f"[green]{found.detail}[/]" if found.running else found.detail
-            log = str(found.log) if found.log.exists() else "-"
-            table.add_row(found.name, state, found.address or "-", str(found.pid or "-"), escape(log))
-    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+            _say(server.status())
 
 
 @app.command()
@@ -127,11 +118,15 @@ def _servers(names: list[Name] | None, directory: Path) -> Iterator[LocalServer 
         yield kinds[name](directory)
 
 
-def _say(found: ServerStatus, access: str) -> None:
+def _say(found: ServerStatus) -> None:
+    """Lines that are broken by the terminal alone: an address is copied as it is."""
     console = Console(soft_wrap=True)
-    console.print(f"[bold]{found.name}[/] {escape(found.detail)}: [green]{escape(found.address or '')}[/]")
-    console.print(f"  process {found.pid}, log {escape(str(found.log))}", style="dim")
-    console.print(f"  {escape(access)}", style="dim")
+    address = f": [green]{escape(found.address)}[/]" if found.address else ""
+    console.print(f"[bold]{found.name}[/] {escape(found.detail)}{address}")
+    about = [f"process {found.pid}"] if found.pid else []
+    about += [f"log {escape(str(found.log))}"] if found.log.exists() else []
+    if about:
+        console.print(f"  {', '.join(about)}", style="dim")
 
 
 @contextmanager

@@ -9,13 +9,21 @@ from pathlib import Path
 
 from onefold.core.errors import OnefoldError
 
-__all__ = ["LocalServerError", "clear_disk_errors"]
+__all__ = ["LocalServerError", "clear_disk_errors", "never_started"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocalServerError(OnefoldError):
     """A local server cannot be started, stopped or supplied; the message says why and what to do."""
+
+
+def never_started(name: str, directory: Path) -> LocalServerError:
+    return LocalServerError(
+        "server-never-started",
+        f"{name} was never started in {directory}: start it (onefold local up; --dir names another folder than"
+        " .onefold/local), or run this in the folder where it was started",
+    )
 
 
 @contextmanager

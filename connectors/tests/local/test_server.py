@@ -198,7 +198,9 @@ def test_a_server_that_was_never_started_has_no_port_and_leaves_no_trace(tmp_pat
     server = Sleeper(tmp_path / "new")
     assert not server.status().running
     assert not server.stop()
-    with pytest.raises(LocalServerError, match=r"\[server-never-started\]"):
+    with pytest.raises(
+        LocalServerError, match=rf"in {tmp_path}/new: start it \(onefold local up;.* \[server-never-started\]"
+    ):
         _ = server.port
     assert not (tmp_path / "new").exists()
 

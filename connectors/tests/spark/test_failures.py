@@ -86,6 +86,29 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
         assert type(error) is BadRecord and error.message == f"orders/0 offset 5: {fake}, {fake}"
 
 
+def test_the_jobs_own_error_names_the_innermost_line_of_the_users_own_code() -> None:
+    text = """[STREAM_FAILED] Query terminated: Job aborted
+Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 3271, in main
+    process()
+  File "/srv/onefold/job.py", line 12, in clean
+    yield from map(amount, batch)
+  File "/srv/onefold/job.py", line 8, in amount
+    return json.loads(value)
+  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
+
+	at org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1)
+"""
+    error = from_spark(RuntimeError(text))
+    assert type(error) is Terminal and error.code == "job-code-failed"
+    assert error.message == (
+        "the job's own code failed at /srv/onefold/job.py:8 in amount: json.decoder.JSONDecodeError: Expecting value:"
+        " line 1 column 1 (char 0). This batch is not decided; correct the code and start again"
+    )
+
+
 def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
     code = "from onefold.spark.errors.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
     raising = f"{code}raise SchemaMismatch('table-mismatch', 'gone')"

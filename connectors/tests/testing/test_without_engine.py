@@ -117,7 +117,7 @@ def test_external_servers_are_the_ones_that_variables_name_and_nobody_strikes_th
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
     code = "import sys; sys.modules['docker'] = None; from onefold.testing import Servers; Servers(print).kafka()"
     said = python(code, ONEFOLD_SERVERS="containers").stderr
-    assert "is not installed: pip install 'onefold[testing]'" in said
+    assert "is not installed: install onefold[testing] (in its checkout: pip install '.[testing]')" in said
 
 
 SUITE = """

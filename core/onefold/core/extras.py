@@ -12,7 +12,7 @@ from importlib import import_module
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["extra_of", "naming_extras", "on_demand", "uncollected"]
+__all__ = ["extra_of", "naming_extras", "on_demand", "to_install", "uncollected"]
 
 _PACKAGES = {
     "spark": ("pyspark", "py4j", "pandas", "google.protobuf"),
@@ -35,6 +35,12 @@ def extra_of(module: str, needed: str = "") -> str | None:
     return needed if needed in found else next(iter(found), None)
 
 
+def to_install(extra: str) -> str:
+    """What to do where a package of this extra is missing. No index is asked for onefold by its name, which is nobody's
+    there until there is a release."""
+    return f"install onefold[{extra}] (in its checkout: pip install '.[{extra}]')"
+
+
 def _is_in(module: str, package: str) -> bool:
     """Whether the module is the package, in it, or the namespace that the package alone has brought."""
     return f"{module}.".startswith(f"{package}.") or package.startswith(f"{module}.")
@@ -51,7 +57,7 @@ def naming_extras(needed: str = "") -> Iterator[None]:
         if extra is None:
             raise
         raise ConfigError(
-            "package-missing", f"the package {error.name} is not installed: pip install 'onefold[{extra}]'"
+            "package-missing", f"the package {error.name} is not installed: {to_install(extra)}"
         ) from None
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core import ConfigError
 from onefold.core.testing import DEEP, DEFAULT, INVARIANTS, Caught, Plan, Proof, catch_mutants, load, prove, simulate
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
@@ -17,19 +20,9 @@ def run_proof(console: Console, deep: bool, with_mutants: bool) -> bool:
     """Print what was run and what it showed. False if anything was violated, never reached, or survived."""
     bound = DEEP if deep else DEFAULT
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("schedules", total=None)
-
-        def tell(done: int, total: int, schedules: int) -> None:
-            bar.update(task, completed=done, total=total, description=f"{schedules:,} schedules, parts")
-
-        proof = prove(bound, progress=tell)
-        bar.update(task, visible=False)
-        if with_mutants:
-            mutant_task = bar.add_task("mutants", total=None)
-            caught = catch_mutants(progress=lambda done, total, _: bar.update(mutant_task, completed=done, total=total))
-        else:
-            caught = []
+    with Progress(*columns, console=console, transient=True) as bar, heartbeat(console, lambda: said_of(bar)):
+        proof = prove(bound, progress=_telling(bar, "schedules"))
+        caught = catch_mutants(progress=_telling(bar, "mutants")) if with_mutants else []
     _print_proof(console, proof)
     of_models = {mutant.name for mutant in MODEL_MUTANTS}
     for what, some in (
@@ -39,6 +32,16 @@ def run_proof(console: Console, deep: bool, with_mutants: bool) -> bool:
         if some:
             _print_mutants(console, what, some)
     return proof.holds and not any(mutant.survived for mutant in caught)
+
+
+def _telling(bar: Progress, what: str) -> Callable[[int, int, str], None]:
+    """A task of the bar, which is gone when all of it is done."""
+    task = bar.add_task(what, total=None)
+
+    def tell(done: int, total: int, struck: str) -> None:
+        bar.update(task, completed=done, total=total, description=struck, visible=done < total)
+
+    return tell
 
 
 def replay_schedule(console: Console, text: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import escape
 
-from onefold.local.errors import LocalServerError
+from onefold.local.errors import LocalServerError, never_started
 from onefold.local.hbase.jars import hbase_jars
 from onefold.local.hbase.probe import serves_tables
 from onefold.local.hbase.regions import flush_regions, major_compact_regions, region_names
@@ -168,9 +168,7 @@ class HBaseProcess(_JavaServer):
     def _region_server(self) -> tuple[str, int]:
         state = ServerState.load(self._state_path)
         if state is None or state.third_port is None:
-            raise LocalServerError(
-                "server-never-started", f"hbase was never started in {self.directory}: start it first"
-            )
+            raise never_started(self.name, self.directory)
         return HOST, state.third_port
 
     def _regions(self, table: str) -> list[bytes]:

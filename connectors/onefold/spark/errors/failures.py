@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.extras import extra_of
+from onefold.core.values.places import place
 from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
 from onefold.spark.errors.sealing import opened
@@ -38,6 +39,8 @@ __all__ = [
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
+# A line of a traceback of Python's.
+_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
 _OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
@@ -107,7 +110,8 @@ def from_spark(error: Exception) -> OnefoldError:
             return Terminal("module-not-importable", lacks)
         return Terminal(
             "job-code-failed",
-            f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again",
+            f"the job's own code failed{place(_FRAME.findall(text))}: {reason}. This batch is not decided; correct the"
+            " code and start again",
         )
     failed = f"the Spark job failed: {plain(_first_line(text))}"
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)

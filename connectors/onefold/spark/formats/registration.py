@@ -37,7 +37,7 @@ def register(spark: SparkSession) -> None:
         if find_spec(client) is not None:
             _register(spark, getattr(import_module(module), name))
         else:
-            log.info("%s needs %s: pip install 'onefold[%s]'", name, client, extra_of(client))
+            log.info("%s needs %s: install onefold[%s]", name, client, extra_of(client))
 
 
 def _register(spark: SparkSession, format_: type[DataSource]) -> None:

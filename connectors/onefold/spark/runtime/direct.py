@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.source import Part, Split
+from onefold.core.values.places import raised_at
 from onefold.core.values.plain import plain
 from onefold.core.writing.bad_records import Bad
 from onefold.spark.runtime.workers import is_guarded
@@ -78,8 +79,8 @@ def _first(transform: Transform, empty: pa.RecordBatch) -> pa.RecordBatch | None
     except Exception as error:
         raise ConfigError(
             "transform-failed",
-            f"the transformation's function failed: {type(error).__name__}: {plain(str(error))}. It was called with a"
-            " batch without rows, by which its columns are found: it has to take one",
+            f"the transformation's function failed{raised_at(error)}: {type(error).__name__}: {plain(str(error))}. It"
+            " was called with a batch without rows, by which its columns are found: it has to take one",
         ) from error
 
 

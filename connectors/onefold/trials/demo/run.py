@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core.errors import Fenced
 from onefold.local import KafkaServer, PostgresServer
 from onefold.trials.demo.audit import audit
@@ -47,12 +48,13 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
     with interrupted_once() as cleanup:
         kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
         clear(directory, kafka, postgres)
-        with progress_bar(console) as progress:
+        with progress_bar(console) as progress, heartbeat(console, lambda: said_of(progress)):
             cleanup.callback(postgres.stop)
             postgres.start(progress)
             cleanup.callback(kafka.stop)
             kafka.start(progress)
-            console.print(f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}")
+            where = f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}"
+            console.print(where, soft_wrap=True)
             _produce(settings, kafka.bootstrap_servers, progress)
         job = Job(
             bootstrap_servers=kafka.bootstrap_servers,
@@ -65,10 +67,12 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
         )
         acts = script(settings.kills, settings.delivery, settings.seed, settings.exactly_once)
         play = _Play(job, postgres, console, cleanup, deque([*failpoints(acts), None]))
-        failed = play.run(acts)
-        console.print(failed or "The topic is through.", style="red" if failed else None, highlight=False)
-        console.print("Comparing the topic with the table, row by row ...")
-        verification = audit(job, directory)
+        with heartbeat(console, play.told):
+            failed = play.run(acts)
+            console.print(failed or "The topic is through.", style="red" if failed else None, highlight=False)
+            console.print("Comparing the topic with the table, row by row ...")
+            play.doing = "compares the topic with the table"
+            verification = audit(job, directory)
         print_report(console, settings, play.tally, verification, directory)
         if console.record:
             console.save_html(str(directory / "report.html"))
@@ -86,8 +90,13 @@ class _Play:
     coming: deque[str | None]  # failpoints of the processes to be started; behind them one that is not struck
     tally: Tally = field(default_factory=Tally)
     reach_s_max: float = REACH_S_MAX
+    doing: str = "starts the pipeline"
     _processes: list[JobProcess] = field(default_factory=list)
     _spare: JobProcess | None = None
+
+    def told(self) -> str:
+        """Where the run is, on one line."""
+        return f"{self.doing}; strikes: {len(self.tally.strikes)}"
 
     def run(self, acts: Sequence[Act]) -> WorkloadFailed | None:
         """Do it all, to the topic's end. The error where something could not be done."""
@@ -186,6 +195,7 @@ class _Play:
         self._await(process, lambda: self._read_outcomes() > batches, "finish a batch")
 
     def _await(self, process: JobProcess, condition: Condition, doing: str, timeout_s: float | None = None) -> None:
+        self.doing = f"waits for the pipeline to {doing}"
         began_s, timeout_s = time.monotonic(), timeout_s or self.reach_s_max
         while not condition():
             if process.exit_status == 0 and not condition():

@@ -31,6 +31,14 @@ class Tally:
     def total(self) -> int:
         return self.faults.total()
 
+    def told(self) -> str:
+        """Where the run is, on one line."""
+        return f"round {self.round}: {self.doing}; faults: {self.total} of {self.goal}"
+
+    @property
+    def goal(self) -> str:
+        return f"those of {self.settings.minutes:g} min" if self.settings.minutes else f"{self.settings.faults}"
+
     @property
     def is_exact(self) -> bool:
         return bool(self.audits) and all(audit.is_exact for audit in self.audits)
@@ -42,8 +50,7 @@ def live_table(tally: Tally) -> Group:
     table = Table(title=f"round {tally.round}: {tally.doing}", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    goal = f"{tally.settings.minutes:g} min" if tally.settings.minutes else f"{tally.settings.faults}"
-    table.add_row("faults", f"{tally.total} of {goal}", end_section=True)
+    table.add_row("faults", f"{tally.total} of {tally.goal}", end_section=True)
     for kind, count in sorted(tally.faults.items()):
         table.add_row(f"  {kind}", f"{count}")
     table.add_section()

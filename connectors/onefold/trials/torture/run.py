@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from rich.console import Console
 from rich.live import Live
 
+from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.sinks import PostgresSink
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
@@ -53,20 +54,19 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
     with interrupted_once() as cleanup:
         servers = TortureServers.of(settings, directory, cleanup)
         clear(directory, *(server for server in servers.all if server is not servers.cluster))
-        with progress_bar(console) as progress:
+        with progress_bar(console) as progress, heartbeat(console, lambda: said_of(progress)):
             servers.start(progress)
         create_topic(servers.kafka.bootstrap_servers)
         where = f"Kafka at {servers.kafka.bootstrap_servers}, "
         where += f"Postgres at {_shown(servers.postgres.url)}, " if servers.postgres else ""
         where += f"HBase at {servers.hbase.servers}, " if servers.hbase else ""
-        console.print(f"{where}everything in {directory}")
+        console.print(f"{where}everything in {directory}", soft_wrap=True)
         world = _world(settings, directory, servers)
         cleanup.callback(world.history.close)
         cleanup.callback(world.close)
         tally = Tally(settings)
-        with Live(console=console, get_renderable=lambda: live_table(tally), transient=True) as live:
-            if not console.is_terminal:
-                live.stop()
+        live = Live(console=console, get_renderable=lambda: live_table(tally), transient=True)
+        with live if console.is_terminal else heartbeat(console, tally.told):
             failure = _rounds(world, tally, console)
         world.close()
         complaints = [*world.supervisor.complaints, *([failure] if failure else [])]

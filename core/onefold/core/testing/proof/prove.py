@@ -29,7 +29,7 @@ SHARDS = 8
 STEPS = frozenset(effects_module.__all__) - {"Effect", "EpochRequest", "StoreFacts", "RunWriters", "Pause"}
 STEPS |= {"Attempt", "PlanBatch", "CommitBatch"}
 INSIDE = frozenset({"Attempt", "Merge", "Commit", "Abort"})
-Progress = Callable[[int, int, int], None]
+Progress = Callable[[int, int, str], None]
 # What no schedule brings about so far, by function and first words: unit tests reach it, which UNIT_MUTANTS hold to it.
 BY_UNIT_TESTS = (
     ("check_bound", "raise DataLoss"),
@@ -106,7 +106,7 @@ class Caught:
 
 
 def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progress = lambda *_: None) -> Proof:
-    """Run everything within the bound. `progress` is told how many of how many parts are done, and the schedules."""
+    """Run everything within the bound. `progress` is told how many of how many parts are done, and what was struck."""
     proof = Proof(bound.name, {name: Report() for name in CONFIGURATIONS})
     proof.branches.update(dict.fromkeys(_counted_subject().branches, 0))
     parts = [(name, bound.name, shard) for shard in range(SHARDS) for name in CONFIGURATIONS]
@@ -117,7 +117,7 @@ def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progre
             proof.reports[name].add(report)
             for branch, count in zip(_counted_subject().branches, counts, strict=True):
                 proof.branches[branch] += count
-            progress(done, len(parts), proof.schedules)
+            progress(done, len(parts), f"{proof.schedules:,} schedules, the last of {name}")
     return proof
 
 
@@ -129,8 +129,8 @@ def catch_mutants(
     """Try each mutant until something breaks, at most to the end of the default bound."""
     with _pool(processes) as pool:
         waiting = [pool.submit(_try_mutant, mutant) for mutant in mutants]
-        for done, _ in enumerate(as_completed(waiting), start=1):
-            progress(done, len(mutants), 0)
+        for done, future in enumerate(as_completed(waiting), start=1):
+            progress(done, len(mutants), f"mutants, the last {future.result().mutant}")
         return [future.result() for future in waiting]
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError
+from onefold.core.extras import to_install
 from onefold.core.values.ddl import column_names, schema_of
 from onefold.sources.formats import csv, json
 from onefold.sources.formats.bad_values import Parser
@@ -142,7 +143,7 @@ def _check_avro(source: KafkaSourceConfig) -> None:
     for module in ("fastavro", "pyruhvro", *(["authlib"] if source.registry is not None else [])):
         if find_spec(module) is None:
             raise ConfigError(
-                "package-missing", f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'"
+                "package-missing", f"format='avro' needs {module}, which is not installed: {to_install('avro')}"
             )
     if source.registry is not None and not source.registry.get("url"):
         raise ConfigError(
