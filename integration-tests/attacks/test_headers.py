@@ -128,7 +128,7 @@ def test_a_record_of_more_headers_than_can_be_read_is_never_one_of_none_without_
     put_batch(servers, topic, [(b'{"id":0}', 1), (b'{"id":1}', HEADERS_MAX + 1), (b"2", HEADERS_MAX + 1)])
     settings = {"bootstrap_servers": servers, "format": "json", "schema": "id long"}
 
-    def read(compiled: str, **more: Any) -> tuple[list[Any], list[Any]]:
+    def read(compiled: Any, **more: Any) -> tuple[list[Any], list[Any]]:
         source = KafkaSource(topic, compiled_fetch=compiled, **settings, **more)
         schema = pa.schema([pa.field("id", pa.int64()), *added_columns(source.columns)])
         parts = list(read_parts(source, schema, OffsetRange(topic, 0, 0, 3)))
@@ -156,9 +156,10 @@ def test_a_record_of_more_headers_than_can_be_read_is_never_one_of_none_without_
 def test_what_a_header_counts_is_in_what_a_record_may_have(kafka_server: Any, kafka_topic: Callable[..., str]) -> None:
     servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=1)
     put_batch(servers, topic, [(b"12", 1), (b"12", 2)])
-    for compiled in ("required", "off"):
+    choices: tuple[Any, ...] = ("required", "off")
+    for compiled in choices:
         for format in ("raw", "json"):
-            settings = {"format": format, "schema": "id long" if format == "json" else None}
+            settings: dict[str, Any] = {"format": format, "schema": "id long" if format == "json" else None}
             source = KafkaSource(
                 topic,
                 bootstrap_servers=servers,

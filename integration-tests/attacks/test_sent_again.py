@@ -86,7 +86,7 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
         with pytest.raises(InDoubt):
             send_again(definition, place)
     producer = Producer({"bootstrap.servers": definition.source.bootstrap_servers, "log_level": 0})
-    said = (HEADER, str(place).encode())
+    said: tuple[str, str | bytes | None] = (HEADER, str(place).encode())
     for key, value, headers in (
         (b"k", b"forged", [said]),
         (b"k", VALUE, [("more", b"1"), said]),
