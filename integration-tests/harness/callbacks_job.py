@@ -21,7 +21,7 @@ from onefold.sinks import SqlSink
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.access import close_callbacks
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+INTERPRETED: Any = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def port() -> int:
