@@ -38,3 +38,9 @@ def test_a_command_and_its_options_are_there(line: str) -> None:
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert given - known - {"--help"} == set()
+
+
+def test_nobody_is_told_to_install_a_name_of_an_index_that_is_not_ours_yet() -> None:
+    texts = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("*/onefold/**/*.py")]
+    named = re.compile(r"pip3? install[^`\n]*\bonefold\b")
+    assert [f"{path}: {found[0]}" for path in texts for found in named.finditer(path.read_text())] == []

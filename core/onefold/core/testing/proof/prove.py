@@ -9,8 +9,9 @@ import gc
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -162,8 +163,14 @@ def _caught(mutants: Sequence[Caught]) -> str:
     return f"{sum(not mutant.survived for mutant in mutants)} of {len(mutants)}"
 
 
-def _pool(processes: int | None) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+@contextmanager
+def _pool(processes: int | None) -> Iterator[ProcessPoolExecutor]:
+    """One that is left with what it is at: a run that is interrupted does not go on with all the rest."""
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @cache
