@@ -115,18 +115,24 @@ def test_the_traceback_comes_too_where_it_is_asked_for(
     assert said.startswith("Traceback") and said.endswith(f"Fenced: {FENCED}\n")
 
 
-def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal() -> None:
+def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "8")  # what is beyond it would begin a second line, which stays
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     for stream, shown in (
-        (io.StringIO(), "epoch 1\nepoch 2\nslow\n"),
-        (Terminal(), "epoch 1\r\x1b[Kepoch 2\r\x1b[Kslow\n"),
+        (io.StringIO(), "epoch 1 and more\nepoch 2 and more\nslow and long\n"),
+        (Terminal(), "epoch 1\r\x1b[Kepoch 2\r\x1b[Kslow and long\n"),
     ):
         console = Console(stream)
         console.setFormatter(logging.Formatter("%(message)s"))
-        for name, text in (("onefold.epochs", "epoch 1"), ("onefold.epochs", "epoch 2"), ("onefold", "slow")):
+        for name, text in (
+            ("onefold.epochs", "epoch 1 and more"),
+            ("onefold.epochs", "epoch 2 and more"),
+            ("onefold", "slow and long"),
+        ):
             console.handle(logging.LogRecord(name, logging.INFO, "query.py", 1, text, None, None))
         assert stream.getvalue() == shown
 

@@ -6,6 +6,7 @@ The fields are context variables, so that pipelines of one process keep theirs a
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,7 +53,9 @@ class Console(logging.Handler):
         stays = not self._is_terminal or record.name != "onefold.epochs"
         before, after = "\r\x1b[K" if self._is_open else "", "\n" if stays else ""
         self._is_open = not stays
-        print(f"{before}{self.format(record)}", end=after, file=self._stream, flush=True)
+        # What moves along is one line of the terminal, and is read now: no time stands before it.
+        shown = self.format(record) if stays else record.getMessage()[: shutil.get_terminal_size().columns - 1]
+        print(f"{before}{shown}", end=after, file=self._stream, flush=True)
 
     def flush(self) -> None:
         """Ends the line that shows the last epoch."""
