@@ -50,13 +50,13 @@ def _connected(port: int) -> socket.socket:
 def _called(port: int) -> list[str]:
     found = []
     for number in range(_CALLS):
-        with _connected(port) as stranger:
-            try:
+        try:
+            with _connected(port) as stranger:
                 stranger.sendall(f"c\np{number}\ncall\nro1\ni0\ne\n".encode())
                 answer = stranger.recv(4096)
-            except OSError:
-                answer = b""
-            found += [answer.decode()] if answer else []
+        except OSError:
+            answer = b""
+        found += [answer.decode()] if answer else []
     return found
 
 
