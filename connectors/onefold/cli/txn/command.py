@@ -76,7 +76,7 @@ def _resolve(database: Database, found: list[Verdict], gid: str | None, take_ove
     doing = "Take over, and fence the driver of," if take_over else "Commit and roll back, as shown, for"
     if not names or not (yes or typer.confirm(f"{doing} {', '.join(names)}?", abort=True)):
         return not found
-    shown = {verdict.transaction.name for verdict in found}
+    looked_at = {verdict.transaction.name for verdict in found}
     with database.transactions() as transactions:
         for name in names:
             if take_over:
@@ -89,7 +89,7 @@ def _resolve(database: Database, found: list[Verdict], gid: str | None, take_ove
             if fates or not take_over:
                 counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
                 console.print(f"{shown(name)}: {counts}")
-        still = [v for v in transactions.look(pipeline)[0] if v.transaction.is_here or v.transaction.name in shown]
+        still = [v for v in transactions.look(pipeline)[0] if v.transaction.is_here or v.transaction.name in looked_at]
     left = [verdict for verdict in still if gid in (None, verdict.transaction.name)]
     if left:
         console.print(f"{len(left)} left:")

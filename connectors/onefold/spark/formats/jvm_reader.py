@@ -112,6 +112,11 @@ class _SparksRecords:
         values: list[bytes | None] = self.batch.column("value").to_pylist()
         return values
 
+    @property
+    def odd_headers(self) -> Mapping[int, str]:
+        """None: Spark's own client reads all names, and any number."""
+        return {}
+
     def column(self, field: pa.Field) -> pa.Array:
         return self.batch.column(field.name).cast(field.type)
 

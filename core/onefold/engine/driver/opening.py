@@ -130,7 +130,7 @@ def _draining(drain: Callable[[], None]) -> Iterator[None]:
 
     def drained(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            signal.signal(number, before[number])
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
         drain()
 
     before = {number: signal.getsignal(number) for number in _ENDING}
