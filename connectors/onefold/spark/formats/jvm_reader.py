@@ -96,12 +96,14 @@ class _SparksRecords:
     @property
     def too_large(self) -> Mapping[int, int | None]:
         """As our own reader counts. Spark's connector has all of a record in memory by now, whatever its size."""
+        from onefold.sources.kafka.fetching.records import HEADER_BYTES
+
         columns = ("value", *(["key"] if self.wanted.key else []))
         sizes = sum((_lengths(self.batch.column(name)) for name in columns), np.zeros(len(self), np.int64))
         if self.wanted.headers:
             headers = self.batch.column("headers")
             rows, pairs = pc.list_parent_indices(headers), headers.flatten()
-            lengths = _lengths(pairs.field("key")) + _lengths(pairs.field("value"))
+            lengths = _lengths(pairs.field("key")) + _lengths(pairs.field("value")) + HEADER_BYTES
             sizes = sizes + np.bincount(rows, lengths, len(self)).astype(np.int64)
         sizes = pa.array(sizes)
         at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
