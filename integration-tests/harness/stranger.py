@@ -64,15 +64,15 @@ def _read(port: int) -> list[str]:
     """Spark's shuffle protocol: OpenBlocks, and the first chunk of what it opened."""
     found = []
     for number in range(_BLOCKS):
-        with _connected(port) as stranger:
-            try:
+        try:
+            with _connected(port) as stranger:
                 opened = _asked(stranger, b"\x03" + struct.pack(">q", 1), _open(f"broadcast_{number}_piece0"))
                 if opened[0] == 4:  # an RpcResponse: the stream's number is in its StreamHandle
                     (stream,) = struct.unpack_from(">q", opened, 14)
                     chunk = _asked(stranger, b"\x00" + struct.pack(">qi", stream, 0), None)
                     found += [chunk[13:].decode("latin-1")] if chunk[0] == 1 else []
-            except (OSError, struct.error):
-                continue
+        except (OSError, struct.error):  # the port is none of Spark's, or asks for a secret
+            break
     return found
 
 
