@@ -105,7 +105,7 @@ def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> 
 def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
     driver, worker = socket.socketpair()
     with driver, worker:
-        state = Restoring(str(tmp_path), "shop", "memory", 1, ("1/reduced-0",))
+        state = Restoring(str(tmp_path), "shop", "memory", 1, (f"1/0-{'a' * 32}",))
         orders = Outgoing(driver)
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
