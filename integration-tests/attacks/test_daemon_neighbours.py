@@ -48,6 +48,20 @@ while True:
         head = b"HTTP/1.1 %s\r\n%s: %s\r\ncontent-length: %d\r\n\r\n"
         taken.sendall(head % (sys.argv[2].encode(), b"X-Onefold-Nonce", b"a.b.c.d", len(body)) + body)
 """
+PASSES_ON = r"""
+import socket, sys, threading
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+def pass_on(here, there):
+    while said := here.recv(65536):
+        there.sendall(said)
+    there.shutdown(socket.SHUT_WR)
+while True:
+    here, _ = listening.accept()
+    there = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    for ends in ((here, there), (there, here)):
+        threading.Thread(target=pass_on, args=ends, daemon=True).start()
+"""
 LETTERS = (
     "source_topic text, source_partition int, source_offset bigint, source_timestamp timestamptz, key bytea,"
     " value bytea, headers text, reason text, pipeline text, epoch bigint"
@@ -102,6 +116,25 @@ def test_who_listens_in_the_daemons_place_gets_no_token_and_is_not_believed(tmp_
     assert proof is not None
     with daemon_of(whole(tmp_path)) as ask:
         assert ask("GET", "/pipelines", Authorization=proof[1]).status == 401
+
+
+@ANOTHER_USER
+@pytest.mark.attack(
+    who="another user of the daemon's machine",
+    does="listens where a command asks, and passes all on to the user's daemon elsewhere, for the key of its page",
+    gets="no key: the proof is of the address that was asked, and the daemon has another",
+)
+def test_who_passes_on_to_a_daemon_is_not_taken_for_it(tmp_path: Path) -> None:
+    port = free_port()
+    with daemon_of(whole(tmp_path)) as ask:
+        with as_nobody(PYTHON, "-c", PASSES_ON, str(port), ask.url.rpartition(":")[2]):
+            for words in (["status"], ["page"], ["stop", "orders"]):
+                ended = command(*words, "--url", f"http://127.0.0.1:{port}")
+                assert isinstance(ended.exception, ConfigError) and ended.exception.code == "token-wrong"
+                assert "#key=" not in ended.output
+            passed = command("status", "--insecure", "--url", f"http://127.0.0.1:{port}")
+            assert passed.exit_code == 0, "a tunnel of the user's own"
+        assert command("status", "--url", ask.url).exit_code == 0
 
 
 @ANOTHER_USER

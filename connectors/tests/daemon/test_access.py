@@ -21,9 +21,11 @@ def _no_token_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def proven(ask: Asking, target: str, nonce: str, token: str = TOKEN, mac_of: str | None = None) -> tuple[Answer, str]:
+def proven(
+    ask: Asking, target: str, nonce: str, token: str = TOKEN, mac_of: str | None = None, at: str = proof.ANYWHERE
+) -> tuple[Answer, str]:
     """The answer to a request with a proof of that target, or of another one; and its MAC."""
-    mac = proof.of_request(token, nonce, "own", "GET", mac_of or target)
+    mac = proof.of_request(token, nonce, "own", "GET", mac_of or target, at)
     return ask("GET", target, Authorization=f"{proof.SCHEME} {nonce} own {mac}"), mac
 
 
@@ -85,6 +87,14 @@ def test_a_proof_is_good_once_for_its_own_target_and_the_answer_proves_itself(tm
             assert (answer.status, answer.headers.get(proof.ANSWER)) == (401, None)
 
 
+def test_a_proof_that_names_an_address_is_good_at_that_one_alone(tmp_path: Path) -> None:
+    with daemon_of(whole(tmp_path), token=TOKEN) as ask:
+        port = int(ask.url.rpartition(":")[2])
+        places = (("127.0.0.1", port), ("::ffff:127.0.0.1", port), ("127.0.0.1", port + 1), ("::1", port))
+        found = [proven(ask, "/pipelines", nonce_of(ask), at=proof.place(each))[0].status for each in places]
+        assert found == [200, 200, 401, 401]
+
+
 def test_a_nonce_of_nobody_or_of_another_process_or_an_old_one_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +112,6 @@ def test_what_is_asked_with_a_proof_has_no_body(tmp_path: Path) -> None:
     with daemon_of(whole(tmp_path), token=TOKEN) as ask:
         for headers in ({"Content-Length": "2"}, {"Transfer-Encoding": "chunked"}):
             nonce = nonce_of(ask)
-            mac = proof.of_request(TOKEN, nonce, "own", "GET", "/pipelines")
+            mac = proof.of_request(TOKEN, nonce, "own", "GET", "/pipelines", proof.ANYWHERE)
             given = {"Authorization": f"{proof.SCHEME} {nonce} own {mac}", **headers}
             assert ask("GET", "/pipelines", **given).status == 401

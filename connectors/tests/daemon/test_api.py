@@ -272,6 +272,46 @@ def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others
                     pass
 
 
+def test_a_strangers_connection_ends_whatever_is_asked_on_it_and_the_owners_stays(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "REQUEST_WITHIN_S", 2.0)
+    at = urlsplit(daemon.url)
+    with ExitStack() as stack:
+        unread = stack.enter_context(socket.create_connection((at.hostname, at.port)))
+        unread.setblocking(False)
+        with suppress(BlockingIOError):  # its answers, which nobody takes, fill all buffers
+            while unread.send(b"GET /static/js/app.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100):
+                pass
+        busy, owner = (stack.enter_context(closing(HTTPConnection(at.netloc, timeout=20))) for _ in range(2))
+        bearer = f"Bearer {make_own_token()}"
+        assert is_answered(busy, "/health") and is_answered(owner, "/pipelines", bearer)
+        busy.auto_open = owner.auto_open = 0  # no other connection in the place of one that has ended
+        wait = Wait(20, 0.1, 0.1)
+        while is_answered(busy, "/health") or is_open(unread):
+            assert is_answered(owner, "/pipelines", bearer) and wait.again()
+        assert is_answered(owner, "/pipelines", bearer)
+
+
+def is_answered(on: HTTPConnection, path: str, bearer: str = "Bearer none") -> bool:
+    try:
+        on.request("GET", path, headers={"Authorization": bearer})
+        answer = on.getresponse()
+        return bool(answer.read()) and answer.status == 200
+    except (ConnectionError, HTTPException):
+        return False
+
+
+def is_open(one: socket.socket) -> bool:
+    try:
+        one.send(b"GET")
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    return True
+
+
 def is_healthy(ask: Asking) -> bool:
     try:
         return ask("GET", "/health").status == 200

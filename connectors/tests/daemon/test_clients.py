@@ -189,12 +189,20 @@ def test_the_token_of_a_file_or_this_users_own_is_proven_and_a_wrong_one_is_an_e
         assert refused("status", "--url", ask.url).code == "token-wrong"
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         assert refused("status", "--url", ask.url).code == "token-missing"
+        monkeypatch.setattr("onefold.cli.control.client.own_token_file", no_home)
+        assert refused("status", "--url", ask.url).code == "token-missing"
+        assert "orders" in said("status", "--url", ask.url, "--token-file", str(tmp_path / "right"))
+        monkeypatch.setattr("onefold.cli.control.client.own_token_file", own_token_file)
         (tmp_path / "state/onefold").mkdir(0o700, parents=True)
         (tmp_path / "right").rename(own_token_file())
         own_token_file().chmod(0o640)
         assert refused("status", "--url", ask.url).code == "token-exposed"
         own_token_file().chmod(0o600)
         assert "orders" in said("status", "--url", ask.url)
+
+
+def no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_a_link_to_the_page_has_its_key_and_not_the_token(daemon: Asking) -> None:

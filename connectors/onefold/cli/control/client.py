@@ -26,8 +26,9 @@ _ANSWER_BYTES_MAX = 64 << 20
 class Client:
     """Raises what the daemon answers with; Retriable where there is none, or it has no answer now.
 
-    What answers has to prove that it has the token, which is not sent: no other program's answer is shown. Over the
-    network it asks by TLS alone, or where `insecure` says that something else encrypts.
+    What answers has to prove that it has the token, which is not sent, and that it is where it was asked: no other
+    program's answer is shown. Over the network it asks by TLS alone, or where `insecure` says that something else
+    encrypts; then something may stand before the daemon, on this machine, too.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class Client:
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
         self._token = None if token_file is None else read_token(token_file)
-        self._token_file = token_file or own_token_file()
+        self._token_file = token_file
+        self._is_direct = self._tls is None and not insecure
         if self._tls is None and not insecure and not is_loopback(self._host):
             raise ConfigError(
                 "token-in-clear",
@@ -72,6 +74,7 @@ class Client:
             connection = self._connection()
             try:
                 connection.request("GET", f"{self._base}/pipelines")
+                at = proof.place(connection.sock.getpeername()) if self._is_direct else proof.ANYWHERE
                 refused = connection.getresponse()
                 _read(refused)
                 nonce, own_nonce = refused.headers.get(proof.NONCE, ""), secrets.token_hex(16)
@@ -81,7 +84,7 @@ class Client:
                         f"{self._url} is no daemon of onefold: it answered {refused.status}",
                     )
                 token = self._known_token()
-                mac = proof.of_request(token, nonce, own_nonce, method, target)
+                mac = proof.of_request(token, nonce, own_nonce, method, target, at)
                 proven = {"Authorization": f"{proof.SCHEME} {nonce} {own_nonce} {mac}"}
                 connection.request(method, self._base + target, headers=proven)
                 answer = connection.getresponse()
@@ -104,20 +107,15 @@ class Client:
         if not hmac.compare_digest(answer.headers.get(proof.ANSWER, "").encode(), wanted.encode()):
             raise ConfigError(
                 "token-wrong",
-                f"what answers at {self._url} has another token than {self._token_file}: it is a daemon of another user"
-                " or none. Name the file with its token: --token-file",
+                f"what answers at {self._url} has another token than {self._token_file or own_token_file()}, or passes"
+                " all on to a daemon at another address: it is a daemon of another user, or none. Name the file with"
+                " its token (--token-file), or, where it is a tunnel of your own, --insecure",
             )
         return _found(status, body), nonce
 
     def _known_token(self) -> str:
         if self._token is None:
-            if not self._token_file.exists():
-                raise ConfigError(
-                    "token-missing",
-                    f"a daemon answers at {self._url}, and this user has no token of one ({self._token_file}): name the"
-                    " file with its token (--token-file), or ask as the user that runs it",
-                )
-            self._token = read_own_token(self._token_file)
+            self._token = _own_token(self._url)
         return self._token
 
     def _hint(self, error: Exception) -> str:
@@ -132,6 +130,21 @@ class Client:
         if self._tls is None:
             return HTTPConnection(self._host, self._port, timeout=_WITHIN_S)
         return HTTPSConnection(self._host, self._port, timeout=_WITHIN_S, context=self._tls)
+
+
+def _own_token(url: str) -> str:
+    try:
+        file = own_token_file()
+        if file.exists():
+            return read_own_token(file)
+        why = f"{file} is not there"
+    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
+        why = str(error)
+    raise ConfigError(
+        "token-missing",
+        f"a daemon answers at {url}, and this user has no token of one ({why}): name the file with its token"
+        " (--token-file), or ask as the user that runs it",
+    )
 
 
 def _read(answer: HTTPResponse) -> bytes:

@@ -37,7 +37,7 @@ TokenFile = Annotated[
     typer.Option(envvar="ONEFOLD_TOKEN_FILE", help="The file with its token; without one, this user's own."),
 ]
 Ca = Annotated[Path | None, typer.Option(help="The certificate that has signed the daemon's: PEM.")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Ask over the network without TLS.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Ask over the network without TLS, or by a tunnel.")]
 Within = Annotated[float, typer.Option(min=0, help="Seconds to wait until that is done.")]
 _URL = "http://127.0.0.1:8417"
 

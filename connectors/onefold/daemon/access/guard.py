@@ -68,10 +68,12 @@ class Guard:
             return message
 
         scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        if _is_open(scope) or (scheme.lower() == "bearer" and self._is_bearer(given.strip())):
-            await self._app(scope, bounded, said)
+        if scheme.lower() == "bearer" and self._is_bearer(given.strip()):
+            await self._app(_admitted(scope), bounded, said)
         elif scheme == proof.SCHEME and (mac := self._proven(scope, given)):
-            await self._app(scope, bounded, _Proving(said, self._token, mac))
+            await self._app(_admitted(scope), bounded, _Proving(said, self._token, mac))
+        elif _is_open(scope):
+            await self._app(scope, bounded, said)
         else:
             await self._refuse(said, "token-wrong" if given else "token-missing")
 
@@ -84,8 +86,12 @@ class Guard:
         own_nonce, _, mac = rest.partition(" ")
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        wanted = proof.of_request(self._token, nonce, own_nonce, scope["method"], target)
-        is_right = hmac.compare_digest(mac.encode(), wanted.encode()) and not _has_body(scope)
+        is_right = not _has_body(scope) and any(
+            hmac.compare_digest(
+                mac.encode(), proof.of_request(self._token, nonce, own_nonce, scope["method"], target, at).encode()
+            )
+            for at in (proof.place(scope["server"]), proof.ANYWHERE)
+        )
         return mac if is_right and self._nonces.use(nonce) else None
 
     async def _refuse(self, send: Send, code: str) -> None:
@@ -120,6 +126,12 @@ class _Proving:
             MutableHeaders(scope=self._start)[proof.ANSWER] = mac
             await self._send(self._start)
             await self._send({"type": "http.response.body", "body": body})
+
+
+def _admitted(scope: Scope) -> Scope:
+    """The scope, which says from here on that who asks may: its connection is not closed as a stranger's is."""
+    scope["state"]["is_admitted"] = True
+    return scope
 
 
 def _is_open(scope: Scope) -> bool:

@@ -2,7 +2,10 @@
 listens on this machine, another user's program may listen while it is down.
 
 1. Whatever is asked without a proof is refused, with a nonce of the daemon's in `X-Onefold-Nonce`.
-2. The command sends `Authorization: Onefold NONCE OWN_NONCE MAC`. The MAC is of both nonces, the method and the target.
+2. The command sends `Authorization: Onefold NONCE OWN_NONCE MAC`. The MAC is of both nonces, the method, the target and
+   the address that it is connected to, which is the daemon's own: who listens at another one, and passes all on to the
+   daemon, is not taken for it. Of a daemon that is known by its certificate, or is asked with `--insecure`, something
+   may stand before it, and the MAC names no address.
 3. The daemon answers with a MAC of that one, the status and the body, in `X-Onefold-Proof`.
 
 So who stands between can neither change nor repeat what is asked or answered. What is asked so has no body.
@@ -14,16 +17,36 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["ANSWER", "NONCE", "SCHEME", "Nonces", "of_answer", "of_request", "page_key", "page_link"]
+__all__ = [
+    "ANSWER",
+    "ANYWHERE",
+    "NONCE",
+    "SCHEME",
+    "Nonces",
+    "of_answer",
+    "of_request",
+    "page_key",
+    "page_link",
+    "place",
+]
 
 SCHEME = "Onefold"
 NONCE = "X-Onefold-Nonce"
 ANSWER = "X-Onefold-Proof"
+ANYWHERE = ""
 
 
-def of_request(token: str, nonce: str, own_nonce: str, method: str, target: str) -> str:
-    return _mac(token, "request", nonce, own_nonce, method, target)
+def of_request(token: str, nonce: str, own_nonce: str, method: str, target: str, at: str) -> str:
+    """`at` is the `place` that is asked, or ANYWHERE."""
+    return _mac(token, "request", nonce, own_nonce, method, target, at)
+
+
+def place(address: Sequence[Any]) -> str:
+    """A socket's address, as both its ends name it: where it takes IPv4 by IPv6, only one says so."""
+    return f"{str(address[0]).removeprefix('::ffff:')} {address[1]}"
 
 
 def of_answer(token: str, request: str, status: int, body: bytes) -> str:

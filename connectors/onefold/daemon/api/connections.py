@@ -53,7 +53,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Connection(H11Protocol):
-    """One that is closed where no whole request comes within `REQUEST_WITHIN_S`."""
+    """One that is closed where no whole request comes within `REQUEST_WITHIN_S`, and in any case where all that came so
+    far is of who may not ask: their requests must not keep it, nor answers that they do not take."""
 
     REQUEST_WITHIN_S = 10.0
 
@@ -69,7 +70,7 @@ class Connection(H11Protocol):
         now: RequestResponseCycle | None = self.cycle
         if self.transport.is_closing():
             return
-        if now is last and (now is None or now.response_complete):
+        if now is None or not now.scope["state"].get("is_admitted") or (now is last and now.response_complete):
             self.transport.abort()
         else:
             self._look_after(now)
