@@ -109,8 +109,8 @@ def spark_environment(*, is_local: bool = True) -> dict[str, str]:
 
     With them a driver listens on the loopback address, unless SPARK_LOCAL_IP names another; `is_local=False` is for a
     master whose executors are on other machines, and must reach the driver. Spark then logs what nobody else reports
-    (`log4j2.properties` beside this module), unless SPARK_SUBMIT_OPTS names a log of your own, or SPARK_CONF_DIR has a
-    log4j2.properties.
+    (`log4j2.properties` beside this module), unless SPARK_SUBMIT_OPTS names a log of your own, or the conf folder of
+    SPARK_CONF_DIR or SPARK_HOME has a log4j2.properties.
     """
     java = find_java()
     home = java.home if _has_vector_module(java) else _shim_home(java)
@@ -119,8 +119,10 @@ def spark_environment(*, is_local: bool = True) -> dict[str, str]:
 
 
 def _quiet_log() -> dict[str, str]:
-    options, conf = os.environ.get("SPARK_SUBMIT_OPTS", ""), os.environ.get("SPARK_CONF_DIR")
-    if _LOG_SETTING in options or (conf and Path(conf, "log4j2.properties").is_file()):
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    conf, home = os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME")
+    folders = [Path(conf)] if conf else [Path(home, "conf")] if home else []
+    if _LOG_SETTING in options or any((folder / "log4j2.properties").is_file() for folder in folders):
         return {}
     return {"SPARK_SUBMIT_OPTS": f"{options} {_LOG_SETTING}{shlex.quote(_QUIET_LOG.as_uri())}".strip()}
 

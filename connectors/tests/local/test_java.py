@@ -87,7 +87,8 @@ def test_spark_gets_a_java_that_ignores_the_module_it_lacks() -> None:
 
 @pytest.mark.usefixtures("nothing")
 def test_sparks_log_is_quiet_unless_somebody_has_set_it_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     options = spark_environment()["SPARK_SUBMIT_OPTS"]
     mine, _, file = options.partition(" -Dlog4j2.configurationFile=file://")
@@ -98,4 +99,10 @@ def test_sparks_log_is_quiet_unless_somebody_has_set_it_up(monkeypatch: pytest.M
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "SPARK_SUBMIT_OPTS" in spark_environment()
     (tmp_path / "log4j2.properties").touch()
+    assert "SPARK_SUBMIT_OPTS" not in spark_environment()
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert "SPARK_SUBMIT_OPTS" in spark_environment()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "log4j2.properties").rename(tmp_path / "conf" / "log4j2.properties")
     assert "SPARK_SUBMIT_OPTS" not in spark_environment()

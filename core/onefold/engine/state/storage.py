@@ -152,7 +152,7 @@ class Storage:
 
     def _because(self, name: str, error: OSError) -> OnefoldError:
         at = f"{shown_url(self.root)}: {self.path(name)}" if "://" in self.root else self.path(name)
-        if isinstance(error, TimeoutError) and name == "lock":
+        if isinstance(error, TimeoutError) and error.errno is None:  # the lock's own, and none of a network's
             return Retriable(
                 "state-lock-held",
                 f"another process has held the lock {at} for {LOCK_S_MAX:.0f} s, and nothing was written. Find it"
@@ -168,7 +168,7 @@ class Storage:
             return ConfigError(
                 "state-storage-refused",
                 f"{at} cannot be written or read: {error.strerror}. Name a checkpoint folder in which this process may"
-                " make folders and files",
+                " make folders and files; it may be a link, and nothing in it is one",
             )
         return Retriable("state-storage-unavailable", f"{at} cannot be read or written: {error}")
 
