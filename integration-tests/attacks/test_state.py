@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import stat
 import struct
 import tempfile
@@ -17,16 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.totals_flow import run_totals
 
 from onefold.core import OnefoldError
 from onefold.engine.driver.opening import _store_url
-from onefold.engine.driver.restarts import FixedDelay
 from onefold.engine.state import storage as storage_module
 from onefold.engine.state.participant import StateSink
 from onefold.engine.workers.messages import Restoring
-from onefold.flow import Flow, count
-from onefold.sinks import SqlSink
-from onefold.sources import FileSource
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
@@ -79,19 +75,7 @@ class Place:
         self.number += 1
         rows = "".join(f'{{"id": {number}, "account": {number % 7}}}\n' for number in range(50))
         (self.read / f"{self.number}.json").write_text(rows)
-        flow = Flow("totals")
-        source = FileSource(str(self.read), format="json", schema="id long, account long", name="in")
-        taken = flow.source(source, uid="in")
-        totals = taken.key_by("account").aggregate(uid="totals", orders=count())
-        sink = SqlSink(f"sqlite:///{self.own}/rows.db", "totals", mode="upsert", key="account", order="onefold_epoch")
-        totals.sink(sink)
-        flow.run(
-            checkpoint=checkpoint or str(self.checkpoint),
-            state=backend,  # type: ignore[arg-type]
-            restarts=FixedDelay(0),
-            patience_s=5.0,
-            on_outcome=lambda _: os.kill(os.getpid(), signal.SIGTERM),
-        )
+        run_totals(self.read, self.own, checkpoint or str(self.checkpoint), backend)
 
     def open_to_all(self) -> None:
         """As on storage that is shared, by whoever made its folders."""
