@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from onefold.core import ConfigError
-from onefold.core.extras import extra_of
+from onefold.core.checks import present
+from onefold.core.extras import extra_of, to_install
 from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
@@ -37,7 +38,7 @@ def register(spark: SparkSession) -> None:
         if find_spec(client) is not None:
             _register(spark, getattr(import_module(module), name))
         else:
-            log.info("%s needs %s: install onefold[%s]", name, client, extra_of(client))
+            log.info("%s needs %s: %s", name, client, to_install(present(extra_of(client), client)))
 
 
 def _register(spark: SparkSession, format_: type[DataSource]) -> None:

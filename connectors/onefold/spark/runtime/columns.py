@@ -94,5 +94,6 @@ def mapped(
 
 
 def _in_utc(batch: pa.RecordBatch, told: pa.Schema) -> pa.RecordBatch:
-    """The same instants under the types that were told. Only the name of their zone differs, and nothing is copied."""
+    """The same values under the types that were told: the zone's name differs, which copies nothing; or how wide the
+    offsets of texts are, where the session has Spark hand out large types."""
     return batch if batch.schema.types == told.types else batch.cast(told)
