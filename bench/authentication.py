@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from onefold.cli.spark_session import spark_session
 from onefold.spark.runtime.access import close_callbacks
@@ -25,6 +26,7 @@ from onefold.spark.runtime.access import close_callbacks
 WAYS = ("open", "closed")
 STARTS = 15
 BATCHES = 60
+PATIENCE_S = 60
 NOTHING_MS = 1e-1  # there is nothing to close in an open one
 UNITS = {"session": "s", "closing": "ms", "start of a query": "ms", "batch": "ms", "batch with a shuffle": "ms"}
 
@@ -62,7 +64,7 @@ def _in_a_process(way: str) -> dict[str, float]:
 
 def _measured(is_closed: bool, directory: Path) -> dict[str, float]:
     started_s = time.monotonic()
-    with _session(directory, **({} if is_closed else {"spark.authenticate": "false"})) as spark:
+    with _session(directory, is_closed) as spark:
         session_s = time.monotonic() - started_s
         started_s = time.monotonic()
         if is_closed:
@@ -84,19 +86,18 @@ def _measured(is_closed: bool, directory: Path) -> dict[str, float]:
 
 def _run(rows: DataFrame, checkpoint: Path, batches: int) -> list[float]:
     """When each of the first batches of a new query was written, in ms since the query was started."""
-    seen: list[float] = []
+    written: SimpleQueue[float] = SimpleQueue()
 
     def write(df: DataFrame, _: int) -> None:
         df.write.format("noop").mode("overwrite").save()
-        seen.append((time.monotonic() - started_s) * 1e3)
+        written.put((time.monotonic() - started_s) * 1e3)
 
     started_s = time.monotonic()
-    query: StreamingQuery = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).start()
-    while len(seen) < batches:
-        query.awaitTermination(0.001)
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).start()
+    seen = [written.get(timeout=PATIENCE_S) for _ in range(batches)]
     query.stop()
     shutil.rmtree(checkpoint, ignore_errors=True)
-    return seen[:batches]
+    return seen
 
 
 def _gaps(moments: list[float]) -> list[float]:
@@ -104,7 +105,8 @@ def _gaps(moments: list[float]) -> list[float]:
 
 
 @contextmanager
-def _session(directory: Path, **settings: str) -> Iterator[SparkSession]:
+def _session(directory: Path, is_closed: bool) -> Iterator[SparkSession]:
+    settings: dict[str, Any] = {"spark.authenticate": str(is_closed).lower()}
     spark = spark_session("onefold bench", directory / "spark", "local[2]", **settings)
     try:
         yield spark
