@@ -29,8 +29,8 @@ from onefold.core.testing import (
 from onefold.core.testing.proof.bounds import SHORT
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import UNIT_MUTANTS, Mutant
+from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.proof.prove import figures
-from onefold.core.testing.proof.subject import Patch
 from onefold.core.testing.simulator.world import World
 
 TESTS = Path(__file__).parent
@@ -121,7 +121,7 @@ def test_a_check_that_fails_in_a_sleeper_is_a_complaint(subject: Subject) -> Non
 
 def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it() -> None:
     with pytest.raises(ValueError, match="0 times, not once"):
-        load(Patch("onefold.core.protocol.epoch", "words that are not there", ""))
+        load(Patch("onefold.core.protocol.epoch", "names_that_are_not_there", "1"))
 
 
 @pytest.mark.slow

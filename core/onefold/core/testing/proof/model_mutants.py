@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onefold.core.checks import require
 from onefold.core.testing.proof.mutants import AS_IDLE, IDLE, LR, MODELS, STORE, TP, WT, Mutant
-from onefold.core.testing.proof.subject import Patch
+from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.faults import Fault
 
 __all__ = ["MODEL_MUTANTS"]
@@ -29,39 +29,49 @@ FIRST = {
 }
 
 _ALL: tuple[Mutant, ...] = (
-    _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
+    _mutant(
+        "match by batch id",
+        STORE,
+        "... and record.range == request.range and ...",
+        "... and record.batch_id == request.batch_id and ...",
+    ),
     _mutant(
         "a task rolls another attempt back",
         MODELS,
-        "        self.prepared[work.committable.handle] = work\n",
-        """        for handle, other in list(self.prepared.items()):
+        "self.prepared[work.committable.handle] = work",
+        """
+        for handle, other in list(self.prepared.items()):
             if (other.committable.epoch, other.rows) == (work.committable.epoch, work.rows):
                 del self.prepared[handle]
         self.prepared[work.committable.handle] = work
-""",
+        """,
     ),
     _mutant(
         "merge without counts",
         MODELS,
-        """        self.verify(manifest)
+        """
+        self.verify(manifest)
         prepared, committed = dict(self.prepared), dict(self.committed)
-        for committable in manifest:
-            committed""",
-        """        prepared, committed = dict(self.prepared), dict(self.committed)
+        for committable in manifest: ...
+        """,
+        """
+        prepared, committed = dict(self.prepared), dict(self.committed)
         for committable in manifest:
             if committable.handle not in prepared:
                 continue
-            committed""",
+            ...
+        """,
         LR,
     ),
     _mutant(
         "a merge that shows part by part before the decision",
         MODELS,
-        "            committed[committable.handle] = prepared.pop(committable.handle)\n",
-        """            committed[committable.handle] = prepared.pop(committable.handle)
-            self.committed = dict(committed)
-            self.reached("inside:Merge")
-""",
+        "committed[committable.handle] = prepared.pop(committable.handle)",
+        """
+        committed[committable.handle] = prepared.pop(committable.handle)
+        self.committed = dict(committed)
+        self.reached("inside:Merge")
+        """,
         LR,
     ),
     _mutant(
@@ -74,73 +84,73 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "T is the clock alone",
         STORE,
-        "timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),",
-        "timestamp_ms=max(self._now(), 0),",
+        "max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0)",
+        "max(self._now(), 0)",
         WT,
     ),
     _mutant(
         "damage in one part leaves the others uncommitted",
         MODELS,
-        "                gone.append(committable.handle)\n",
-        "                gone.append(committable.handle)\n                break\n",
+        "gone.append(committable.handle)",
+        "gone.append(committable.handle)\nbreak",
     ),
     _mutant(
         "the adopted position is ahead",
         STORE,
-        "range=Range(entry.positions, entry.positions),",
-        "range=Range(*2 * (Positions.of((name, int(at) + 1) for name, at in entry.positions.items),)),",
+        "Range(entry.positions, entry.positions)",
+        "Range(*2 * (Positions.of((name, int(at) + 1) for name, at in entry.positions.items),))",
     ),
     _mutant(
         "a commit that is not the same when repeated",
         MODELS,
-        "            elif committable.handle not in self.committed:\n",
-        "            else:\n",
+        "if committable.handle not in self.committed: ...",
+        "...",
     ),
     _mutant(
         "a fenced process decides",
         STORE,
-        "        if generation != self.newest:\n",
-        "        if self.newest is None:\n",
+        "if generation != self.newest: ...",
+        "if self.newest is None: ...",
     ),
     Mutant(
         "an epoch is opened on its range alone",
         (
-            Patch(STORE, "        if (last.epoch if last else 0) != after:\n", "        if after < 0:\n"),
-            Patch(STORE, "        if found is not None and found.epoch > self.moved:\n", "        if after < 0:\n"),
+            Patch(STORE, "if (last.epoch if last else 0) != after: ...", "if after < 0: ..."),
+            Patch(STORE, "if found is not None and found.epoch > self.moved: ...", "if after < 0: ..."),
         ),
         (IDLE,),
     ),
     _mutant(
         "an opening does not complete the epoch before",
         STORE,
-        "        if completes is not None:\n            self.complete(generation, completes, now_ms)\n",
+        "if completes is not None:\n    self.complete(generation, completes, now_ms)",
         "",
     ),
     _mutant(
         "an epoch is opened beside any that is decided",
         STORE,
-        "            if record.epoch == completed:\n",
-        "            if record.state is EpochState.DECIDED:\n",
+        "if record.epoch == completed: ...",
+        "if record.state is EpochState.DECIDED: ...",
         AS_IDLE,
     ),
     _mutant(
         "a write-through sink forgets to ask whether it was written whole",
         MODELS,
-        "if committables and not told.is_written:",
-        "if committables and told is None:",
+        "committables and not told.is_written",
+        "committables and told is None",
         WT,
     ),
     _mutant(
         "the input that a range stands for is not compared",
         STORE,
-        "record.range == request.range and request.has_input_of(record):",
-        "record.range == request.range:",
+        "... and record.range == request.range and request.has_input_of(record)",
+        "... and record.range == request.range",
     ),
     _mutant(
         "a change of sinks forgets what was written before it",
         STORE,
-        "        if record.is_move and not record.range.is_empty:\n",
-        "        if record.is_move:\n",
+        "if record.is_move and not record.range.is_empty: ...",
+        "if record.is_move: ...",
     ),
 )
 

@@ -1,8 +1,8 @@
 """Small wrong versions of the protocol and of recovery. The simulator must catch every one of them.
 
-Each is a few words changed in the source that is simulated; a mutant whose words are no longer there is an error, not
-a mutant that was caught. Mutants of the models alone are in `model_mutants`: they show what the simulator sees of a
-sink or a store that errs, and count for nothing where the production code is meant.
+Each is a few nodes changed in the syntax tree that is simulated; a mutant whose nodes are no longer there is an error,
+not a mutant that was caught. Mutants of the models alone are in `model_mutants`: they show what the simulator sees of
+a sink or a store that errs, and count for nothing where the production code is meant.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from onefold.core.checks import require
-from onefold.core.testing.proof.subject import Patch
+from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.faults import Fault
 
 __all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
@@ -48,32 +48,47 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
     return Mutant(name, (Patch(module, old, new),), configurations or (TP,))
 
 
-VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
-DECIDES = """            manifest = yield from _prepare(record)
-            decided = yield from decide(generation, store_id, record, manifest)
+VERIFY = "yield Verify(sink, tuple(c for c in manifest if c.sink == sink))"
+DECIDES = """
+manifest = yield from _prepare(record)
+decided = yield from decide(generation, store_id, record, manifest)
 """
-DOUBT = """        except InDoubt:
-            raise  # it may have been decided: no abort, no sweep, no rerun
+DOUBT = """
+try: ...
+except InDoubt:
+    raise
 """
-TAKES_OVER = """        yield from self.start(None)
-        if root is not None:
+TAKES_OVER = """
+yield from self.start(None)
+if root is not None: ...
 """
-BORROWS = """        from onefold.core.contract import Generation
-
-        now: StoreFacts = yield from retry(ReadStore())
-        running = Generation(self.pipeline, now.generation, f"token-{now.generation}")
-        self.started = Started(running, now.store_id, None, 0, 0)
-        if root is not None:
+BORROWS = """
+from onefold.core.contract import Generation
+now: StoreFacts = yield from retry(ReadStore())
+running = Generation(self.pipeline, now.generation, f"token-{now.generation}")
+self.started = Started(running, now.store_id, None, 0, 0)
+if root is not None: ...
 """
-COMMITS = "    damage = yield from _commit_all(decided)\n"
-LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
-        if not listed:
-            continue
-        facts: StoreFacts = yield from _retry(ReadStore())
+FINISHES = """
+if record.state is EpochState.DECIDED:
+    yield from _finish(generation, store_id, Decided(record))
 """
-
-SWEEPS_FROM = """    for sink in sinks:
-        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
+COMMITS = "damage = yield from _commit_all(decided)"
+LISTS = """
+listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
+if not listed:
+    continue
+facts: StoreFacts = yield from _retry(ReadStore())
+"""
+SWEEPS_FROM = """
+for sink in sinks:
+    listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
+    ...
+"""
+FOLLOWS = """
+match ...:
+    case Relation.SAME:
+        return Next()
 """
 
 FIRST = {
@@ -108,16 +123,17 @@ FIRST = {
 }
 
 _ALL: tuple[Mutant, ...] = (
-    _mutant("no verify", PROTOCOL, VERIFY, "        yield from ()\n"),
+    _mutant("no verify", PROTOCOL, VERIFY, "yield from ()"),
     _mutant(
         "decide before verify",
         PROTOCOL,
         DECIDES,
-        """            manifest = yield RunWriters(record)
-            decided = yield from decide(generation, store_id, record, manifest)
-            for sink in record.sinks:
-                yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
-""",
+        """
+        manifest = yield RunWriters(record)
+        decided = yield from decide(generation, store_id, record, manifest)
+        for sink in record.sinks:
+            yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
+        """,
     ),
     Mutant(
         "commit before decide",
@@ -125,12 +141,13 @@ _ALL: tuple[Mutant, ...] = (
             Patch(
                 PROTOCOL,
                 DECIDES,
-                """            manifest = yield from _prepare(record)
-            import dataclasses
-            chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
-            yield from _commit_all(Decided(chosen))
-            decided = yield from decide(generation, store_id, record, manifest)
-""",
+                """
+                manifest = yield from _prepare(record)
+                import dataclasses
+                chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
+                yield from _commit_all(Decided(chosen))
+                decided = yield from decide(generation, store_id, record, manifest)
+                """,
             ),
         ),
     ),
@@ -138,20 +155,24 @@ _ALL: tuple[Mutant, ...] = (
         "abort after an ambiguous decide",
         PROTOCOL,
         DOUBT,
-        """        except InDoubt:
+        """
+        try: ...
+        except InDoubt:
             yield from _abort_run(generation, record)
             raise
-""",
+        """,
     ),
     _mutant(
         "run again after an ambiguous decide",
         PROTOCOL,
         DOUBT,
-        """        except InDoubt:
+        """
+        try: ...
+        except InDoubt:
             yield from _abort_run(generation, record)
             if not runs_left:
                 raise
-""",
+        """,
     ),
     _mutant(
         "doubt forgotten when a later try is merely refused",
@@ -168,18 +189,20 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "abort after a failed commit",
         PROTOCOL,
-        "                unanswered[sink] = error\n",
-        "                unanswered[sink] = error\n                yield Abort(sink, decided.of(sink))\n",
+        "unanswered[sink] = error",
+        "unanswered[sink] = error\nyield Abort(sink, decided.of(sink))",
     ),
     Mutant(
         "resolve from today's configuration",
         (
-            Patch(RECOVERY, "        if missing:\n", "        if missing and record.state is EpochState.DAMAGED:\n"),
+            Patch(RECOVERY, "if missing: ...", "if missing and record.state is EpochState.DAMAGED: ..."),
             Patch(
                 PROTOCOL,
-                "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
-                "        decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))\n"
-                "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
+                "yield from _finish(generation, facts.store_id, decided)",
+                """
+                decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))
+                yield from _finish(generation, facts.store_id, decided)
+                """,
             ),
         ),
         ("two-phase + two-phase",),
@@ -187,33 +210,38 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a sweep takes the running epoch's work",
         RECOVERY,
-        "    running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}\n",
-        "    running: set[tuple[int, int]] = set()\n",
+        "running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}",
+        "running: set[tuple[int, int]] = set()",
     ),
     _mutant(
         "a sweep takes what was decided",
         RECOVERY,
-        "    needed = {(c.sink, c.handle) for r in facts.unfinished for c in r.manifest}\n",
-        "    needed: set[tuple[str, str]] = set()\n",
+        "needed = {(c.sink, c.handle) for r in facts.unfinished for c in r.manifest}",
+        "needed: set[tuple[str, str]] = set()",
     ),
     Mutant(
         "a fenced process sweeps its successor's work",
         (
-            Patch(RECOVERY, "    if facts.generation != generation.number:\n        return ()\n", ""),
-            Patch(MODELS, "            if work.committable.generation <= up_to_generation\n", ""),
+            Patch(RECOVERY, "if facts.generation != generation.number:\n    return ()", ""),
+            Patch(
+                MODELS,
+                "[... for work in self.prepared.values() if work.committable.generation <= up_to_generation]",
+                "[... for work in self.prepared.values()]",
+            ),
         ),
     ),
     _mutant(
         "a sweep reads the store before it lists",
         PROTOCOL,
         LISTS,
-        """        facts: StoreFacts = yield from _retry(ReadStore())
+        """
+        facts: StoreFacts = yield from _retry(ReadStore())
         listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
         if not listed:
             continue
-""",
+        """,
     ),
-    _mutant("forget the leftovers", PROTOCOL, "        if condemned:\n", "        if condemned and not sinks:\n"),
+    _mutant("forget the leftovers", PROTOCOL, "if condemned: ...", "if condemned and not sinks: ..."),
     _mutant(
         "the generation from the store alone",
         PROTOCOL,
@@ -224,7 +252,11 @@ _ALL: tuple[Mutant, ...] = (
         "another range over an open write-through epoch",
         (
             Patch(RECOVERY, "begun is not None and not request.is_again(begun)", "begun is not None and base is begun"),
-            Patch(STORE, "and request.is_again(record):", "and (record.write_through or request.is_again(record)):"),
+            Patch(
+                STORE,
+                "record.state is EpochState.OPEN and request.is_again(record)",
+                "record.state is EpochState.OPEN and (record.write_through or request.is_again(record))",
+            ),
             Patch(
                 STORE,
                 "mine = replace(record, generation=generation.number)",
@@ -237,8 +269,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 PROTOCOL,
-                "        return facts.begun.range.start, facts.begun.range.end\n",
-                "        return facts.begun.range.start, None\n",
+                "return facts.begun.range.start, facts.begun.range.end",
+                "return facts.begun.range.start, None",
             ),
         ),
         (WT,),
@@ -246,85 +278,85 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "an open write-through epoch is given up",
         RECOVERY,
-        "if r.state is EpochState.OPEN and not r.write_through),",
-        "if r.state is EpochState.OPEN),",
+        "r.state is EpochState.OPEN and not r.write_through",
+        "r.state is EpochState.OPEN",
         WT,
     ),
     _mutant(
         "a write-through epoch is not announced",
         PROTOCOL,
-        "            yield from _retry(Announce(sink, record))\n",
-        "            continue\n",
+        "yield from _retry(Announce(sink, record))",
+        "continue",
         WT,
     ),
     _mutant(
         "complete before commit",
         PROTOCOL,
         COMMITS,
-        "    yield from _retry(Complete(generation, decided))\n" + COMMITS,
+        "yield from _retry(Complete(generation, decided))\n" + COMMITS,
     ),
     _mutant(
         "the ledger before commit",
         PROTOCOL,
         COMMITS,
-        "    yield from complete(generation, store_id, decided)\n" + COMMITS,
+        "yield from complete(generation, store_id, decided)\n" + COMMITS,
     ),
     _mutant(
         "damage in one sink leaves the others uncommitted",
         PROTOCOL,
-        "                damage = damage or error\n",
-        "                return damage or error\n",
+        "damage = damage or error",
+        "return damage or error",
         "two-phase + two-phase",
     ),
     _mutant(
         "damage passed over",
         PROTOCOL,
-        "    if damage is not None:\n        yield from _retry(MarkDamaged",
-        "    if damage is decided:\n        yield from _retry(MarkDamaged",
+        "if damage is not None:\n    yield from _retry(MarkDamaged(generation, decided, ...))\n    ...",
+        "if damage is decided:\n    yield from _retry(MarkDamaged(generation, decided, ...))\n    ...",
     ),
     _mutant(
         "initial positions not frozen",
         PROTOCOL,
-        "    return (facts.origin or frozen).with_setting(None), None\n",
-        "    return initial.positions, None\n",
+        "return (facts.origin or frozen).with_setting(None), None",
+        "return initial.positions, None",
     ),
     _mutant(
         "a decided epoch is skipped without finishing it",
         PROTOCOL,
-        "                if record.state is EpochState.DECIDED:  #",
-        "                if record.state is EpochState.DECIDED and found is None:  #",
+        FINISHES,
+        FINISHES.replace("DECIDED", "DECIDED and found is None", 1),
         "two-phase, another source",
     ),
     _mutant(
         "a ledger row must be newer, not as new",
         BINDING,
-        "    if row.epoch > new.epoch:\n",
-        "    if row.epoch >= new.epoch > 0:\n",
+        "if row.epoch > new.epoch: ...",
+        "if row.epoch >= new.epoch > 0: ...",
     ),
     _mutant(
         "the ledgers are not asked",
         RECOVERY,
-        "        check_ledger(facts, sink, ledger, sink in may_come_late)\n",
-        "        assert sink is not None, ledger\n",
+        "check_ledger(facts, sink, ledger, sink in may_come_late)",
+        "assert sink is not None, ledger",
     ),
     _mutant(
         "T is not compared",
         RECOVERY,
-        "        if record is None or record.timestamp_ms != self.timestamp_ms:\n",
-        "        if record is None:\n",
+        "if record is None or record.timestamp_ms != self.timestamp_ms: ...",
+        "if record is None: ...",
     ),
     Mutant(
         "a gap is taken for the next range",
         (
             Patch(  # what a checkpoint has done is looked at before the range
                 RECOVERY,
-                "    if relation in (Relation.AHEAD, Relation.UNORDERED) or (",
-                "    if relation is Relation.UNORDERED or (",
+                "relation in (Relation.AHEAD, Relation.UNORDERED)",
+                "relation is Relation.UNORDERED",
             ),
             Patch(
                 RECOVERY,
-                "        case Relation.SAME:\n            return Next()\n",
-                "        case Relation.SAME | Relation.AHEAD:\n            return Next()\n",
+                FOLLOWS,
+                FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.AHEAD"),
             ),
             Patch(
                 STORE,
@@ -344,8 +376,8 @@ _ALL: tuple[Mutant, ...] = (
         (
             Patch(
                 RECOVERY,
-                "        case Relation.SAME:\n            return Next()\n",
-                "        case Relation.SAME | Relation.BEHIND:\n            return Next()\n",
+                FOLLOWS,
+                FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.BEHIND"),
             ),
             Patch(
                 STORE,
@@ -362,95 +394,95 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "what a checkpoint has done is not looked at",
         RECOVERY,
-        "    if relation in (Relation.AHEAD, Relation.UNORDERED) or (",
-        "    if relation is Relation.UNORDERED or (",
+        "relation in (Relation.AHEAD, Relation.UNORDERED)",
+        "relation is Relation.UNORDERED",
     ),
     _mutant(
         "where an epoch ends is not compared",
         RECOVERY,
-        "        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME\n",
-        "        return True\n",
+        "return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME",
+        "return True",
         WT,
     ),
     _mutant(
         "another store's binding is not compared",
         BINDING,
-        "    if foreign and not binding.takes_over:\n",
-        "    if foreign and not binding.store_id:\n",
+        "if foreign and not binding.takes_over: ...",
+        "if foreign and not binding.store_id: ...",
     ),
     _mutant(
         "nobody looks at the bindings before a decision",
         PROTOCOL,
-        "            yield from _look(Binding(store_id, generation.number), record.sinks)\n",
-        "            yield from ()\n",
+        "yield from _look(Binding(store_id, generation.number), record.sinks)",
+        "yield from ()",
     ),
     _mutant(
         "an adoption fences nobody",
         PROTOCOL,
-        "    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)\n",
-        "    yield from ()\n",
+        "yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)",
+        "yield from ()",
     ),
     _mutant(
         "an adoption sweeps nothing",
         PROTOCOL,
-        "    yield from sweep(generation, sinks)\n    now = yield",
-        "    now = yield",
+        "yield from sweep(generation, sinks)\nnow = yield from _read_ledgers(sinks)",
+        "now = yield from _read_ledgers(sinks)",
     ),
     _mutant(
         "an older generation writes the ledger, and announces",
         BINDING,
-        "    if foreign or row.generation > new.generation:\n",
-        "    if foreign:\n",
+        "if foreign or row.generation > new.generation: ...",
+        "if foreign: ...",
         WT,
     ),
     _mutant(
         "a store that went back is taken for a newer generation",
         BINDING,
-        "    if now < generation.number:\n",
-        "    if now < 0:\n",
+        "if now < generation.number: ...",
+        "if now < 0: ...",
     ),
     _mutant(
         "a sink's missing epochs are not missed",
         RECOVERY,
-        "(ledger is None or ledger.epoch < complete.epoch):",
-        "(ledger is None and not sink):",
+        "ledger is None or ledger.epoch < complete.epoch",
+        "ledger is None and not sink",
     ),
     _mutant(
         "the ledger row keeps the record's generation",
         PROTOCOL,
-        "        generation=generation.number,\n        timestamp_ms=record.timestamp_ms,",
-        "        generation=record.generation,\n        timestamp_ms=record.timestamp_ms,",
+        "LedgerEntry(epoch=record.epoch, generation=generation.number, timestamp_ms=..., positions=..., store_id=...)",
+        "LedgerEntry(epoch=record.epoch, generation=record.generation, timestamp_ms=..., positions=..., store_id=...)",
         WT,
     ),
     _mutant(
         "no sweep after the epochs",
         LIFE,
-        "        removed = yield from sweep(started.generation, self.sinks)\n",
-        "        removed = yield from sweep(started.generation, () if self.is_swept else self.sinks)\n",
+        "removed = yield from sweep(started.generation, self.sinks)",
+        "removed = yield from sweep(started.generation, () if self.is_swept else self.sinks)",
     ),
     _mutant(
         "the last epoch of a run is not completed",
         LIFE,
-        "        yield from self.complete()\n",
+        "yield from self.complete()",
         "",
     ),
     _mutant(
         "an epoch is completed whose ledgers are not written",
         PROTOCOL,
-        "        raise damage\n    yield from _write_ledgers(generation, store_id, decided.record)\n",
-        "        raise damage\n    yield from ()\n",
+        "if damage is not None: ...\nyield from _write_ledgers(generation, store_id, decided.record)",
+        "if damage is not None: ...\nyield from ()",
     ),
     _mutant(
         "the next epoch is opened before the last one is committed",
         PROTOCOL,
-        "    yield from _commit(generation, store_id, decided)\n    facts = ",
-        "    facts = ",
+        "yield from _commit(generation, store_id, decided)\nfacts = ...",
+        "facts = ...",
     ),
     _mutant(
         "what is to be completed is forgotten where the store is asked",
         PROTOCOL,
-        "        yield from complete_last(generation, known)\n",
-        "        yield from ()\n",
+        "yield from complete_last(generation, known)",
+        "yield from ()",
         AS,
     ),
     _mutant(
@@ -463,54 +495,53 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "no sweep at the start",
         LIFE,
-        "        removed = yield from sweep(started.generation, self.sinks)\n",
-        "        removed = yield from sweep(started.generation, ())\n",
+        "removed = yield from sweep(started.generation, self.sinks)",
+        "removed = yield from sweep(started.generation, ())",
     ),
     _mutant(
         "a sweep before the checkpoint was asked",
         PROTOCOL,
-        "    position, until = None, None\n",
-        "    yield from sweep(generation, sinks)\n    position, until = None, None\n",
+        "position, until = None, None",
+        "yield from sweep(generation, sinks)\nposition, until = None, None",
         "last-resource, late dead letters",
     ),
     _mutant(
         "what was verified once is not verified again",
         PROTOCOL,
-        "        if attempt and not in_doubt:\n",
-        "        if attempt < 0:\n",
+        "if attempt and not in_doubt: ...",
+        "if attempt < 0: ...",
     ),
     _mutant(
         "no abort before the writers run again",
         PROTOCOL,
-        "        except Retriable:\n            yield from _abort_run(generation, record)\n",
-        "        except Retriable:\n",
+        "try: ...\nexcept Retriable:\n    yield from _abort_run(generation, record)\n    ...",
+        "try: ...\nexcept Retriable: ...",
     ),
     _mutant(
         "a fenced driver aborts what it prepared",
         PROTOCOL,
-        "        except (Fenced, CheckpointMismatch):\n            raise",
-        "        except (Fenced, CheckpointMismatch):\n"
-        "            yield from _abort_run(generation, record)\n            raise",
+        "try: ...\nexcept (Fenced, CheckpointMismatch):\n    raise",
+        "try: ...\nexcept (Fenced, CheckpointMismatch):\n    yield from _abort_run(generation, record)\n    raise",
     ),
     _mutant(
         "a query that goes on from batches of which nobody knows is let in",
         RECOVERY,
-        "    if facts.last is None and request.continues and not is_at_base:\n",
-        "    if facts.last and request.continues and not is_at_base:\n",
+        "if facts.last is None and request.continues and not is_at_base: ...",
+        "if facts.last and request.continues and not is_at_base: ...",
         AS_IDLE,
     ),
     _mutant(
         "no query says that it goes on",
         QUERY,
-        "            continues=batch_id > 0,\n",
-        "            continues=False,\n",
+        "batch_id > 0",
+        "False",
         AS_IDLE,
     ),
     _mutant(
         "a checkpoint is not looked at",
         QUERY,
-        "        if committed is not None:\n",
-        "        if committed is not None and not root:\n",
+        "if committed is not None: ...",
+        "if committed is not None and not root: ...",
     ),
     _mutant(
         "only manifests name sinks",
@@ -522,15 +553,15 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "an adoption beside what is half written",
         RECOVERY,
-        "    if beyond or later:\n",
-        "    if beyond and later:\n",
+        "if beyond or later: ...",
+        "if beyond and later: ...",
     ),
     _mutant(
         "no second look after finishing",
         PROTOCOL,
-        "        facts = yield from _retry(ReadStore())\n"
-        "        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)\n",
-        "        yield from ()\n",
+        "facts = yield from _retry(ReadStore())\n"
+        "yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)",
+        "yield from ()",
         TT,
     ),
     _mutant(
@@ -542,15 +573,15 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "the first batch ends where it likes",
         PROTOCOL,
-        "        return facts.begun.range.start, facts.begun.range.end\n",
-        "        return facts.begun.range.start, None\n",
+        "return facts.begun.range.start, facts.begun.range.end",
+        "return facts.begun.range.start, None",
         WT,
     ),
     _mutant(
         "a sink that came late is held against epochs that it missed",
         RECOVERY,
-        "        since, complete = complete.epoch, None\n",
-        "        since = complete.epoch\n",
+        "since, complete = complete.epoch, None",
+        "since = complete.epoch",
         LATE,
     ),
     _mutant(
@@ -568,37 +599,37 @@ _ALL: tuple[Mutant, ...] = (
         LATE,
     ),
     _mutant("a move without the fence", QUERY, TAKES_OVER, BORROWS),
-    _mutant("a move leaves the checkpoint where it is", MOVING, "    yield from _retry(SetAside(after))\n", ""),
+    _mutant("a move leaves the checkpoint where it is", MOVING, "yield from _retry(SetAside(after))", ""),
     _mutant(
         "a move back doubles records",
         MOVING,
-        "            if repeats is Repeats.DOUBLED:\n",
-        "            if repeats is None:\n",
+        "if repeats is Repeats.DOUBLED: ...",
+        "if repeats is None: ...",
     ),
     _mutant(
         "what was written before a move back is taken for a replay",
         RECOVERY,
-        "    if found is not None and found.epoch > facts.moved:\n",
-        "    if found is not None:\n",
+        "if found is not None and found.epoch > facts.moved: ...",
+        "if found is not None: ...",
     ),
     _mutant(
         "a new checkpoint begins where the pipeline did before it was moved",
         PROTOCOL,
-        "    return (facts.origin or frozen).with_setting(None), None\n",
-        "    return frozen.with_setting(None), None\n",
+        "return (facts.origin or frozen).with_setting(None), None",
+        "return frozen.with_setting(None), None",
     ),
     _mutant(
         "recovery looks for the rows of a move",
         PROTOCOL,
-        "    if decided.record.is_move:\n",
-        "    if decided is None:\n",
+        "if decided.record.is_move: ...",
+        "if decided is None: ...",
         WT,
     ),
     _mutant(
         "a move passes an epoch over that must run again",
         MOVING,
-        "    if facts.begun is not None:\n",
-        "    if facts.begun is facts:\n",
+        "if facts.begun is not None: ...",
+        "if facts.begun is facts: ...",
         WT,
     ),
 )
@@ -617,78 +648,78 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # what a store of another id has not decided is refused anyway; only two stores that live make a difference
         "the store's id is not compared",
         RECOVERY,
-        "    if ledger is not None and is_foreign(ledger, facts.store_id):\n",
-        "    if ledger is not None and ledger.epoch < 0:\n",
+        "if ledger is not None and is_foreign(ledger, facts.store_id): ...",
+        "if ledger is not None and ledger.epoch < 0: ...",
         "test_recovery.py::test_two_stories_stop_the_start",
     ),
     _unit(  # the sink itself refuses to begin that epoch otherwise
         "an announcement does not show",
         RECOVERY,
-        "if begun is not None and begun.epoch > ledger.epoch:",
-        "if begun is not None and begun.epoch < 0:",
+        "begun is not None and begun.epoch > ledger.epoch",
+        "begun is not None and begun.epoch < 0",
         "test_recovery.py::test_an_announcement_that_the_store_does_not_explain_stops_the_start",
     ),
     _unit(  # it is refused anyway, as one that lost its rows
         "a new sink is not called new",
         RECOVERY,
-        "    if complete is not None and is_late and not may_come_late:\n",
-        "    if complete is not None and not complete.sinks:\n",
+        "if complete is not None and is_late and not may_come_late: ...",
+        "if complete is not None and not complete.sinks: ...",
         "test_recovery.py::test_two_stories_stop_the_start",
     ),
     _unit(  # a sink that is behind has members beyond its ledger, for which the adoption is refused anyway
         "an adoption of sinks that disagree",
         RECOVERY,
-        "if len(accounts) != 1 or len(entries) != len(ledgers):",
-        "if len(accounts) > 9:",
+        "len(accounts) != 1 or len(entries) != len(ledgers)",
+        "len(accounts) > 9",
         "test_recovery.py::test_no_adoption_where_the_destinations_disagree",
     ),
     _unit(  # two starts of a write-through sink whose traces are newer than the older store that follows
         "the generation of an announcement does not count",
         PROTOCOL,
-        "*(member.generation for member in entry.members), *told]",
-        "*(member.generation for member in entry.members)]",
+        "[entry.generation, ..., *told]",
+        "[entry.generation, ...]",
         "test_protocol.py::test_start_takes_a_generation_above_one_that_only_an_announcement_shows",
     ),
     _unit(
         "a sink that was left out beside an older store is put back",
         RECOVERY,
-        "            _check_left_out(complete, sink, ledger)\n",
-        "            pass\n",
+        "_check_left_out(complete, sink, ledger)",
+        "pass",
         "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
     ),
     _unit(  # the store refuses what does not start at its last end, but not a range that goes back
         "what is known is taken for a range that follows",
         PROTOCOL,
-        "    asks = not known.is_followed_by(request)\n",
-        "    asks = facts is None\n",
+        "asks = not known.is_followed_by(request)",
+        "asks = facts is None",
         "test_protocol.py::test_a_range_that_does_not_follow_is_not_opened_on_what_is_known",
     ),
     _unit(  # a store that goes back under a live driver: started again, it hears of it too
         "a store that is not as it was left is not asked",
         PROTOCOL,
-        "            return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))\n",
-        "            raise\n",
+        "return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))",
+        "raise",
         "test_protocol.py::test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is",
     ),
     _unit(  # its query ends there, and the next start does not complete what is damaged
         "an epoch of which a second call was refused is completed",
         QUERY,
-        "        self._known = Known()  # complete it is not\n",
+        "self._known = Known()  # complete it is not",
         "",
         "test_query.py::test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that",
     ),
     _unit(
         "what a sink that was left out shows half written is passed over",
         RECOVERY,
-        "    if half or (",
-        "    if (",
+        "half or ...",
+        "...",
         "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
     ),
     _unit(
         "where a sink that was left out stands is not compared",
         RECOVERY,
-        "relation_to(theirs) is Relation.BEHIND):",
-        "relation_to(theirs) is None):",
+        "complete.range.end.relation_to(theirs) is Relation.BEHIND",
+        "complete.range.end.relation_to(theirs) is None",
         "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
     ),
     _unit(  # it takes a destination that goes back to before an adoption, which is then made once more
@@ -701,15 +732,15 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # what is prepared grows no older in the simulator while somebody waits
         "after a wait for a ledger nothing is verified again",
         PROTOCOL,
-        "  # a look leaves nothing in doubt\n                attempt += 1\n",
-        "\n",
+        "attempt += 1\nyield Pause(attempt, Decide(generation, record, manifest), error)\ncontinue",
+        "yield Pause(attempt, Decide(generation, record, manifest), error)\ncontinue",
         "test_protocol.py::test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided",
     ),
     _unit(  # a call that fails after its epoch, within a process that goes on: Spark's own query never asks again
         "the last end of another batch",
         QUERY,
-        "if self._last_end is not None and self._last_end[0] == batch_id - 1:",
-        "if self._last_end is not None:",
+        "self._last_end is not None and self._last_end[0] == batch_id - 1",
+        "self._last_end is not None",
         "test_query.py::test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_again",
     ),
     _unit(  # a start from the ledger beside a checkpoint that is not new
@@ -722,43 +753,43 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # a simulated process runs one query
         "a new run under the old generation",
         QUERY,
-        "        if self.started is None or self.query is not None:\n",
-        "        if self.started is None:\n",
+        "if self.started is None or self.query is not None: ...",
+        "if self.started is None: ...",
         "test_query.py::test_each_run_of_a_query_works_under_a_generation_of_its_own",
     ),
     _unit(  # it is refused, and a new checkpoint is a way out
         "batch numbers that skip are not seen",
         OFFSETS,
-        "    return (yield from end_of(root, max(earlier), clocks))\n",
-        "    return None\n",
+        "return (yield from end_of(root, max(earlier), clocks))",
+        "return None",
         "test_query.py::test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended",
     ),
     _unit(  # the two fence each other once more, and nothing is lost
         "a successor is taken over in doubt",
         LIFE,
-        "            if fenced is not None:\n",
-        "            if fenced is None:\n",
+        "if fenced is not None: ...",
+        "if fenced is None: ...",
         "test_query.py::test_a_process_in_doubt_does_not_take_over_from_its_successor",
     ),
     _unit(  # a destination that goes back under a live driver
         "a driver goes on with a destination that forgot its start",
         BINDING,
-        "    if row.generation < mine.generation:\n",
-        "    if row.generation < 0:\n",
+        "if row.generation < mine.generation: ...",
+        "if row.generation < 0: ...",
         "test_protocol.py::test_nobody_decides_who_no_longer_has_every_sink",
     ),
     _unit(  # a store that has forgotten its older epochs
         "an adoption does not know epochs that were pruned for its own",
         RECOVERY,
-        "        if record is None and is_own and shown.epoch < last:\n",
-        "        if record is None and is_own and shown.epoch < 0:\n",
+        "if record is None and is_own and shown.epoch < last: ...",
+        "if record is None and is_own and shown.epoch < 0: ...",
         "test_recovery.py::test_an_epoch_that_the_store_has_forgotten_is_no_other_history",
     ),
     _unit(  # a checkpoint that has lost what it committed, beside an older copy of the store
         "a batch beyond the recorded end continues it",
         RECOVERY,
-        "        case Relation.SAME:\n            return Next()\n        case Relation.AHEAD:\n",
-        "        case Relation.SAME | Relation.AHEAD:\n            return Next()\n        case None:\n",
+        FOLLOWS + "    case Relation.AHEAD: ...",
+        FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.AHEAD") + "    case None: ...",
         "test_recovery.py::test_gaps_overlaps_and_truncated_topics_are_refused",
     ),
 )

@@ -1,7 +1,7 @@
 """What a simulation is about: the production protocol and the models around it, as they are or with a mistake in them.
 
 The modules are loaded from their own source files. Loading can put a counter at the head of every branch, so that a
-proof can say what it never reached, and can change a few words first, which makes a mutant.
+proof can say what it never reached, and can patch the tree first, which makes a mutant.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 from onefold.core.checks import present
 from onefold.core.contract import SinkKind
+from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.models import ModelSink
 
-__all__ = ["Branch", "Patch", "Subject", "load"]
+__all__ = ["Branch", "Subject", "load"]
 
 MODULES = (
     "onefold.core.protocol.binding",
@@ -35,15 +36,6 @@ MODULES = (
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
 COUNTED = frozenset(MODULES[:7]) - {"onefold.core.job.offset_log"}
 COUNTER = "__reached__"
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A few words of a module's source, and what stands there instead."""
-
-    module: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class Subject:
 
 
 def load(*patches: Patch, counted: bool = False) -> Subject:
-    """The modules from their sources, patched. Raises ValueError where a patch's old words are not there once."""
+    """The modules from their sources, patched. Raises ValueError where what a patch changes is not there once."""
     branches: list[Branch] = []
     counts: list[int] = []
     loaded: dict[str, ModuleType] = {}
@@ -97,12 +89,10 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
     spec = importlib.util.find_spec(name)
     origin = present(present(spec, name).origin, name)
-    source = Path(origin).read_text()
+    tree = ast.parse(Path(origin).read_text(), filename=origin)
     for patch in patches:
-        if source.count(patch.old) != 1:
-            raise ValueError(f"{name} has {source.count(patch.old)} times, not once: {patch.old!r}")
-        source = source.replace(patch.old, patch.new)
-    return ast.parse(source, filename=origin)
+        patch.apply(tree)
+    return tree
 
 
 def _execute(name: str, tree: ast.Module, counts: list[int]) -> ModuleType:
