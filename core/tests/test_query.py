@@ -230,24 +230,6 @@ def test_a_checkpoint_from_before_the_watermark_moved_does_not_make_its_windows_
         restored.runs(1, WINDOWS)
 
 
-def test_windows_that_an_earlier_onefold_wrote_are_refused_with_what_to_do() -> None:
-    """Its positions have no watermark."""
-    process = Process().start()
-    process.plans(0, 10)
-    process.runs(0)
-    process.plans(1, 20)
-    process.goes_by(1, 5000)
-    process.runs(1)
-    process.plans(2, 30)
-    process.goes_by(2, 8000)
-    upgraded = Process(process).start()
-    with pytest.raises(
-        CheckpointMismatch,
-        match=r"5000, not on record \(if an earlier onefold .*: start .*\[positions-not-comparable\]",
-    ):
-        upgraded.runs(2, WINDOWS)
-
-
 def test_windows_do_not_go_on_from_the_ledger_without_their_state() -> None:
     process = Process().start()
     process.plans(0, 10)

@@ -110,8 +110,8 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     if missing := sorted(end.topics().keys() - known):
         raise ConfigError(
             "batch-start-unknown",
-            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
-            " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
+            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by a"
+            " source that Spark logs no start of. Start the query with a new, empty"
             " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))",
         )
     return Positions.of({**dict(ours.items), **logged}, ours.marks)
