@@ -31,7 +31,7 @@ from onefold.core.protocol.effects import Decide, Pause
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
-from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink, ModelWriteThroughSink
+from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink
 
 JOB = Job("job", ("sink",))
 SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))
@@ -164,22 +164,6 @@ def test_a_process_in_doubt_does_not_take_over_from_its_successor() -> None:
     Process(process).start()
     with pytest.raises(Fenced, match=r"taken over \(now: 2\)"):
         process.runs(0)
-
-
-def test_a_source_that_plans_no_ends_may_go_on_once_the_begun_epoch_has_run_again() -> None:
-    process = Process(sink=ModelWriteThroughSink("sink"), job=SHOWS_AT_ONCE).start()
-    process.plans(0, 10)
-    with process.in_doubt(), pytest.raises(InDoubt):
-        process.runs(0)
-    again = Process(process).start()
-    process.checkpoint.clear()
-    with pytest.raises(ConfigError, match=r"\[reader-cannot-replay\]"):
-        again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
-    again.plans(0, 10)
-    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
-    again.runs(0)
-    again.plans(1, 20)
-    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
 
 
 def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_store() -> None:
