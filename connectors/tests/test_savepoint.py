@@ -102,7 +102,7 @@ def run(of: Definition, *batches: int, clocks: tuple[str, ...] = ()) -> None:
     """The pipeline in a process of its own, which ends after these batches. By `clocks` its query makes rows."""
     with closing(opened(of)) as session:
         session.start(Initial(AT[0], setting="earliest"))
-        session.check_checkpoint(NO_SPARK, of.checkpoint, plans_ends=True)
+        session.check_checkpoint(NO_SPARK, of.checkpoint)
         list(session.check_targets())
         fingerprint = session.open_sinks(ROWS.schema)
         query = RunningQuery("query-1", "run-1", of.checkpoint, True, clocks)

@@ -31,7 +31,7 @@ from onefold.core.protocol.effects import Decide, Pause
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
-from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink, ModelWriteThroughSink
+from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink
 
 JOB = Job("job", ("sink",))
 SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))
@@ -166,22 +166,6 @@ def test_a_process_in_doubt_does_not_take_over_from_its_successor() -> None:
         process.runs(0)
 
 
-def test_a_source_that_plans_no_ends_may_go_on_once_the_begun_epoch_has_run_again() -> None:
-    process = Process(sink=ModelWriteThroughSink("sink"), job=SHOWS_AT_ONCE).start()
-    process.plans(0, 10)
-    with process.in_doubt(), pytest.raises(InDoubt):
-        process.runs(0)
-    again = Process(process).start()
-    process.checkpoint.clear()
-    with pytest.raises(ConfigError, match=r"\[reader-cannot-replay\]"):
-        again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
-    again.plans(0, 10)
-    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
-    again.runs(0)
-    again.plans(1, 20)
-    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
-
-
 def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_store() -> None:
     """A newer copy of the store may have decided what an older one does not know."""
     process = Process().start()
@@ -228,24 +212,6 @@ def test_a_checkpoint_from_before_the_watermark_moved_does_not_make_its_windows_
     restored.goes_by(1, 5000)
     with pytest.raises(CheckpointMismatch, match=r"batchWatermarkMs: 0, not 5000.*\[positions-not-comparable\]"):
         restored.runs(1, WINDOWS)
-
-
-def test_windows_that_an_earlier_onefold_wrote_are_refused_with_what_to_do() -> None:
-    """Its positions have no watermark."""
-    process = Process().start()
-    process.plans(0, 10)
-    process.runs(0)
-    process.plans(1, 20)
-    process.goes_by(1, 5000)
-    process.runs(1)
-    process.plans(2, 30)
-    process.goes_by(2, 8000)
-    upgraded = Process(process).start()
-    with pytest.raises(
-        CheckpointMismatch,
-        match=r"5000, not on record \(if an earlier onefold .*: start .*\[positions-not-comparable\]",
-    ):
-        upgraded.runs(2, WINDOWS)
 
 
 def test_windows_do_not_go_on_from_the_ledger_without_their_state() -> None:

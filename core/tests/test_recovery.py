@@ -305,7 +305,6 @@ def test_the_ledger_is_a_start_only_where_there_is_one() -> None:
 def test_another_setting_of_the_start_is_refused_until_something_was_written() -> None:
     frozen = at(5).with_setting("latest")
     check_setting(EMPTY, frozen, "latest")
-    check_setting(EMPTY, at(5), "earliest")  # of an older version, which kept no setting
     check_setting(AT_REST, frozen, "earliest")
     with pytest.raises(ConfigError, match=r"starting_offsets='earliest' would be ignored.*starting_offsets='latest'"):
         check_setting(EMPTY, frozen, "earliest")

@@ -24,7 +24,7 @@ from onefold.core.protocol.in_doubt import Fate
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.admin import Operations
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.naming import gid_prefix
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read
@@ -201,9 +201,9 @@ def squatted(roles: Roles) -> None:
     roles.sql(f"DROP SCHEMA onefold_sinks; GRANT CREATE ON DATABASE {roles.database} TO {roles.tenant}")
     roles.sql(f"GRANT CREATE ON DATABASE {roles.database} TO {roles.loader}")
     roles.as_tenant("CREATE SCHEMA onefold_sinks; GRANT ALL ON SCHEMA onefold_sinks TO PUBLIC")
-    for step in migrations.STEPS:
-        roles.as_tenant(step.format(s="onefold_sinks"))
-    roles.as_tenant(f"INSERT INTO onefold_sinks.onefold_version VALUES ({len(migrations.STEPS)})")
+    with psycopg.connect(roles.url(roles.tenant)) as tenant:
+        for statement in layout.making(tenant, "onefold_sinks"):
+            roles.as_tenant(statement)
     roles.as_tenant("GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO PUBLIC")
     name = roles.code("{t}.g()", "trigger", "NEW")
     roles.as_tenant(

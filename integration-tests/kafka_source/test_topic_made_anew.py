@@ -186,9 +186,3 @@ def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka
     reader = Reader(rig.servers, into, 1, "read_uncommitted")
     assert len({message.key() for message in reader.read()}) == 400
     reader.close()
-
-
-@pytest.mark.slow
-def test_the_topic_s_id_is_refused_where_spark_reads(rig: Rig) -> None:
-    with pytest.raises(ConfigError, match="doesn't tell topics apart that had one name"):
-        rig.source(columns=["topic_id"], reader="spark")

@@ -1,4 +1,4 @@
-"""Pipelines on a Kafka source that changes under them; and through Spark's own connector."""
+"""Pipelines on a Kafka source that changes under them; and on Spark's own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from harness.kafka.topics import QUIET, make_anew, produce
 from harness.support import AVAILABLE_NOW, SCHEMA, Rig
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from bench.jars import NotAvailable, spark_jars
-from onefold.core import BadRecord, ConfigError, DataLoss
+from onefold.core import ConfigError, DataLoss
 from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers
@@ -118,24 +119,16 @@ def connector(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("connector")
-def test_sparks_own_connector_reads_the_same_and_its_positions_go_on_in_ours(rig: Rig) -> None:
-    rig.put(50)
-    through_spark = rig.source(at_most=30, reader="spark", columns="position", client_config={"client.id": "x"})
-    outcomes = rig.run(rig.pipeline(rig.sink(evolve=True)), through_spark)
-    assert len(outcomes) == 2
-    rig.put(10)
-    rig.run(
-        rig.pipeline(rig.sink(evolve=True)), rig.source(starting_offsets="ledger", columns="position"), checkpoint="new"
-    )
+def test_a_dataframe_of_sparks_own_kafka_source_is_written_through_the_epoch_writer(rig: Rig) -> None:
+    options = {"kafka.bootstrap.servers": rig.servers, "subscribe": rig.topic, "startingOffsets": "earliest"}
+    records = rig.spark.readStream.format("kafka").options(**options).load()
+    df = records.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
+    for count, forgets in ((50, True), (10, False)):
+        rig.put(count)
+        pipeline = rig.pipeline()
+        rig.finish(pipeline, rig.start(pipeline, df))
+        pipeline.close()
+        if forgets:
+            rig.forget_commit(0)
+    assert [outcome.replayed for outcome in rig.outcomes] == [False, True, False]
     rig.assert_exact()
-    assert rig.sql("SELECT count(DISTINCT (kafka_partition, kafka_offset)) FROM rows") == [(60,)]
-    rig.put_values([b'{"id":"x"}'], 1)
-    with pytest.raises(BadRecord, match=f"{rig.topic}/0 offset 16: field 'id'"):
-        rig.run(
-            rig.pipeline(rig.sink(evolve=True)),
-            rig.source(starting_offsets="ledger", reader="spark"),
-            checkpoint="third",
-        )
-    make_anew(rig.servers, rig.topic, 4)
-    with pytest.raises(DataLoss, match=f"{rig.topic}: the topic was deleted and made anew"):
-        rig.run(rig.pipeline(rig.sink(evolve=True)), through_spark)

@@ -124,30 +124,6 @@ def test_a_missing_right_is_named_with_the_schema_its_owner_the_role_and_what_me
         store_of_role()
 
 
-def test_a_store_where_an_older_onefold_kept_it_is_never_forgotten_and_the_error_says_how_it_moves(
-    make: MakeWorld, postgres_url: str, ask: Ask
-) -> None:
-    older = make(store=store_url(postgres_url, schema="public"))
-    older.start()
-    older.epoch(0)
-    older.close()
-    before = ask(OURS)
-    with pytest.raises(ConfigError, match=r"Nothing was made.*\?schema=public.*\[store-in-older-place\]") as refused:
-        make().start()
-    looking = CheckpointStore(store_url(postgres_url))
-    with pytest.raises(ConfigError, match="store-in-older-place"):
-        looking.look()
-    looking.close()
-    assert ask(OURS) == before
-    (statements,) = re.findall(r"run (CREATE SCHEMA .*)\. Or go on", str(refused.value))
-    ask(statements)
-    world = make()
-    world.start()
-    world.epoch(1)
-    world.assert_exact(2)
-    assert ("public", "onefold_store") not in ask(OURS)
-
-
 def test_a_store_that_knows_no_pipeline_is_not_in_the_way(make: MakeWorld, postgres_url: str) -> None:
     empty = CheckpointStore(store_url(postgres_url, schema="public"))
     empty.id()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, Ask
@@ -14,7 +13,6 @@ from harness.tables.upserts import MARKED, SCHEMA, deleting, marked, rows, table
 
 from onefold.core import ConfigError
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.ledger import migrations
 
 pytestmark = pytest.mark.servers
 
@@ -46,19 +44,6 @@ def test_upserts_with_deletions_go_into_a_new_table_where_all_tables_are_publish
         epochs.run(marked((1, 1, "a", False), (2, 1, "b", False)))
         epochs.run(marked((1, 2, None, True), (2, 2, "c", False)))
     assert table(postgres_url) == [(2, 2, "c")]
-
-
-def test_an_older_layout_is_migrated_where_all_tables_are_published(
-    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as old, monkeypatch.context() as patched:
-        patched.setattr(migrations, "STEPS", migrations.STEPS[:-1])
-        migrations.migrate(old, "onefold_sinks")
-    ask(ALL_TABLES)
-    with Epochs(PostgresSink(postgres_url, "t"), SCHEMA) as epochs:
-        epochs.run(rows((1, 1, "a")))
-    assert ask.ids() == [1]
-    assert ask("SELECT version FROM onefold_sinks.onefold_version") == [(len(migrations.STEPS),)]
 
 
 @pytest.mark.parametrize("publication", [ALL_TABLES, "CREATE PUBLICATION sent FOR TABLE t"])

@@ -1,4 +1,4 @@
-"""What onefold keeps in Postgres over weeks: migrated, bounded, pruned, and told apart between pipelines and sinks."""
+"""What onefold keeps in Postgres over weeks: made once, bounded, pruned, and told apart between pipelines and sinks."""
 
 from __future__ import annotations
 
@@ -14,59 +14,15 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import CheckpointMismatch, ConfigError, Fenced
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.naming import stage_name
 
 pytestmark = pytest.mark.servers
 
 DELIVERIES = ["two_phase", "staged"]
 
-# Steps of a onefold to come, as the rules in migrations.py allow them.
-LATER = (
-    "CREATE TABLE {s}.onefold_more (pipeline text PRIMARY KEY)",
-    "ALTER TABLE {s}.onefold_ledger ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE {s}.onefold_staged ADD y int",
-)
 
-
-def version(world: World) -> int:
-    return int(world.sql("SELECT version FROM onefold_sinks.onefold_version")[0][0])
-
-
-# migrating
-
-
-A_PART = """
-INSERT INTO onefold_sinks.onefold_parts (pipeline, sink, epoch, generation, timestamp_ms, gid, rows)
-VALUES ('p', 't', 1, 1, 1, '{gid}', 0)
-"""
-THE_REST = """
-INSERT INTO onefold_sinks.onefold_staged (stage, attempt, pipeline, sink, generation, epoch, rows)
-VALUES ('stage', 1, 'p', 't', 1, 1, 0);
-INSERT INTO onefold_sinks.onefold_ledger (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
-VALUES ('p', 'another sink', 1, 1, 1, '{}', 'store')
-"""
-
-
-def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_may_live_beside(
-    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A prepared transaction keeps its locks on the tables: a step that waits for them would wait for ever."""
-    monkeypatch.setattr(migrations, "_LOCK_TIMEOUT_S", 2)
-    with psycopg.connect(postgres_url, autocommit=True) as old:
-        with monkeypatch.context() as patched:
-            patched.setattr(migrations, "STEPS", migrations.STEPS[:1])
-            migrations.migrate(old, "onefold_sinks")
-        old.execute(f"BEGIN; {A_PART.format(gid='one')}; PREPARE TRANSACTION 'one'".encode())
-        world = make()
-        assert version(world) == len(migrations.STEPS)
-        old.execute(f"BEGIN; {A_PART.format(gid='two')}; PREPARE TRANSACTION 'two'".encode())
-        old.execute(THE_REST.encode())
-        for gid in ("one", "two"):
-            old.execute(f"COMMIT PREPARED '{gid}'".encode())
-    assert world.sql("SELECT gid FROM onefold_sinks.onefold_parts ORDER BY 1") == [("one",), ("two",)]
-
-
-@pytest.mark.parametrize("table", migrations.tables())
+@pytest.mark.parametrize("table", layout.TABLES)
 def test_a_table_that_was_dropped_by_itself_is_named_and_not_made_anew(make: MakeWorld, table: str) -> None:
     world = make()
     world.start()
@@ -80,50 +36,7 @@ def test_a_table_that_was_dropped_by_itself_is_named_and_not_made_anew(make: Mak
     assert world.sql("SELECT count(*) FROM pg_class") == after < before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
-    make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
-) -> None:
-    old = make(delivery=delivery)
-    old.start()
-    old.epoch(0)
-    with monkeypatch.context() as patched:
-        failing_at(patched, "after:Decide", crash)
-        with pytest.raises(CrashError):
-            old.epoch(1)
-    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
-    new = make(delivery=delivery)
-    assert version(new) == len(migrations.STEPS)
-    assert new.start().finished == 1
-    new.epoch(2)
-    new.assert_exact(3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refused(
-    make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
-) -> None:
-    steps = migrations.STEPS
-    old = make(delivery=delivery)
-    old.start()
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "STEPS", (*steps, *LATER))
-        old.between_tasks = lambda: make("other", pipeline="newer", delivery=delivery).close()
-        old.epoch(0)
-    old.between_tasks = lambda: None
-    assert version(old) == len(steps) + 2
-    old.epoch(1)
-    old.assert_exact(2)
-    newer = f"have layout {len(steps) + 2}, and this onefold knows {len(steps)}: use the newer onefold"
-    with pytest.raises(ConfigError, match=newer):
-        make(delivery=delivery)
-
-
-def test_drivers_that_migrate_at_once_run_each_step_once(make: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    make()
-    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
+def test_drivers_that_start_at_once_make_the_tables_once(make: MakeWorld) -> None:
     barrier, opened = threading.Barrier(4), []
 
     def recover(number: int) -> None:
@@ -135,22 +48,18 @@ def test_drivers_that_migrate_at_once_run_each_step_once(make: MakeWorld, monkey
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    assert [version(world) for world in opened] == [len(migrations.STEPS)] * 4
-    assert make().sql("SELECT count(*) FROM onefold_sinks.onefold_ledger") == [(5,)]
+    assert len(opened) == 4
+    assert opened[0].sql("SELECT version FROM onefold_sinks.onefold_version") == [(1,)]
+    assert opened[0].sql("SELECT count(*) FROM onefold_sinks.onefold_ledger") == [(4,)]
 
 
-def test_a_migration_that_fails_leaves_the_layout_as_it_was(make: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_of_another_layout_is_refused_and_left_as_it_is(make: MakeWorld) -> None:
     world = make()
-    known = version(world)
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER, "CREATE TABLE {s}.onefold_more (x int)"))
-        with pytest.raises(ConfigError, match="already exists"):
-            make()
-    assert version(world) == known
-    assert world.sql("SELECT to_regclass('onefold_sinks.onefold_more') IS NULL") == [(True,)]
-    world.start()
-    world.epoch(0)
-    world.assert_exact(1)
+    world.sql("UPDATE onefold_sinks.onefold_version SET version = 2; DROP TABLE onefold_sinks.onefold_parts")
+    with pytest.raises(ConfigError) as refused:
+        make()
+    assert refused.value.code == "ledger-too-new"
+    assert world.sql("SELECT to_regclass('onefold_sinks.onefold_parts') IS NULL") == [(True,)]
 
 
 # weeks

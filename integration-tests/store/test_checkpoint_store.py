@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from harness.stored_epochs import with_epochs
 
-from onefold.core import BadRecord, ConfigError, Positions, Range, Retriable
-from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core import BadRecord, Positions, Range, Retriable
+from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.tables import making_store, pipelines
+from onefold.core.store.tables import pipelines
 from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.core.waiting import retry
 
@@ -65,7 +63,7 @@ def creates_once(connect: Connect) -> None:
     def create() -> None:
         store = connect()
         barrier.wait(timeout=10)
-        ids.append(retry(store.id, 30))  # as drivers do: MariaDB refuses who looks while another one alters the table
+        ids.append(retry(store.id, 30))  # as drivers do: MariaDB refuses who looks while another one makes the table
 
     threads = [threading.Thread(target=create) for _ in range(4)]
     for thread in threads:
@@ -73,80 +71,6 @@ def creates_once(connect: Connect) -> None:
     for thread in threads:
         thread.join(timeout=60)
     assert len(ids) == 4 and len(set(ids)) == 1
-
-
-def test_many_that_open_a_store_of_version_1_at_once_migrate_it_once(connect: Connect) -> None:
-    old = (Path(__file__).parents[2] / "core/tests/store_version_1.sql").read_text()
-    with connect().database.transaction() as connection:
-        for statement in ("CREATE SCHEMA onefold_sinks", "SET LOCAL search_path = onefold_sinks", *old.split(";\n")):
-            if statement.strip():
-                connection.exec_driver_sql(statement)
-    barrier, stores = threading.Barrier(4), [connect() for _ in range(4)]
-    found: list[list[int]] = []
-
-    def facts(store: CheckpointStore) -> None:
-        barrier.wait(timeout=10)
-        found.append([r.epoch for r in store.facts("orders").unfinished])
-
-    threads = [threading.Thread(target=facts, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert found == [[3]] * 4
-    assert connect().look() == stores[0].id() == "00000000-0000-4000-8000-000000000001"
-
-
-@pytest.fixture(params=["postgres_url", "mariadb_url"])
-def old(request: pytest.FixtureRequest) -> Iterator[tuple[Connect, StoreFacts]]:
-    """A store of version 3 on each server, of a pipeline with three epochs, and what a driver knew of it."""
-    url = psycopg_url(request.getfixturevalue(request.param))
-    with opener(url) as connect:
-        store = with_epochs(url, 2)
-        facts = store.facts("orders")
-        with store.database.transaction() as connection:  # it had all but these two columns
-            for added in ("DROP COLUMN origin", "DROP COLUMN moved"):
-                connection.exec_driver_sql(f"ALTER TABLE {own(connection)}onefold_pipelines {added}")
-            connection.exec_driver_sql(f"UPDATE {own(connection)}onefold_store SET version = 3")
-        store.close()
-        yield connect, facts
-
-
-def own(connection: sa.Connection) -> str:
-    return "onefold_sinks." if connection.dialect.name == "postgresql" else ""
-
-
-def test_a_store_of_version_3_goes_on_and_a_driver_of_that_version_beside_it(old: tuple[Connect, StoreFacts]) -> None:
-    connect, before = old
-    with pytest.raises(ConfigError, match="older version 3: start one of its pipelines"):
-        connect().look()
-    planned = making(connect())
-    assert sum("ADD COLUMN" in statement for statement in planned) == 2
-    creates_once(connect)
-    store = connect()
-    assert making(store) == []
-    assert store.facts("orders") == before
-    assert store.acquire("orders", 0).number == before.generation + 1
-    with store.database.transaction() as connection:  # as that version writes it
-        connection.exec_driver_sql(
-            f"INSERT INTO {own(connection)}onefold_pipelines (pipeline, generation, token) VALUES ('late', 1, 't')"
-        )
-    assert (store.facts("late").origin, store.facts("late").moved) == (None, 0)
-
-
-def test_a_migration_that_was_cut_short_goes_on_where_it_was(old: tuple[Connect, StoreFacts]) -> None:
-    """MariaDB commits each ALTER TABLE by itself, so a crash may come between two."""
-    connect, before = old
-    first, *_ = making(connect())
-    with connect().database.transaction() as connection:
-        connection.exec_driver_sql(first)
-    assert ["ADD COLUMN moved" in statement for statement in making(connect())] == [True]
-    assert connect().facts("orders") == before
-
-
-def making(store: CheckpointStore) -> list[str]:
-    with store.database.transaction() as connection:
-        return making_store(connection)
 
 
 def test_its_transactions_are_synchronous_and_bounded_in_waiting(connect: Connect) -> None:

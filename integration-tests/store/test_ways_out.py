@@ -14,9 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.support import AVAILABLE_NOW, Rig, crash, failing_at
 from pyspark import InheritableThread
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from bench.jars import NotAvailable, spark_jars
 from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss, Terminal
 from onefold.sinks import KafkaSink
 from onefold.sources import KafkaSource
@@ -245,25 +244,11 @@ def ids_in(rig: Rig, topic: str, partitions: int) -> list[bytes]:
     return keys
 
 
-@pytest.fixture
-def connector(spark: SparkSession) -> None:
-    """Spark's own Kafka connector in the session."""
-    try:
-        jars = spark_jars()
-    except NotAvailable as error:
-        pytest.skip(str(error))
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", ["onefold", "spark"])
 def test_a_begun_epoch_whose_checkpoint_was_lost_runs_again_as_it_was_though_the_topic_has_grown(
     rig: Rig,
     kafka_topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
-    reader: str,
-    request: pytest.FixtureRequest,
 ) -> None:
     into = kafka_topic(partitions=2)
 
@@ -277,11 +262,7 @@ def test_a_begun_epoch_whose_checkpoint_was_lost_runs_again_as_it_was_though_the
         with pytest.raises(Terminal, match="Crash"):
             run("first")
     rig.put(40)
-    if reader == "spark":
-        request.getfixturevalue("connector")
-        with pytest.raises(ConfigError, match=r"reader='spark' cannot.*reader='onefold'"):
-            run("second", starting_offsets="ledger", reader="spark")
-    run("third", starting_offsets="ledger")  # by our own reader
+    run("second", starting_offsets="ledger")
     assert [outcome.record.rows for outcome in rig.outcomes] == [300, 40]
     assert len(set(ids_in(rig, into, 2))) == 340
 

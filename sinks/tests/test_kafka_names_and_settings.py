@@ -13,7 +13,7 @@ from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError, SinkKind, TaskId
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka.naming import Handle, Names
+from onefold.sinks.kafka.naming import Handle, Names, ledger_topic
 
 SERVERS = "localhost:9092"
 TASK = TaskId("p", 1, 2, 3, uuid.uuid4())
@@ -21,6 +21,14 @@ TASK = TaskId("p", 1, 2, 3, uuid.uuid4())
 
 def sink(**more: Any) -> KafkaSink:
     return KafkaSink("orders", bootstrap_servers=SERVERS, **more)
+
+
+def test_each_pipeline_has_a_topic_of_its_own_and_kafka_takes_its_name() -> None:
+    names = ["orders", "orders_eu", "orders.eu", "orders-eu", "Bestellungen-ü", "-x", "x" * 100, "ü" * 100]
+    topics = [ledger_topic(name) for name in names]
+    assert topics[:2] == ["onefold_progress-orders", "onefold_progress-orders_eu"]
+    assert len({topic.replace(".", "_") for topic in topics}) == len(names)
+    assert all(len(topic) <= 249 and topic.isascii() and "." not in topic for topic in topics)
 
 
 def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:

@@ -13,7 +13,6 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner, wanted_positions
-from onefold.sources.kafka.config.java import java_settings
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 from onefold.sources.kafka.planning.starting import offsets_at, parse
 from onefold.sources.kafka.planning.subscription import Subscription
@@ -72,12 +71,9 @@ def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
         (("a",), {"starting_offsets": "2026-11-20"}, "has no zone"),
         (("a",), {"starting_offsets": {"a": {"0": "soonest"}}}, "not 'soonest'"),
         (("a",), {"max_bytes_per_trigger": 0}, "max_bytes_per_trigger is a whole number"),
-        (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "use max_offsets_per_trigger"),
         (("a",), {"max_offsets_per_second": 0.5}, "max_offsets_per_second is a whole number"),
-        (("a",), {"max_offsets_per_second": 1, "reader": "spark"}, "use max_offsets_per_trigger"),
         (("a",), {"commit_to_group": " "}, "consumer group"),
         (("a",), {"forget_topics": ["a"]}, "take it out of one"),
-        (("a",), {"reader": "flink"}, "'onefold' or 'spark'"),
     ],
 )
 def test_wrong_settings_say_what_to_do(topics: tuple[str, ...], more: dict[str, Any], message: str) -> None:
@@ -120,37 +116,6 @@ def test_a_position_never_keeps_the_leader_epoch_of_an_older_one() -> None:
 def test_a_planner_pickles_with_what_it_was_frozen_at() -> None:
     planner = Planner(source("a"), OffsetSnapshot({("a", 0): 5}))
     assert pickle.loads(pickle.dumps(planner)).initial() == OffsetSnapshot({("a", 0): 5})
-
-
-def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
-    authority = tmp_path / "ca.pem"
-    authority.write_text("PEM")
-    java = java_settings(
-        {
-            "security.protocol": "sasl_ssl",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "alice",
-            "sasl.password": 'a"b\\c',
-            "ssl.ca.location": str(authority),
-            "fetch.wait.max.ms": "5",
-            "client.id": "x",
-        }
-    )
-    assert java == {
-        "isolation.level": "read_committed",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
-        ' username="alice" password="a\\"b\\\\c";',
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": "PEM",
-        "fetch.max.wait.ms": "5",
-        "client.id": "x",
-    }
-    with pytest.raises(ConfigError, match=r"'queued.min.messages': leave it out"):
-        java_settings({"queued.min.messages": "1"})
-    with pytest.raises(ConfigError, match="OAUTHBEARER"):
-        java_settings({"sasl.mechanism": "OAUTHBEARER"})
 
 
 def test_a_time_before_all_records_is_none_of_the_brokers_negative_ones() -> None:

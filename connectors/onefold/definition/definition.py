@@ -22,7 +22,7 @@ from onefold.core.writing.bad_records import check_dead_letters
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.runtime.refusals import check_parts, check_reader, is_direct_for
+from onefold.spark.runtime.refusals import check_parts, is_direct_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,6 @@ class Definition:
             check_place("store", self.store)
         # What a start refuses is best known now.
         check_dead_letters(self.source, self.dead_letters)
-        check_reader(self.source)
         if self.output_mode == "update" and self.is_direct:
             raise ConfigError(
                 "direct-path-unsupported",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 
-from onefold.core import ConfigError, EpochState, LedgerEntry, Positions, Sink
+from onefold.core import EpochState, LedgerEntry, Positions, Sink
 from onefold.core.findings import Finding, Level, tried
 from onefold.core.job.targets import check_targets
 from onefold.core.protocol.effects import StoreFacts
@@ -47,8 +47,7 @@ class StoreLook:
             where = f"the checkpoint store at {store.database}"
             self.store_id = yield from store.checks()
             if self.store_id is None:
-                with suppress(ConfigError):  # there is an older one, which only a start migrates
-                    self._before = StoreFacts("a new one", 0) if store.look() is None else None
+                self._before = StoreFacts("a new one", 0)
                 return
             self._before = facts = store.facts(self.pipeline)
             if facts.generation == 0:

@@ -44,7 +44,6 @@ from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally, check_dead_letters
 from onefold.spark.errors.failures import asking_jvm, check_start, from_spark
 from onefold.spark.errors.sealing import seal
-from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
 from onefold.spark.interrupts import interrupted_by
@@ -401,9 +400,6 @@ class Pipeline:
         self._gate.begin()  # for a job that starts its query itself
         self.error, self._reading, self._numbers_epochs = None, None, False
         self._group = source.group_positions()
-        if source.reader == "spark":
-            through_spark = partial(read_through_spark, spark, source, facts.frozen or started.start, started.start)
-            return session.patience.retry(through_spark, "asking for the source's topics")
         until = {} if started.until is None else {"until": format_offsets(started.until)}
         frozen = {**source.options(started.start), **until, **options}
         load = partial(_loaded, spark.readStream.format("onefold_kafka").options(**frozen))
@@ -452,8 +448,7 @@ class Pipeline:
 
     def _start(self, session: QuerySession, spark: SparkSession, root: str, writer: DataStreamWriter) -> StreamingQuery:
         """Each start is one of its own: the checkpoint may have the plan of a batch that the last one did not run."""
-        reading = self._reading
-        session.check_checkpoint(spark, root, plans_ends=reading is None or reading.source.reader == "onefold")
+        session.check_checkpoint(spark, root)
         self.error, self._has_batch = None, False
         self._gate.begin()
         query = writer.start()

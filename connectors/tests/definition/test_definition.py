@@ -104,11 +104,3 @@ def test_rows_go_through_spark_where_a_sink_needs_those_of_a_key_in_one_task(tmp
     assert not is_direct(cells()) and is_direct(cells(repartition=False))
     assert not is_direct(cells(), transform=Transform(arrow=lambda batch: [batch]))
     assert not is_direct(rows("two_phase")) and is_direct(rows("staged")) and is_direct(rows("auto"))
-
-
-def test_what_sparks_connector_does_not_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    source = KafkaSource(
-        topics_pattern="orders.*", bootstrap_servers="localhost:9092", reader="spark", forget_topics=["orders-old"]
-    )
-    with pytest.raises(ConfigError, match=r"would read the topics of forget_topics again.*\[options-conflict\]"):
-        definition(tmp_path, source=source)

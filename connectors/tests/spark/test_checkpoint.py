@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from onefold.core import CheckpointMismatch, ConfigError, Positions, Relation
-from onefold.core.job.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
+from onefold.core.job.offset_log import end_before, end_of, end_of_running, first_start, last_committed
 from onefold.core.positions import CLOCKS
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
@@ -98,15 +98,6 @@ def test_a_first_batch_whose_start_is_on_record_nowhere_is_refused(root: Path) -
         asked(first_start(str(root), 0, asked(end_of_running(str(root), 0))))
     with pytest.raises(CheckpointMismatch, match=r"no offsets/1, though Spark runs that batch"):
         asked(end_of_running(str(root), 1))
-
-
-def test_an_epoch_that_must_run_again_is_planned_already_where_its_source_cannot_be_told_to(root: Path) -> None:
-    until = Positions.of({"orders/0": 17})
-    asked(check_planned(str(root), None))
-    with pytest.raises(ConfigError, match=r"\[reader-cannot-replay\]"):
-        asked(check_planned(str(root), until))
-    log(root, 0, '{"orders":{"0":17}}')
-    asked(check_planned(str(root), until))
 
 
 @pytest.mark.parametrize("name", ["a#b", "100%25", "what?", "with space"])

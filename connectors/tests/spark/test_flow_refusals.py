@@ -176,9 +176,3 @@ def test_a_bounded_source_is_refused_with_the_trigger_that_ends() -> None:
 
 def test_spark_connect_is_refused() -> None:
     assert "Spark Connect" in refusal(processed(id))
-
-
-def test_a_source_that_spark_reads_is_refused_as_on_the_direct_path() -> None:
-    flow = flow_with(lambda keyed: keyed.process(Asking(id), "id long", uid="none"), source(reader="spark"))
-    with pytest.raises(ConfigError, match=r"\[direct-path-unsupported\]"):
-        check_flow(flow.graph())

@@ -21,7 +21,6 @@ MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
 # And beside the positions of a query that makes rows of time alone: the clocks that its last batch went by, named as in
 # Spark's offset log. Their values are texts, which are only equal or not: a clock may go back.
 WATERMARK, PROCESSING_TIME = CLOCKS = ("batchWatermarkMs", "batchTimestampMs")
-_NO_CLOCK = "on record (if an earlier onefold wrote that epoch: start over)"
 _SETTING = "#starting_offsets"  # and beside a pipeline's first positions: the setting that they were found by
 
 
@@ -111,7 +110,7 @@ class Positions:
         """The partitions where these differ from `other`, for people: `orders/0: 17, not 12`."""
         mine, theirs = dict(self.items), dict(other.items)
         lines = [
-            f"{name}: {mine.get(name, 0)}, not {theirs.get(name, _NO_CLOCK if name in CLOCKS else 0)}"
+            f"{name}: {mine.get(name, 0)}, not {theirs.get(name, 'on record' if name in CLOCKS else 0)}"
             for name in sorted(mine.keys() | theirs.keys())
             if mine.get(name, 0) != theirs.get(name, 0)
         ]

@@ -90,7 +90,7 @@ class Savepoint:
             version = int(values["format"])
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError("it is no savepoint's") from error
-        if version > FORMAT:
+        if version != FORMAT:
             name, maker = (plain(str(values.get(key)), 100) for key in ("name", "onefold"))
             raise ConfigError(
                 "savepoint-too-new",

@@ -69,7 +69,7 @@ class Transactions:
                     " start the pipeline itself, which recovers all of its sinks. Nothing was changed",
                 )
             for sink in named:
-                self._operations.migrate(pipeline, sink)
+                self._operations.register(pipeline, sink)
             started = driver.run(start(named, None))
             driver.run(sweep(started.generation, named))
             return started

@@ -93,9 +93,9 @@ class _Now(Collector):
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
             source = watch.control.definition.source
-            if source.reader == "onefold" and source.on_error == "dead_letter":
+            if source.on_error == "dead_letter":
                 letters.add_metric([name], totals.dead_letters)
-            if source.reader == "onefold" and source.on_error == "skip":
+            if source.on_error == "skip":
                 skipped.add_metric([name], totals.skipped)
         return state, fenced, generation, restarts, replays, letters, skipped
 

@@ -127,11 +127,11 @@ class QuerySession(Session):
                 " or give the other its own pipeline name",
             )
 
-    def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
+    def check_checkpoint(self, spark: SparkSession, root: str) -> None:
         """Check before a query starts that the store knows all batches that its checkpoint has as done."""
         with self.lock:
             self._driver.files = CheckpointFiles(spark)
-            self.drive(self.life.check_checkpoint(root, plans_ends))
+            self.drive(self.life.check_checkpoint(root))
 
     def close(self) -> None:
         with self.lock:

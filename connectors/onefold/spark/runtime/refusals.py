@@ -16,7 +16,7 @@ from onefold.core.writing.arrangement import Arrangement, needed_by
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["check_direct_sinks", "check_direct_source", "check_parts", "check_reader", "is_direct_for"]
+__all__ = ["check_direct_sinks", "check_direct_source", "check_parts", "is_direct_for"]
 
 
 def check_parts(
@@ -42,23 +42,8 @@ def check_parts(
             raise ConfigError("tls-required", f"the checkpoint store may not be reached so, with require_tls: {says}")
 
 
-def check_reader(source: KafkaSource) -> None:
-    """Raise ConfigError for what Spark's own Kafka connector does not do."""
-    if source.reader == "spark" and source.topics_pattern is not None and source.forget_topics:
-        raise ConfigError(
-            "options-conflict",
-            "reader='spark' hands the pattern to Spark, which would read the topics of forget_topics again: give a"
-            " pattern that doesn't match them, or name the topics",
-        )
-
-
 def check_direct_source(source: KafkaSource) -> None:
     """Raise ConfigError for a source that the direct path cannot read."""
-    if source.reader == "spark":
-        raise ConfigError(
-            "direct-path-unsupported",
-            "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read",
-        )
     if source.deduplicate is not None:
         raise ConfigError(
             "direct-path-unsupported",
@@ -83,8 +68,7 @@ def check_direct_sinks(source: KafkaSource, sinks: Sequence[Sink]) -> None:
 
 def is_direct_for(source: KafkaSource, sinks: Sequence[Sink]) -> bool:
     """Whether the direct path can carry this source to these sinks, as far as is known before they are opened."""
-    is_read = source.reader == "onefold" and source.deduplicate is None
-    return is_read and all(_meets(source, needed_by(sink)) for sink in sinks)
+    return source.deduplicate is None and all(_meets(source, needed_by(sink)) for sink in sinks)
 
 
 def _meets(source: KafkaSource, need: Arrangement) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.job.offset_json import parse_offsets
-from onefold.core.positions import Positions, Relation
+from onefold.core.positions import Positions
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ListFolder, ReadFile
 from onefold.core.protocol.recovery import Committed
 from onefold.core.values.plain import shown_url
 
-__all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
+__all__ = ["end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
 
 SOURCES_MAX = 64
 
@@ -53,21 +53,6 @@ def end_of_running(root: str, batch_id: int, clocks: Collection[str] = ()) -> Pr
             " deletes files there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
         )
     return end
-
-
-def check_planned(root: str, until: Positions | None) -> Protocol[None]:
-    """Raise ConfigError unless the newest planned batch ends at `until`, where an epoch that must run again ends."""
-    if until is None:
-        return
-    planned = yield from _batches(f"{root}/offsets")
-    end = (yield from end_of(root, max(planned))) if planned else None
-    if end is None or end.relation_to(until.of_records()) is not Relation.SAME:
-        raise ConfigError(
-            "reader-cannot-replay",
-            f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
-            " planned it, and reader='spark' cannot plan a batch to a given end. Start once with reader='onefold', a"
-            " new, empty checkpoint directory and starting_offsets='ledger'; then do the same with reader='spark'",
-        )
 
 
 def end_before(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions | None]:
@@ -110,8 +95,8 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     if missing := sorted(end.topics().keys() - known):
         raise ConfigError(
             "batch-start-unknown",
-            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
-            " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
+            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by a"
+            " source that Spark logs no start of. Start the query with a new, empty"
             " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))",
         )
     return Positions.of({**dict(ours.items), **logged}, ours.marks)

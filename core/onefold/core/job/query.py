@@ -67,13 +67,11 @@ class QueryLife(Life):
         self.query = None
         return (yield from super().start(initial, adopt_ledger, accept_damage))
 
-    def check_checkpoint(self, root: str, plans_ends: bool = True) -> Protocol[None]:
-        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
-        an epoch that must run again is planned there already, if its source cannot plan a batch to a given end.
+    def check_checkpoint(self, root: str) -> Protocol[None]:
+        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record.
 
         Only then is swept what earlier lives left: an older copy of the store knows less than was decided."""
-        facts = yield from self._check_committed(root)
-        yield from offset_log.check_planned(root, facts.begun.range.end if facts.begun and not plans_ends else None)
+        yield from self._check_committed(root)
         if self.started is not None:
             yield from self.sweep()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError
-from onefold.core.sql.postgres_trust import Ask, asked, check_ours, older_store, quoted
+from onefold.core.sql.postgres_trust import Ask, asked, check_ours, quoted
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -24,8 +24,6 @@ __all__ = [
     "in_schema",
     "making_place",
     "own_schema",
-    "prefix",
-    "refuse_older",
 ]
 
 OWN_SCHEMA = "onefold_sinks"  # where nobody names another
@@ -68,12 +66,6 @@ def own_schema(connection: sa.Connection) -> str | None:
     """Where a store's connection has onefold's tables; None where the database has no schemas."""
     names: dict[str | None, str] = connection.get_execution_options().get("schema_translate_map") or {}
     return names.get(None)
-
-
-def prefix(connection: sa.Connection) -> str:
-    """What stands in front of a table's name in SQL that SQLAlchemy does not write."""
-    schema = own_schema(connection)
-    return "" if schema is None else f"{quoted(schema)}.".replace("%", "%%")
 
 
 def check_tables(connection: sa.Connection, names: Sequence[str], *, to_look: bool = False) -> None:
@@ -134,20 +126,3 @@ def making_place(ask: Ask, schema: str) -> list[str]:
         return []
     made = [] if check_place(ask, schema) else [f"CREATE SCHEMA {quoted(schema)}"]
     return [*made, f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.onefold_locks (name text PRIMARY KEY)"]
-
-
-def refuse_older(connection: sa.Connection, names: Sequence[str]) -> None:
-    """Raise ConfigError where a store is to be made, and the search_path leads to that of an older onefold: a new one
-    knows of nothing that was decided there."""
-    schema = own_schema(connection)
-    found = None if schema is None else older_store(asked(connection), schema, names)
-    if schema is not None and found is not None:
-        older, tables = found
-        moves = "; ".join(f"ALTER TABLE {quoted(older)}.{quoted(t)} SET SCHEMA {quoted(schema)}" for t in tables)
-        raise ConfigError(
-            "store-in-older-place",
-            f"schema {older!r} has the checkpoint store of an older onefold, and this onefold has it in schema"
-            f" {schema!r}. Nothing was made, since a new store would not know what the old one decided. Stop the"
-            f" pipelines that use it, and as its owner run CREATE SCHEMA IF NOT EXISTS {quoted(schema)}; {moves}. Or go"
-            f" on with it where it is: ?schema={older} in the store's URL",
-        )

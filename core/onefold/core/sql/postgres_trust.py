@@ -29,7 +29,6 @@ __all__ = [
     "check_path",
     "has_store",
     "ledger_elsewhere",
-    "older_store",
     "quoted",
     "take_turn",
 ]
@@ -92,15 +91,6 @@ JOIN pg_attribute a ON attrelid = c.oid AND attname = 'store_id' AND atttypid = 
 WHERE relname = %s AND relkind = 'r' AND NOT relrowsecurity AND {_trusted("nspowner")} AND
     {_trusted("relowner")} AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
-"""
-# Where an older onefold looked for its store, and found it.
-_OLDER = f"""
-{_MINE} SELECT n.nspname, ARRAY(SELECT o.relname::text FROM pg_class o
-                                WHERE o.relnamespace = n.oid AND o.relname = ANY(%s) ORDER BY 1)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = to_regclass('onefold_pipelines') AND n.nspname <> %s AND c.relkind = 'r' AND NOT c.relrowsecurity AND
-    {_trusted("n.nspowner")} AND {_trusted("c.relowner")} AND has_table_privilege(c.oid, 'SELECT')
-    AND has_table_privilege(c.oid, 'UPDATE')
 """
 # `schema` is NULL where the names are looked up in the safe path.
 _FOREIGN = f"""
@@ -240,20 +230,6 @@ def _trusted_tables(ask: Ask, name: str, store_id: str) -> list[tuple[str, str]]
     whose column `store_id` is of that type; nobody's policy runs when they are asked."""
     ask("SET LOCAL row_security = off", ())
     return [(schema, table.replace("%", "%%")) for schema, table in ask(_EVERYWHERE, (store_id, name))]
-
-
-def older_store(ask: Ask, schema: str, names: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The schema in which an older onefold, in this role, has a store that knows pipelines, and which of the tables
-    with these names it has there; None if that is `schema`, or nowhere. For a transaction with the safe path.
-
-    Another pipeline's, which this role may not write to, is none.
-    """
-    found = ask(_OLDER, (list(names), schema))
-    if not found:
-        return None
-    older, tables = found[0]
-    table = f"{quoted(older)}.onefold_pipelines".replace("%", "%%")
-    return (older, tables) if ask(f"SELECT 1 FROM {table} LIMIT 1", ()) else None
 
 
 def take_turn(ask: Ask, locks: str, name: str) -> None:

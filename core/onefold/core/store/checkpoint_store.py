@@ -57,14 +57,12 @@ from onefold.core.store.store_rows import (
 from onefold.core.store.tables import (
     epochs,
     existing_store,
-    is_older_store,
     journals,
     making_store,
     metadata,
     pins,
     pipelines,
     prepared_store,
-    ready_store,
     runs,
 )
 
@@ -99,7 +97,7 @@ class CheckpointStore:
         self.database.close()
 
     def id(self) -> str:
-        """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
+        """The store's own id, which every sink's ledger remembers. Makes the tables that are missing."""
         if self._id is None:
             store_id = passed(self.checks())
             if store_id is None:
@@ -109,8 +107,7 @@ class CheckpointStore:
         return self._id
 
     def checks(self) -> Checks[str | None]:
-        """What a start checks before it makes or migrates the store. The value is the id of a store that needs neither,
-        else None."""
+        """What a start checks before it makes the store. The value is the id of a store that is there, else None."""
         where = f"the checkpoint store at {self.database}"
         if not self.database.is_there():
             yield from tried(self.database.check_new)
@@ -119,27 +116,25 @@ class CheckpointStore:
         with self.database.transaction() as connection:
             backend = self.database.backend
             backend.check_ours(connection)
-            self._id = ready_store(connection, str(self.database))
+            self._id = existing_store(connection, str(self.database))
             if self._id is None:
                 backend.check_may_create(connection)
-                is_older = is_older_store(connection)
                 makes = [*backend.making(connection), *making_store(connection)]
             else:
                 backend.check_may_work(connection, metadata.sorted_tables)
         if self._id is None:
-            says = f"{where} is {'migrated' if is_older else 'made'} by the first start"
-            yield Finding.making(says, str(self.database), makes)
+            yield Finding.making(f"{where} is made by the first start", str(self.database), makes)
             if not backend.tells_rights:
                 says = f"whether the user may make the tables of {where} is tried at the start"
                 yield Finding(Level.UNCHECKED, says)
         return self._id
 
     def look(self) -> str | None:
-        """The id of a store that is there already, None if there is none. Unlike `id`, makes and migrates nothing."""
+        """The id of a store that is there already, None if there is none. Unlike `id`, makes nothing."""
         if self._id is None and self.database.is_there():
             with self.database.transaction() as connection:
                 self.database.backend.check_ours(connection)
-                self._id = existing_store(connection, str(self.database))
+                self._id = existing_store(connection, str(self.database), to_look=True)
         return self._id
 
     def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:

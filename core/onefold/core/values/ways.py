@@ -74,10 +74,7 @@ PIPELINE = Ways(
         " under [source]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
         " failed so, remove it first"
     ),
-    other_plans=(
-        ", where the source is read with pipeline.read or pipeline.write_direct and reader='onefold', which plans that"
-        " very range"
-    ),
+    other_plans=(", where the source is read with pipeline.read or pipeline.write_direct, which plans that very range"),
 )
 SPARK_FLOW = Ways(
     call="flow.recover(spark=spark, checkpoint=..., {})",

@@ -137,9 +137,6 @@ class OwnFolder:
             except OSError as error:
                 raise _named(error) from None
         try:
-            found = os.fstat(number)
-            if found.st_uid == os.geteuid() and found.st_nlink == 1:  # others could hold one of an earlier version
-                os.fchmod(number, FILE_MODE)
             wait = Wait(within_s)
             while not _is_locked(number):
                 if not wait.again():

@@ -95,11 +95,11 @@ class OneFrozen:
 def mark_kept(backend: StateTables, spec: StateSpec, kept: str) -> None:
     """Have snapshots say what is kept. Raises CheckpointMismatch where those that were restored say something else:
     that would be taken for what is kept now, or keys of another form would not be found."""
-    for _, *before in (entry for part in backend.earlier(spec) for entry in part):
-        if before and before != [kept]:  # an earlier version marked with the uid alone
+    for _, before in (entry for part in backend.earlier(spec) for entry in part):
+        if before != kept:
             raise CheckpointMismatch(
                 "state-operator-changed",
-                f"the operator {spec.uid!r} keeps {kept}, and its state is of {before[0]}. Nothing was written. Give"
+                f"the operator {spec.uid!r} keeps {kept}, and its state is of {before}. Nothing was written. Give"
                 " the operator another uid, under which it begins without state; or, where columns have other names or"
                 " types only, give them the earlier ones before it: select(earlier=pc.field('now').cast(...))",
             )

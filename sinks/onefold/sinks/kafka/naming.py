@@ -12,12 +12,12 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
-__all__ = ["SHARED_LEDGER", "Handle", "Names", "check_prefix", "ledger_topic"]
+__all__ = ["LEDGER_PREFIX", "Handle", "Names", "check_prefix", "ledger_topic"]
 
 PREFIX_BYTES_MAX = 64
 ID_BYTES_MAX = 255  # Kafka takes more, but tools and ACLs of such a length are no help to anybody
 
-SHARED_LEDGER = "onefold_progress"  # of all pipelines, unless they named another, before each had its own
+LEDGER_PREFIX = "onefold_progress"  # of the topics of pipelines that name none
 
 _ID = re.compile(r"([0-9]{1,18})/([0-9a-f]{32})/([0-9]{1,18})")
 
@@ -34,10 +34,10 @@ def check_prefix(prefix: str) -> None:
 def ledger_topic(pipeline: str) -> str:
     """The ledger topic of a pipeline that names none; never the same for two pipelines."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", pipeline):
-        return f"{SHARED_LEDGER}-{pipeline}"
+        return f"{LEDGER_PREFIX}-{pipeline}"
     # Kafka allows few other characters in a topic's name, and takes a dot and an underscore for the same.
     digest = hashlib.sha256(pipeline.encode()).hexdigest()[:24]
-    return f"{SHARED_LEDGER}--{re.sub(r'[^A-Za-z0-9_-]', '-', pipeline)}-{digest}"
+    return f"{LEDGER_PREFIX}--{re.sub(r'[^A-Za-z0-9_-]', '-', pipeline)}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,12 @@ from onefold.clients.exposure import of_kafka
 from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Checks, Finding, Held, Target, passed, tried
+from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.kafka import doctor, opening
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
-from onefold.sinks.kafka.transactional.shared_ledger import check_not_shared
 from onefold.sinks.kafka.transactional.writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
@@ -95,7 +94,6 @@ class KafkaSink:
     def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
         topics = self._topics(pipeline)
         ledger = yield from topics.check_ledger()
-        yield from tried(lambda: check_not_shared(self._settings, pipeline, topics, ledger is not None))
         yield from opening.checks(self._settings, topics, schema)
         if ledger is not None:
             return self._committer(pipeline)
@@ -127,7 +125,6 @@ class KafkaSink:
     def recover(self, pipeline: str) -> Committer:
         topics = self._topics(pipeline)
         topics.make_ledger_topic()
-        check_not_shared(self._settings, pipeline, topics, is_there=True)
         committer = self._committer(pipeline)
         if (row := committer.ledger()) is None or row.epoch == 0:  # later, a topic that is missing is a loss
             topics.check_target()

@@ -1,6 +1,6 @@
 """An operator's view of one database: what is prepared in it, whose it is, and a hand to finish it with.
 
-Looking makes nothing and migrates nothing. Prepared transactions are the whole server's: those of other databases show,
+Looking makes nothing. Prepared transactions are the whole server's: those of other databases show,
 and can only be finished from a connection to theirs.
 """
 
@@ -20,7 +20,7 @@ from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.postgres.ledger import migrations, pruning
+from onefold.sinks.postgres.ledger import layout, pruning
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, names_in
@@ -83,7 +83,7 @@ class Operations:
     def has_tables(self) -> bool:
         """Whether the bookkeeping is there. Raises ConfigError for a layout that is too new."""
         with self.connected("looking for the bookkeeping") as connection:
-            return migrations.is_there(connection, self.schema)
+            return layout.is_there(connection, self.schema, to_look=True)
 
     def sinks(self) -> list[tuple[str, str]]:
         """Every (pipeline, sink) that was ever opened here."""
@@ -132,9 +132,9 @@ class Operations:
         settings = PostgresSinkConfig(self.url, table, name=sink, lock_timeout_s=10, ledger=self.schema, role=role)
         return PostgresCommitter(settings, pipeline, None)
 
-    def migrate(self, pipeline: str, sink: str) -> None:
-        """What a driver does before it recovers."""
-        with self.connected("migrating the ledger") as connection:
+    def register(self, pipeline: str, sink: str) -> None:
+        """Puts the sink's row into the ledger, as a driver does before it recovers."""
+        with self.connected("registering a sink") as connection:
             Bookkeeping(pipeline, sink, schema=self.schema).create(connection)
 
     def close(self) -> None:

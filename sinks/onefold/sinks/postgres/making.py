@@ -10,7 +10,7 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
 from onefold.core.findings import Finding
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.plan import planned, written_of
 from onefold.sinks.postgres.rejects import dead_letters
@@ -50,10 +50,8 @@ def _makes(
     delivery: tuple[Delivery, str],
 ) -> Iterator[tuple[str, list[str]]]:
     books, changes = settings.bookkeeping(pipeline), settings.changes
-    is_older = migrations.is_there(connection, books.schema)
-    made_or_migrated = "migrated" if is_older else "made"
-    layout = migrations.making(connection, books.schema)
-    yield f"the ledger in schema {books.schema} is {made_or_migrated} by the first start", layout
+    says = f"the ledger in schema {books.schema} is made by the first start"
+    yield says, layout.making(connection, books.schema)
     there = found
     if schema is not None:
         there, says, statements = _table(connection, settings, schema, found)

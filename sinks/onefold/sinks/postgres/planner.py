@@ -15,7 +15,7 @@ from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.core.sql import postgres_errors
 from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.plan import Plan, check_stage, choose, is_staged, planned, position_of, slots, written_of
 from onefold.sinks.postgres.rejects import dead_letters
@@ -51,7 +51,7 @@ def checks(
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     yield _slots(slots_max, slots_used, delivery)
     if is_staged(delivery, changes):
-        yield from tried(lambda: migrations.check_may_create(connection, ledger))
+        yield from tried(lambda: layout.check_may_create(connection, ledger))
     written = None
     if schema is None:
         says = f"the rows are not known here: whether they fit into table {settings.target} is checked at the start"
@@ -98,7 +98,7 @@ def _check_columns(settings: PostgresSinkConfig, found: Target, written: pa.Sche
 
 
 def _check_letters(connection: Connection, settings: PostgresSinkConfig) -> None:
-    """In the ledger's schema, `migrations.check` knows whether the table can be made."""
+    """In the ledger's schema, `layout.check` knows whether the table can be made."""
     if not dead_letters.check(connection, settings.rejects) and settings.rejects.schema != settings.ledger:
         target.place(connection, settings.rejects)
 

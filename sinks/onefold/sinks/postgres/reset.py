@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onefold.clients.postgres.connection import Connection, transaction_settings
 from onefold.clients.postgres.quoting import with_parameters
 from onefold.sinks.postgres.admin import Operations, Prepared
-from onefold.sinks.postgres.ledger import migrations, pruning
+from onefold.sinks.postgres.ledger import layout, pruning
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.naming import SENT_AGAIN, Table, gid_prefix
@@ -112,7 +112,7 @@ class PostgresReset:
         if not _is_there(connection, table.sql):
             return 0
         if table == self._sent_again:
-            migrations.check_ours(connection, self.operations.schema, [table.name])
+            layout.check_ours(connection, self.operations.schema, [table.name])
         query = f"SELECT count(*) FROM {with_parameters(table.sql)} WHERE pipeline = %s"
         ((count,),) = connection.execute(query, (self.pipeline,))
         return int(count)

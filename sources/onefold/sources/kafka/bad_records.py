@@ -15,7 +15,7 @@ from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.offset_range import OffsetRange
 
-__all__ = ["bad_batch", "cannot_unpack", "may_change", "refused"]
+__all__ = ["bad_batch", "may_change", "refused"]
 
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
@@ -68,18 +68,6 @@ def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecor
         " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
         " its schema registered if it lacks that; or use pipeline.write_direct, which reads each record once and makes"
         " this one a dead letter",
-    )
-
-
-def cannot_unpack(wanted: OffsetRange, records: Records) -> BadRecord:
-    """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
-    offset = records.column(_RAW.field("offset"))[0].as_py()
-    return BadRecord(
-        "kafka-batch-too-large",
-        f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
-        " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
-        " it for the rows, may have found good records in it. Raise that in client_config=, or read with"
-        " reader='onefold'",
     )
 
 

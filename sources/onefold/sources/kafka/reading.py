@@ -11,7 +11,7 @@ from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.formats.guarded_parser import in_task
-from onefold.sources.kafka.bad_records import bad_batch, cannot_unpack, may_change, refused
+from onefold.sources.kafka.bad_records import bad_batch, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
 from onefold.sources.kafka.fetching.records import Records, Wanted
@@ -20,7 +20,7 @@ from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_c
 from onefold.sources.kafka.formats.dispatch import parser_of
 from onefold.sources.kafka.offset_range import OffsetRange
 
-__all__ = ["Parsing", "read", "read_parts", "tell_skipped"]
+__all__ = ["Parsing", "read", "read_parts"]
 
 
 def read(
@@ -44,13 +44,8 @@ def read(
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
-    tell_skipped(source, wanted, skipped)
-
-
-def tell_skipped(source: KafkaSourceConfig, wanted: OffsetRange, count: int) -> None:
-    """Log how many records of a range were left out, if they go nowhere else."""
-    if count and source.on_error == "skip":
-        CONSUMER.logger.warning("%s: unreadable records, skipped: %d", wanted, count)
+    if skipped and source.on_error == "skip":
+        CONSUMER.logger.warning("%s: unreadable records, skipped: %d", wanted, skipped)
 
 
 def read_parts(
@@ -104,7 +99,7 @@ class Parsing:
         """The next of them; `wanted` is where they are from, for the errors."""
         source = self._source
         try:
-            found = self._separated(records, wanted)
+            found = self._separated(records)
         except TooManyBad as error:
             allowed = None if source.on_error == "fail" else source.bad_records_max
             raise refused(wanted, records, error.last, allowed) from None
@@ -125,9 +120,7 @@ class Parsing:
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
-    def _separated(self, records: Records, wanted: OffsetRange) -> Separated:
-        if self._source.reader == "spark" and None in records.too_large.values():
-            raise cannot_unpack(wanted, records)
+    def _separated(self, records: Records) -> Separated:
         known = dict(records.odd_headers) if self._reads_headers else {}
         known |= {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
         if self._parser is not None:

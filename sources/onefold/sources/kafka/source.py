@@ -55,8 +55,7 @@ class KafkaSource(KafkaSourceConfig):
     from their first record on. `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
     `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `max_offsets_per_second`: a stream is
     held back to so many. `commit_to_group`: a consumer group that is told the pipeline's positions, for dashboards;
-    nothing reads them back. `reader="spark"`: a pipeline reads
-    through Spark's own connector, whose jars the session must have. With `deduplicate=OrderedIds(...)` or
+    nothing reads them back. With `deduplicate=OrderedIds(...)` or
     `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
     """
 

@@ -21,7 +21,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import State, Unreadable
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.naming import SHARED_LEDGER
+from onefold.sinks.kafka.naming import LEDGER_PREFIX
 from onefold.sinks.kafka.producer import connect
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
@@ -70,7 +70,7 @@ class TopicEpochLog:
         self.read()
         if self._settings.ledger is None:
             topics = Topics(self._settings, self._pipeline)
-            for topic in topics.named(SHARED_LEDGER):
+            for topic in topics.named(LEDGER_PREFIX):
                 if topic != self._topic and topics.may_read(topic):
                     for items, _ in txn_admin.read_log(self._kafka, topic, 0):
                         self._take_others(item for item in items if isinstance(item, Record))

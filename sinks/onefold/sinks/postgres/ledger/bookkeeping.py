@@ -9,7 +9,7 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
     onefold_staged_dead  the dead letters of staged attempts, which go where the attempts go
     onefold_evolutions  one row for each ALTER TABLE of a target that a sink has made
     onefold_locks    one row for each thing that drivers take turns at
-    onefold_version  which layout these tables have (migrations.py)
+    onefold_version  which layout these tables have (layout.py)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.staged.ledger import Books
 
 __all__ = ["Bookkeeping"]
@@ -41,11 +41,11 @@ class Bookkeeping(Books[Connection]):
         return with_parameters(f"{identifier(self.schema)}.onefold_{name}")
 
     def create(self, connection: Connection) -> None:
-        """Make or migrate the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
-        migrations.migrate(connection, self.schema)
+        """Make the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
+        layout.create(connection, self.schema)
         if not self._is_registered(connection):
             with connection.transaction():
-                migrations.lock(connection, self.schema)
+                layout.lock(connection, self.schema)
                 self._refuse_second(connection)
                 connection.execute(
                     f"""INSERT INTO {self.table("ledger")}
@@ -56,7 +56,7 @@ class Bookkeeping(Books[Connection]):
 
     def check(self, connection: Connection) -> bool:
         """Whether the tables are there. Raises what `create` refuses; changes nothing."""
-        is_there = migrations.check(connection, self.schema) > 0
+        is_there = layout.check(connection, self.schema)
         if not (is_there and self._is_registered(connection)):
             self._refuse_second(connection)
         return is_there

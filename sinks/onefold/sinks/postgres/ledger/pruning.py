@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onefold.clients.postgres.connection import Connection, transaction_settings
 from onefold.core.contract import LedgerEntry
-from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import stage_sql
@@ -71,7 +71,7 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
 def remove(connection: Connection, schema: str, found: SinkState | str) -> None:
     """All of it, in one transaction; a string names a stage alone. Raises Retriable where somebody works with it."""
     with connection.transaction():
-        migrations.lock(connection, schema)
+        layout.lock(connection, schema)
         connection.execute(transaction_settings(LOCK_TIMEOUT_S))
         if isinstance(found, SinkState):
             books = Bookkeeping(found.pipeline, found.sink, schema=schema)

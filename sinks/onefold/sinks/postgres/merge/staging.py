@@ -23,7 +23,7 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.ledger.migrations import check_ours
+from onefold.sinks.postgres.ledger.layout import check_ours
 from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql

@@ -22,7 +22,6 @@ __all__ = ["FORMATS", "KafkaSourceConfig"]
 
 Format = Literal["raw", "string", "json", "csv", "avro"]
 OnError = Literal["fail", "dead_letter", "skip"]
-Reader = Literal["onefold", "spark"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 _RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
@@ -62,7 +61,6 @@ class KafkaSourceConfig:
     max_bytes_per_trigger: int | None = None
     max_offsets_per_second: int | None = None
     commit_to_group: str | None = None
-    reader: Reader = field(default="onefold", metadata={"option": None})
     forget_topics: str | Sequence[str] = ()
     deduplicate: Deduplication | None = field(default=None, metadata={"option": None})
 
@@ -112,32 +110,7 @@ class KafkaSourceConfig:
         check_choice(self.compiled_fetch)
         if self.starting_text not in starting.KEYWORDS:
             starting.parse("starting_offsets", self.starting_text, self.subscription)
-        self._check_reader()
         check_deduplication(self.deduplicate)
-
-    def _check_reader(self) -> None:
-        if self.reader not in get_args(Reader):
-            raise ConfigError(
-                "option-value", f"reader is 'onefold' or 'spark' (Spark's own Kafka connector), not {self.reader!r}"
-            )
-        if self.reader == "onefold":
-            return
-        if "topic_id" in self.columns:
-            raise ConfigError(
-                "options-conflict",
-                "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader=",
-            )
-        for name in ("max_bytes_per_trigger", "max_offsets_per_second"):
-            if getattr(self, name) is not None:
-                raise ConfigError(
-                    "options-conflict",
-                    f"{name}: Spark's own connector has no such limit; use max_offsets_per_trigger",
-                )
-        if self.format == "raw" and self.on_error != "fail":
-            raise ConfigError(
-                "options-conflict",
-                "format='raw' with reader='spark' takes every record as it is: on_error goes with the others",
-            )
 
     @property
     def subscription(self) -> Subscription:
