@@ -210,7 +210,7 @@ def test_after_a_stop_a_job_that_starts_its_query_itself_writes_on(rig: Rig) -> 
     query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint())
     assert pipeline.drain(query, 60)
     rig.put(100)
-    writer = pipeline.read(rig.spark, rig.source()).writeStream.foreachBatch(pipeline.epoch_writer)
+    writer = pipeline.read(rig.spark, rig.source()).writeStream.foreachBatch(pipeline)
     query = writer.option("checkpointLocation", rig.checkpoint()).trigger(availableNow=True).start()
     assert pipeline.await_termination(query, 60)
     pipeline.close()

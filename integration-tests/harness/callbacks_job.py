@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.cli.spark_session import spark_session
 from onefold.core import ConfigError
 from onefold.sinks import SqlSink
-from onefold.spark import Pipeline, register
+from onefold.spark import EpochWriter, register
 from onefold.spark.runtime.access import close_callbacks
 
 INTERPRETED: Any = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -65,13 +65,13 @@ def main() -> None:
         """How a query ends that calls the epoch writer in a function of its own."""
         name = f"trusting_{trust_machine}".lower()
         sink = SqlSink(f"sqlite:///{folder}/{name}.db", "rows")
-        pipeline = Pipeline(name, [sink], patience_s=5, trust_machine=trust_machine)
+        epochs = EpochWriter(name, [sink], patience_s=5, trust_machine=trust_machine)
 
         def write(df: DataFrame, batch: int) -> None:
-            pipeline.epoch_writer(df, batch)
+            epochs(df, batch)
 
         writer = files.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/{name}")
-        return code_of(lambda: pipeline.await_termination(writer.trigger(availableNow=True).start(), 300))
+        return code_of(lambda: epochs.await_termination(writer.trigger(availableNow=True).start(), 300))
 
     before = Query(spark)
     assert before.goes_on()

@@ -119,7 +119,7 @@ class Rig:
 
     def start(self, pipeline: Pipeline, df: DataFrame, checkpoint: str = "checkpoint", **settings: str) -> Any:
         """The query as a job that is there already would start it, through foreachBatch."""
-        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).trigger(availableNow=True)
+        writer = df.writeStream.foreachBatch(pipeline).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", self.checkpoint(checkpoint))
         return writer.outputMode(settings.get("outputMode", "append")).start()
 

@@ -152,7 +152,7 @@ def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_o
     stream = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = stream.selectExpr("value AS id", "value * 2 AS n")
     with closing(rig.pipeline(name="query")) as pipeline, closing(rig.pipeline(name="query")) as batch:
-        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+        writer = df.writeStream.foreachBatch(pipeline).option("checkpointLocation", rig.checkpoint())
         query = writer.start()
         try:
             while not rig.outcomes:
@@ -169,7 +169,7 @@ def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_o
         runs.write_batch(numbers(rig, 0, 1), "night")
         with pytest.raises(ConfigError, match="'runs' writes batch runs"):
             runs.read(rig.spark, KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw"))
-        writer = df.writeStream.foreachBatch(runs.epoch_writer).option("checkpointLocation", rig.checkpoint("second"))
+        writer = df.writeStream.foreachBatch(runs).option("checkpointLocation", rig.checkpoint("second"))
         with pytest.raises(ConfigError, match="'runs' writes batch runs"):
             rig.finish(runs, writer.start())
 

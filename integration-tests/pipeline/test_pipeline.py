@@ -17,7 +17,7 @@ from onefold.core.protocol.epoch import Outcome
 from onefold.core.writing.arrangement import needed_by
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline, register
+from onefold.spark import EpochWriter, Pipeline, register
 from onefold.spark.runtime.writers import shared_out
 
 pytestmark = pytest.mark.servers
@@ -258,16 +258,16 @@ def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveri
 def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(rig: Rig) -> None:
     rate = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = rate.selectExpr("value AS id", "value * 2 AS n")
-    pipeline = rig.pipeline()
+    epochs = EpochWriter("test", sinks=[rig.sink()], on_outcome=rig.outcomes.append, patience_s=60)
     for batches in (1, 2):
-        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+        writer = df.writeStream.foreachBatch(epochs).option("checkpointLocation", rig.checkpoint())
         query = writer.start()
         try:
             while sum(not outcome.replayed for outcome in rig.outcomes) < 2 * batches:
                 assert not query.awaitTermination(0.1), query.exception()
         finally:
             query.stop()
-    pipeline.close()
+    epochs.close()
     rows = rig.rows()
     assert rows == [(i, 2 * i) for i in range(len(rows))]
     assert len(rows) >= 200

@@ -1,4 +1,4 @@
-"""Pipelines on Spark into SqlSink, without Kafka: files as the source."""
+"""Epochs on Spark into SqlSink, without Kafka: files as the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onefold.core import ConfigError
 from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 from onefold.spark.runtime.checkpoint import elsewhere
 
 pytestmark = pytest.mark.servers
@@ -35,15 +35,15 @@ def test_a_pipeline_that_dies_after_its_decision_goes_on_where_it_was(
 
     def run() -> list[bool]:
         replayed: list[bool] = []
-        pipeline = Pipeline("p", [sink], on_outcome=lambda outcome: replayed.append(outcome.replayed), patience_s=20)
+        writer = EpochWriter("p", [sink], on_outcome=lambda outcome: replayed.append(outcome.replayed), patience_s=20)
         files = spark.readStream.schema("id long, v long, gone boolean").parquet(folder)
-        writer = files.writeStream.foreachBatch(pipeline.epoch_writer).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        stream = files.writeStream.foreachBatch(writer).trigger(availableNow=True)
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         try:
-            assert pipeline.await_termination(query, WAIT_S)
+            assert writer.await_termination(query, WAIT_S)
         finally:
             query.stop()
-            pipeline.close()
+            writer.close()
         return replayed
 
     put(spark, folder, 0, 300, "id; 1L AS v; false AS gone")

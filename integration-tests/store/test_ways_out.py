@@ -27,7 +27,7 @@ pytestmark = pytest.mark.servers
 def in_two_calls(pipeline: Pipeline, remainders: tuple[int, ...] = (0, 1)) -> Callable[[DataFrame, int], None]:
     def each(batch: DataFrame, batch_id: int) -> None:
         for remainder in remainders:
-            pipeline.epoch_writer(batch.where(f"id % 2 = {remainder}"), batch_id)
+            pipeline(batch.where(f"id % 2 = {remainder}"), batch_id)
 
     return each
 
@@ -81,13 +81,13 @@ def test_a_second_call_from_another_thread_is_refused_also_while_the_first_one_i
         def rest() -> None:
             is_told.wait()
             try:
-                pipeline.epoch_writer(batch.where("id % 2 = 1"), batch_id)
+                pipeline(batch.where("id % 2 = 1"), batch_id)
             except ConfigError as error:
                 refused.append(error)
 
         thread = InheritableThread(target=rest, session=batch.sparkSession)
         thread.start()
-        pipeline.epoch_writer(batch.where("id % 2 = 0"), batch_id)
+        pipeline(batch.where("id % 2 = 0"), batch_id)
         thread.join()
 
     df = pipeline.read(rig.spark, rig.source())
@@ -121,10 +121,10 @@ def test_a_job_that_asks_again_after_an_error_writes_the_batch_once(rig: Rig, mo
         with monkeypatch.context() as patch:
             failing_at(patch, "before:OpenEpoch", crash)
             try:
-                pipeline.epoch_writer(batch, batch_id)
+                pipeline(batch, batch_id)
             except Exception as error:
                 failed.append(error)
-        pipeline.epoch_writer(batch, batch_id)
+        pipeline(batch, batch_id)
 
     writer = df.writeStream.foreachBatch(each).trigger(availableNow=True)
     rig.finish(pipeline, writer.option("checkpointLocation", rig.checkpoint()).start())
@@ -177,7 +177,7 @@ def test_onefold_kafka_of_ones_own_starts_where_its_first_batch_was_planned_to_a
     rig.sent.clear()
     pipeline = rig.pipeline()
     df = own_kafka(rig, "latest")
-    writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+    writer = df.writeStream.foreachBatch(pipeline).option("checkpointLocation", rig.checkpoint())
     query = writer.start()
     try:
         while not rig.outcomes:  # an empty one

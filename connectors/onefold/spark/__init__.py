@@ -1,4 +1,4 @@
-"""Runs the contract on Spark: pipelines, and the formats for jobs that are there already."""
+"""Runs the contract on Spark: pipelines, and the writer and formats for jobs that are there already."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
     from onefold.spark.dedup.deduplication import deduplicate
+    from onefold.spark.epoch_writer import EpochWriter
     from onefold.spark.errors.exits import exit_codes
     from onefold.spark.flows.starting import FlowQuery, recover, start
     from onefold.spark.formats.bad_records import read_bad_records
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchOutcome",
+    "EpochWriter",
     "FlowQuery",
     "Pipeline",
     "deduplicate",
@@ -36,6 +38,7 @@ __getattr__ = on_demand(
     __name__,
     {
         "BatchOutcome": "onefold.spark.runtime.batch",
+        "EpochWriter": "onefold.spark.epoch_writer",
         "FlowQuery": "onefold.spark.flows.starting",
         "Pipeline": "onefold.spark.pipeline",
         "deduplicate": "onefold.spark.dedup.deduplication",
