@@ -9,12 +9,13 @@ from functools import partial
 
 from broken_sinks import CommitsTwice
 from broken_stores import FencesNobody
+from check_stores import check_store
 from sqlite_sink import SqliteSink
 
 from onefold.core import InternalError
 from onefold.core.contract import Decided, EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
-from onefold.core.testing import CONFIGURATIONS, BrokenPromise, check_sink, check_store, explore, load
+from onefold.core.testing import CONFIGURATIONS, BrokenPromise, check_sink, explore, load
 from onefold.core.testing.proof.bounds import ONE_FAULT
 from onefold.core.testing.proof.mutants import MUTANTS
 

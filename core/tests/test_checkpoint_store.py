@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from store_suite import StoreSuite, last_of, request
 
 from onefold.core import (
     MOVED,
@@ -28,7 +29,6 @@ from onefold.core.findings import Level
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
-from onefold.core.testing.conformance.store_suite import StoreSuite, last_of, request
 from onefold.core.testing.simulator.model_store import ModelStore
 
 NOW_MS = 1_700_000_000_000

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import broken_stores as broken
 import pytest
+from check_stores import StorePromise, check_store
+from store_suite import StoreSuite, raises
 
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.testing import BrokenPromise, Promise, check_store
-from onefold.core.testing.conformance.store_suite import StoreSuite, raises
+from onefold.core.testing import BrokenPromise
 
 CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 
@@ -28,7 +29,7 @@ def test_the_store_on_sqlite_passes_and_every_call_was_struck_before_inside_and_
     report = check_store(url, steps_max=5, moments=1)
     assert report.strikes.keys() == CALLS
     assert all(s.before == 1 and s.inside >= 5 and s.after >= 1 for s in report.strikes.values()), report
-    assert report.promises[Promise.STORE_RULES] == sum(name.startswith("test_") for name in vars(StoreSuite))
+    assert report.promises[StorePromise.RULES] == sum(name.startswith("test_") for name in vars(StoreSuite))
 
 
 @pytest.mark.parametrize(
@@ -36,17 +37,17 @@ def test_the_store_on_sqlite_passes_and_every_call_was_struck_before_inside_and_
     [
         (
             broken.FencesNobody,
-            Promise.STORE_RULES,
+            StorePromise.RULES,
             "fenced by a newer generation",
             "Fenced was not raised, at `with raises(Fenced)",
         ),
-        (broken.MergesFirst, Promise.STORE_WHOLE, "decide", "epoch 1 open in generation 1"),
-        (broken.AnswersEarly, Promise.STORE_DURABLE, "freeze", "generation 1"),
+        (broken.MergesFirst, StorePromise.WHOLE, "decide", "epoch 1 open in generation 1"),
+        (broken.AnswersEarly, StorePromise.DURABLE, "freeze", "generation 1"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_wrong_store_fails_by_the_promise_that_it_breaks(
-    url: str, store: type[CheckpointStore], promise: Promise, call: str, seen: str
+    url: str, store: type[CheckpointStore], promise: StorePromise, call: str, seen: str
 ) -> None:
     with pytest.raises(BrokenPromise) as caught:
         check_store(

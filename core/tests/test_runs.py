@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from store_suite import last_of, work
 
 from onefold.core import (
     CheckpointMismatch,
@@ -21,7 +22,6 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, refuse_query, run_of
 from onefold.core.store import checkpoint_store as store_module
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.testing.conformance.store_suite import last_of, work
 
 NOW_MS = 1_700_000_000_000
 PIPELINE = "p"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from store_suite import StoreSuite
 
 from onefold.core import BadRecord, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.tables import pipelines
-from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.core.waiting import retry
 
 pytestmark = pytest.mark.servers

@@ -10,9 +10,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from check_stores import check_store
 from harness.tables.sql_bench import staged_tables
 
-from onefold.core.testing import check_sink, check_store
+from onefold.core.testing import check_sink
 from onefold.sinks import PostgresSink, SqlSink
 
 pytestmark = pytest.mark.servers

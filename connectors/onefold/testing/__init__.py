@@ -1,6 +1,6 @@
 """For tests of connectors and pipelines: what proves a sink or a store, and real servers that can be struck.
 
-`check_sink` and `check_store` crash a connector everywhere. The servers run in containers; those of onefold.local have
+`check_sink` crashes a connector everywhere. The servers run in containers; those of onefold.local have
 the same attributes and run without. docs/testing.md is the page.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.core.invariants import INVARIANTS, Evidence, violations
-    from onefold.core.testing import BrokenPromise, ConformanceReport, check_sink, check_store
+    from onefold.core.testing import BrokenPromise, ConformanceReport, check_sink
     from onefold.testing.containers.cut import Cut
     from onefold.testing.containers.hbase import HBaseContainer
     from onefold.testing.containers.kafka import KafkaContainer
@@ -36,7 +36,6 @@ __all__ = [
     "Servers",
     "SparkContainers",
     "check_sink",
-    "check_store",
     "server_kind",
     "violations",
 ]
@@ -57,7 +56,6 @@ _MODULES = {
     "Servers": "onefold.testing.servers",
     "SparkContainers": "onefold.testing.containers.spark",
     "check_sink": "onefold.core.testing",
-    "check_store": "onefold.core.testing",
     "server_kind": "onefold.testing.servers",
     "violations": "onefold.core.invariants",
 }

@@ -22,7 +22,6 @@ from onefold.core.testing.conformance import (
     Promise,
     check_sink,
     check_source,
-    check_store,
 )
 from onefold.core.testing.proof.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.proof.mutants import MUTANTS, Mutant
@@ -81,7 +80,6 @@ __all__ = [
     "catch_mutants",
     "check_sink",
     "check_source",
-    "check_store",
     "explore",
     "load",
     "prove",

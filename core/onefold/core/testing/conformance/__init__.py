@@ -6,13 +6,11 @@ calls.py         the contract's calls as values that travel to those processes
 workbench.py     a pipeline of one check, its rows, and a look at the destination
 kinds.py         what differs between the kinds of sinks
 checks/          what is checked: of every sink, of each kind, with and without crashes
-store_suite.py   what is checked of every store
-sinks.py, stores.py, sources.py   the entries, check_sink, check_store and check_source
+sinks.py, sources.py   the entries, check_sink and check_source
 """
 
 from onefold.core.testing.conformance.promises import BrokenPromise, ConformanceReport, Promise
 from onefold.core.testing.conformance.sinks import check_sink
 from onefold.core.testing.conformance.sources import check_source
-from onefold.core.testing.conformance.stores import check_store
 
-__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_sink", "check_source", "check_store"]
+__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_sink", "check_source"]

@@ -74,13 +74,6 @@ class Promise(enum.Enum):
     MERGE_FENCED = "merge: raises Fenced where the ledger is beyond it, and nothing is decided"
     MERGE_ATOMIC = "merge: rows, ledger row and decision take effect together, whatever moment a crash comes at"
 
-    # of checkpoint stores
-    STORE_RULES = "store: every rule of the store's suite holds"
-    STORE_DURABLE = "store: what was acknowledged is there after a crash of the process"
-    STORE_WHOLE = "store: what was not acknowledged took effect as a whole, or not at all"
-    STORE_AGAIN = "store: a call whose process was killed can be made again, with the result of one call"
-    STORE_FENCED = "store: a killed process's generation decides nothing once a newer one was acquired"
-
     # of sources
     SOURCE_PICKLES = "source: it and its splits reach another process as they are"
     SOURCE_INITIAL = "initial: the same however often it is asked, by any planner; and what was frozen, once it is"
@@ -112,8 +105,8 @@ class ProcessEnded(ConfigError):
     def __init__(self) -> None:
         super().__init__(
             "kit-process-ended",
-            "a process of the conformance kit's own has ended before it answered. Put the call of check_source,"
-            ' check_sink or check_store under `if __name__ == "__main__":`, since such a process imports the script'
+            "a process of the conformance kit's own has ended before it answered. Put the call of check_sink or"
+            ' check_source under `if __name__ == "__main__":`, since such a process imports the script'
             " again; where that is there, what the process says on standard error tells more",
         )
 

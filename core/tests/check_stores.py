@@ -1,17 +1,19 @@
-"""`check_store`: the rules of the store's suite, and every call of the store with its process killed."""
+"""`check_store` for tests: the rules of the store's suite, and every call of the store with its process killed."""
 
 from __future__ import annotations
 
+import enum
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from store_suite import StoreSuite
 
 from onefold.core.contract import Committable, EpochRecord, Generation, LedgerEntry, SinkKind
 from onefold.core.errors import Fenced
@@ -20,18 +22,26 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.store_protocol import Store
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.processes import Processes
-from onefold.core.testing.conformance.promises import Book, BrokenPromise, ConformanceReport, Promise
+from onefold.core.testing.conformance.promises import Book, BrokenPromise, ConformanceReport
 from onefold.core.testing.conformance.report import modules_of, passed
-from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.workbench import answer_of, positions
 
-__all__ = ["check_store"]
+__all__ = ["StorePromise", "check_store"]
 
 MakeStore = Callable[[str], Store]
 NOW_MS = 1_700_000_000_000
 MARKS = sa.Table("onefold_check_marks", sa.MetaData(), sa.Column("mark", sa.String(100)))
-PROMISES = {promise for promise in Promise if promise.name.startswith("STORE_")}
+
+
+class StorePromise(enum.Enum):
+    """As `onefold.core.testing.Promise`, of checkpoint stores."""
+
+    RULES = "every rule of the store's suite holds"
+    DURABLE = "what was acknowledged is there after a crash of the process"
+    WHOLE = "what was not acknowledged took effect as a whole, or not at all"
+    AGAIN = "a call whose process was killed can be made again, with the result of one call"
+    FENCED = "a killed process's generation decides nothing once a newer one was acquired"
 
 
 def check_store(
@@ -69,7 +79,8 @@ def check_store(
         for store in opened:
             store.close()
     name = f"{type(opened[0]).__name__} at {sa.make_url(url).render_as_string(hide_password=True)}"
-    return passed(name, book, PROMISES, time.monotonic() - begun_s)
+    report = passed(name, book, StorePromise, time.monotonic() - begun_s)
+    return replace(report, promises=dict(book.checked))
 
 
 # the rules
@@ -103,13 +114,13 @@ def _hold_the_rules(book: Book, connect: Callable[[], Store]) -> None:
             continue
         prefix = f"{_fresh()}."
         rule = name.removeprefix("test_").replace("_", " ")
-        with book.holding(Promise.STORE_RULES, rule):
+        with book.holding(StorePromise.RULES, rule):
             try:
                 getattr(StoreSuite(), name)(lambda prefix=prefix: _Apart(connect(), prefix))
             except Exception as error:
                 line = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.name == name][-1]
                 seen = f"{type(error).__name__}: {error}, at `{line}`"
-                raise BrokenPromise(Promise.STORE_RULES, rule, "", "the rule to hold", seen) from error
+                raise BrokenPromise(StorePromise.RULES, rule, "", "the rule to hold", seen) from error
 
 
 # the crashes
@@ -176,21 +187,21 @@ class StoreCrashes:
             generation = store.acquire(pipeline, 0)
             arguments = prepare(store, generation)
             before = self._state(store, pipeline)
-            with self.book.holding(Promise.STORE_WHOLE, call):
+            with self.book.holding(StorePromise.WHOLE, call):
                 strike.run(StoreCall(self.make_store, self.url, call, arguments))
             there = self._state(store, pipeline)
-            promise = Promise.STORE_DURABLE if strike.is_answered else Promise.STORE_WHOLE
+            promise = StorePromise.DURABLE if strike.is_answered else StorePromise.WHOLE
             with self.book.holding(promise, call, strike.crash) as held:
                 whole = whole or there
                 held.expect(whole != before, "another state than before the call", there)
                 possible = (whole,) if strike.is_answered else (before, whole)
                 held.expect(there in possible, " or ".join(possible), there)
-            with self.book.holding(Promise.STORE_AGAIN, call, strike.crash) as held:
+            with self.book.holding(StorePromise.AGAIN, call, strike.crash) as held:
                 answer_of(partial(getattr(store, call), *arguments), self.patience_s)
                 there = self._state(store, pipeline)
                 possible = (whole,) if call != "acquire" else (whole, whole.replace("generation 8", "generation 9"))
                 held.expect(there in possible, " or ".join(possible), there)
-            with self.book.holding(Promise.STORE_FENCED, call, strike.crash) as held:
+            with self.book.holding(StorePromise.FENCED, call, strike.crash) as held:
                 store.acquire(pipeline, 0)
                 before = self._state(store, pipeline)
                 old: dict[str, Callable[[], object]] = {
