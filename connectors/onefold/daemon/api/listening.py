@@ -125,7 +125,7 @@ class Server:
     def start(self) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are of requests, of who may not ask, too
         self._thread.start()
-        log.info("the API answers at %s. `onefold page` prints a link to its page", self._listener.url)
+        log.info("the API answers at %s (its page: `onefold page`)", self._listener.url)
 
     def stop(self) -> None:
         self._server.should_exit = True
