@@ -99,6 +99,7 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
                 wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 300, "first.py")
                 assert pipeline.poll() is None, log.read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
+                assert "[Stage" not in log.read_text() and "log level" not in log.read_text()  # Spark is quiet
                 if interrupts:  # by Ctrl-C, as the page ends it: a terminal sends it to all processes of the group
                     before = len(log.read_text())
                     os.killpg(pipeline.pid, signal.SIGINT)
@@ -119,6 +120,8 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
             for _ in range(2):
                 totalled_until(totalled(connection) + 1)
             assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
+            producer.send_signal(signal.SIGINT)
+            assert producer.wait(60) == 0 and not (tmp_path / "orders.py.log").read_text()
         sent = orders(kafka.bootstrap_servers)
         least = sent - sent // 5000 - 1  # one order in 5,000 has no amount, and is filtered
         run_until(least, interrupts=True)
@@ -141,7 +144,8 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
 def test_before_the_servers_are_up_the_script_and_the_commands_end_with_one_line(tmp_path: Path) -> None:
     script = EXAMPLES / "first.py"
     onefold = Path(sys.executable).with_name("onefold")
-    for command in ([sys.executable, script], [onefold, "validate", f"{script}:orders"]):
+    scripts = ([sys.executable, EXAMPLES / name] for name in ("orders.py", "first.py", "totals.py"))
+    for command in (*scripts, [onefold, "validate", f"{script}:orders"]):
         ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 1
         assert ended.stderr.startswith("LocalServerError: ") and ended.stderr.count("\n") == 1, ended.stderr

@@ -180,9 +180,10 @@ class Control:
                 f"another process runs pipeline {self.name!r}, and this one must not take it back: operate that one",
             )
         allowed = " or ".join(each.value for each in self.actions)
+        wait = "wait until it runs, or " if self.state is State.STARTING else ""
         return NotNow(
             "action-not-allowed",
-            f"pipeline {self.name!r} is {self.state.value}, which allows no {action.value}: {allowed} it",
+            f"pipeline {self.name!r} is {self.state.value}, which allows no {action.value}: {wait}{allowed} it",
         )
 
 

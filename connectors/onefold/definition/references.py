@@ -76,7 +76,7 @@ def _from_file(path: Path) -> ModuleType:
         raise
     except Exception as error:
         del sys.modules[name]
-        raise _broken(str(path), error) from error
+        raise _broken(str(path), error, _advice(path.parent, error)) from error
     with suppress(ModuleNotFoundError):  # where there is no Spark, nothing travels
         from pyspark import cloudpickle
 
@@ -84,5 +84,13 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _broken(place: str, error: Exception) -> ConfigError:
-    return ConfigError("reference-broken", f"importing {place} failed: {type(error).__name__}: {error}")
+def _advice(folder: Path, error: Exception) -> str:
+    """What to do where the missing module lies beside the file, and `python FILE` would find it."""
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not missing or not ((folder / f"{missing}.py").is_file() or (folder / missing).is_dir()):
+        return ""
+    return f". That module lies beside the file, and is found with PYTHONPATH={folder}"
+
+
+def _broken(place: str, error: Exception, advice: str = "") -> ConfigError:
+    return ConfigError("reference-broken", f"importing {place} failed: {type(error).__name__}: {error}{advice}")

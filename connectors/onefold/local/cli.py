@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 import onefold.local as servers  # which imports a server when it is named: `onefold --help` needs none
 from onefold.core.errors import OnefoldError
@@ -20,7 +21,7 @@ from onefold.core.errors import OnefoldError
 if TYPE_CHECKING:
     from onefold.local import HBaseServer, LocalServer, ServerStatus
 
-__all__ = ["app"]
+__all__ = ["CountColumn", "app"]
 
 app = typer.Typer(help="Kafka, Postgres, HBase and MariaDB on this machine, without containers.", no_args_is_help=True)
 
@@ -129,6 +130,13 @@ def _say(found: ServerStatus) -> None:
         console.print(f"  {', '.join(about)}", style="dim")
 
 
+class CountColumn(MofNCompleteColumn):
+    """How far it is, where that is known: of a download, and not of a start."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
 @contextmanager
 def _progress(doing: str) -> Iterator[Progress]:
     """On stderr and only for people, so that what the command answers can be piped."""
@@ -136,7 +144,7 @@ def _progress(doing: str) -> Iterator[Progress]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        CountColumn(),
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)

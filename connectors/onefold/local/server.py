@@ -146,7 +146,7 @@ class LocalServer(Owned):
             return ServerStatus(self.name, False, None, None, self.log_path, "never started here")
         running = state.running()
         if running is not None:
-            return self._status(state, running, f"running since {state.started_at}")
+            return self._status(state, running, f"running since {_as_shown(state.started_at)}")
         detail = f"process {state.process.pid} has died" if state.process else "stopped"
         return self._status(state, None, detail)
 
@@ -236,6 +236,10 @@ def _how_it_started(before: ServerState | None, state: ServerState) -> str:
     if before is not None and before.port != state.port:
         detail += f"; on another port than before ({before.port})"
     return detail
+
+
+def _as_shown(at: str | None) -> str:
+    return f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M:%S} UTC" if at else "an unknown time"
 
 
 def local_address(port: int) -> str:

@@ -102,6 +102,8 @@ def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
 def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
     control = Control(definition_of(Query))
     assert (control.state, control.actions) == (State.STARTING, [Action.STOP])
+    with pytest.raises(NotNow, match=r"is starting, which allows no pause: wait until it runs, or stop it \["):
+        control.act(Action.PAUSE)
     control.act(Action.STOP)
     assert control.state is State.STOPPED
     control.begin(SPARK)

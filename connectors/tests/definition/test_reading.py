@@ -328,6 +328,16 @@ def test_whatever_is_wrong_is_one_error_with_file_and_key_and_without_any_secret
     assert "\n" not in str(raised.value)
 
 
+def test_a_module_that_lies_beside_a_definition_is_said_to_be_found_by_pythonpath(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").touch()
+    (tmp_path / "jobs.py").write_text("import shop.tables\n")
+    (tmp_path / "others.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(ConfigError, match=f"lies beside the file, and is found with PYTHONPATH={tmp_path} "):
+        read(f"{tmp_path}/jobs.py:pipeline")
+    with pytest.raises(ConfigError, match=r"No module named 'nothing_of_this_name' \[reference-broken"):
+        read(f"{tmp_path}/others.py:pipeline")
+
+
 def test_a_file_that_cannot_be_read_is_such_an_error_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read(str(tmp_path / "nowhere.toml"))

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import io
 import socket
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 import onefold.local
 from onefold.local import LocalServerError, PostgresServer, ServerStatus
-from onefold.local.cli import app
+from onefold.local.cli import CountColumn, app
 
 
 def test_the_public_names_are_sorted_and_exist() -> None:
@@ -21,6 +24,13 @@ def test_status_of_an_empty_folder_names_every_server(tmp_path: Path) -> None:
     assert answer.exit_code == 0
     assert answer.stdout.count("never started here") == 4
     assert not (tmp_path / "x").exists()
+
+
+def test_a_start_counts_nothing_until_there_is_something_to_count() -> None:
+    with Progress(CountColumn(), console=Console(file=io.StringIO())) as progress:
+        unknown, download = progress.add_task("kafka: starting", total=None), progress.add_task("", total=20)
+        shown = [CountColumn().render(progress.tasks[task]).plain for task in (unknown, download)]
+    assert shown == ["", " 0/20"]
 
 
 def test_down_of_an_empty_folder_says_that_nothing_ran(tmp_path: Path) -> None:

@@ -91,10 +91,14 @@ def test_sparks_log_is_quiet_unless_somebody_has_set_it_up(monkeypatch: pytest.M
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     options = spark_environment()["SPARK_SUBMIT_OPTS"]
-    mine, _, file = options.partition(" -Dlog4j2.configurationFile=file://")
+    mine, _, others = options.partition(" -Dlog4j2.configurationFile=file://")
+    file, bars = others.split()
     assert mine == "-Dmine=1" and "rootLogger.level = error" in Path(file).read_text()
+    assert bars == "-Dspark.ui.showConsoleProgress=false"
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", options)
     assert "SPARK_SUBMIT_OPTS" not in spark_environment()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dspark.ui.showConsoleProgress=true")
+    assert "showConsoleProgress=false" not in spark_environment()["SPARK_SUBMIT_OPTS"]
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "SPARK_SUBMIT_OPTS" in spark_environment()

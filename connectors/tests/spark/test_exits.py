@@ -137,6 +137,25 @@ def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal(monkeypatch: pyte
         assert stream.getvalue() == shown
 
 
+def test_a_line_of_a_forked_process_does_not_stand_behind_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    console = Console(Terminal())
+    console.setFormatter(logging.Formatter("%(message)s"))
+    console.handle(logging.LogRecord("onefold.epochs", logging.INFO, "query.py", 1, "epoch 1", None, None))
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    console.handle(logging.LogRecord("onefold", logging.INFO, "worker.py", 1, "of a worker", None, None))
+    assert written == ["epoch 1", "\r\x1b[Kof a worker\n"], "each in one piece: others write to the terminal, too"
+
+
 def test_what_a_job_says_needs_no_logging_to_be_configured(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger().handlers.clear()
     with exit_codes():

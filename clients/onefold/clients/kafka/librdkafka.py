@@ -67,8 +67,8 @@ SECURITY = (
 
 
 class _Seldom(logging.Filter):
-    """Leaves out what is beyond `LINES_MAX` lines in `WITHIN_S`: while brokers are away, each connection of each client
-    says so, time and again."""
+    """Leaves out what was said before in `WITHIN_S`, and what is beyond `LINES_MAX` lines: while brokers are away, each
+    connection of each client says so, time and again."""
 
     LINES_MAX = 10
     WITHIN_S = 60.0
@@ -77,16 +77,21 @@ class _Seldom(logging.Filter):
         super().__init__()
         self._began_s = -math.inf
         self._lines = 0
+        self._said: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        now_s = time.monotonic()
+        text, now_s = record.getMessage(), time.monotonic()
         if now_s - self._began_s >= self.WITHIN_S:
-            left_out = self._lines - self.LINES_MAX
+            left_out = self._lines - len(self._said)
             self._began_s, self._lines = now_s, 0
+            self._said.clear()
             if left_out > 0:
-                record.msg, record.args = f"{record.getMessage()} ({left_out} more were left out before)", ()
+                record.msg, record.args = f"{text} ({left_out} more were left out before)", ()
         self._lines += 1
-        return self._lines <= self.LINES_MAX
+        if text in self._said or len(self._said) >= self.LINES_MAX:
+            return False
+        self._said.add(text)
+        return True
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rich.console import Console
@@ -19,6 +20,9 @@ from onefold.core import ConfigError, OnefoldError
 from onefold.core.values.plain import plain, shown_url
 
 __all__ = ["Listed", "as_json", "find", "listed", "print_savepoints"]
+
+
+_WIDTH = 96  # from which a time has room on one line, beside a name of some length
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def as_json(found: Iterable[Listed]) -> str:
 
 def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
     """A table, and below it what is wrong with each that is not whole."""
-    table = Table()
+    table, between = Table(), " " if console.width >= _WIDTH else "\n"
     for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
         justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
@@ -104,10 +108,21 @@ def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
         state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
         partitions = "" if of.provider is None else str(of.partitions)
         table.add_row(
-            *map(shown, (each.name, of.made_at, of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict))
+            shown(each.name),
+            _time(of, between),
+            *map(shown, (of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict)),
         )
     console.print(table)
     for each in found:
         if not each.is_whole:
             says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
             console.print(shown(says), highlight=False, soft_wrap=True)
+
+
+def _time(savepoint: Savepoint, between: str) -> str:
+    """As other commands show a time; what is none, as it is."""
+    try:
+        at = datetime.fromisoformat(savepoint.made_at).astimezone(UTC)
+    except ValueError:
+        return shown(savepoint.made_at)
+    return f"{at:%Y-%m-%d}{between}{at:%H:%M:%S} UTC"

@@ -74,12 +74,14 @@ def run_verification(definition: Definition, only: Sequence[str], key: Sequence[
             )
     results = {}
     with (
+        Console(stderr=True).status("starting Spark") as shown,  # on a terminal only
         temporary_folder("onefold-verify-") as scratch,
         session_of_ones_own("onefold verify", scratch, definition.spark) as spark,
         closing(definition.pipeline()) as pipeline,
     ):
         pinned = replace(definition, source=pipeline.pinned(definition.source))
         for sink in sinks:
+            shown.update(f"comparing {escape(sink.name)} with its source, row by row")
             results[sink.name] = verification.verify(
                 spark,
                 pipeline,

@@ -104,7 +104,8 @@ def print_report(
     for kind, keys in found.samples.items():
         console.print(f"{kind}, for example: {'; '.join(keys)}", highlight=False, markup=False)
     print_violations(console, verification.invariants)
-    console.print(f"Logs of every process: {directory / 'logs'}. To look around in the data:")
-    console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_sinks.onefold_epochs)")
+    console.print(f"Logs of every process: {directory / 'logs'}", soft_wrap=True)
+    console.print("To look around in the data (tables: orders, onefold_sinks.onefold_epochs):")
+    console.print(f"  onefold local up --dir {directory / 'servers'}", soft_wrap=True)
     if settings.exactly_once:
         console.print("To see what the protection is for: onefold demo --guarantee at-least-once")

@@ -75,7 +75,9 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
             verification = audit(job, directory)
         print_report(console, settings, play.tally, verification, directory)
         if console.record:
-            console.save_html(str(directory / "report.html"))
+            report = directory / "report.html"
+            console.save_html(str(report))
+            console.print(f"The same as a page: {report}", soft_wrap=True)
         return verification.is_exact and failed is None
 
 

@@ -6,6 +6,7 @@ The fields are context variables, so that pipelines of one process keep theirs a
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -47,15 +48,19 @@ class Console(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream, self._is_terminal, self._is_open = stream, stream.isatty(), False
+        self._process = os.getpid()
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         stays = not self._is_terminal or record.name != "onefold.epochs"
-        before, after = "\r\x1b[K" if self._is_open else "", "\n" if stays else ""
+        is_forked = os.getpid() != self._process  # then the line that shows the last epoch is another process's
+        before = "\r\x1b[K" if self._is_terminal and (self._is_open or is_forked) else ""
         self._is_open = not stays
         # What moves along is one line of the terminal, and is read now: no time stands before it.
         shown = self.format(record) if stays else record.getMessage()[: shutil.get_terminal_size().columns - 1]
-        print(f"{before}{shown}", end=after, file=self._stream, flush=True)
+        # In one piece: other processes write here, too.
+        self._stream.write(f"{before}{shown}\n" if stays else f"{before}{shown}")
+        self._stream.flush()
 
     def flush(self) -> None:
         """Ends the line that shows the last epoch."""

@@ -11,7 +11,7 @@ from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.engine.state import STATE
 
-__all__ = ["Progress", "records_between"]
+__all__ = ["Progress", "counted", "records_between"]
 
 epochs_log = logging.getLogger("onefold.epochs")
 
@@ -45,19 +45,24 @@ class Progress:
         assert self.last is not None and self._latest is not None
         now_s, rows = time.monotonic(), self.rows - self._told_rows
         try:
-            behind = f"{records_between(self.last.range.end, self._latest()):,}"
+            behind = f"{counted(records_between(self.last.range.end, self._latest()), 'record')} behind"
         except OnefoldError:
-            behind = "unknown"
+            behind = "records behind unknown"
         epochs_log.info(
-            "flow %r: epoch %d, %s rows in %d epochs, %s rows/s, %s records behind",
+            "flow %r: epoch %d, %s in %s, %s rows/s, %s",
             self._flow,
             self.last.epoch,
-            f"{rows:,}",
-            self.epochs - self._told_epochs,
+            counted(rows, "row"),
+            counted(self.epochs - self._told_epochs, "epoch"),
             f"{rows / (now_s - self._told_s):,.0f}",
             behind,
         )
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
+
+
+def counted(number: int, thing: str) -> str:
+    """1 row, 1,200 rows."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def records_between(start: Positions, end: Positions) -> int:

@@ -21,7 +21,7 @@ from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
-from onefold.engine.driver.progress import Progress
+from onefold.engine.driver.progress import Progress, counted
 from onefold.engine.driver.restarts import FixedDelay, Restarts
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
@@ -88,7 +88,8 @@ def run(
         settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             progress = flow.run()
-        log.info("flow %r has ended: %s rows in %d epochs", graph.flow, f"{progress.rows:,}", progress.epochs)
+        done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
+        log.info("flow %r has ended: %s in %s", graph.flow, *done)
         return progress
 
 
