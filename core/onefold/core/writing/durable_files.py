@@ -18,7 +18,18 @@ from onefold.core.waiting import Wait
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "NEW", "OwnFolder", "make_folder", "opened", "sync_folder", "write_file"]
+__all__ = [
+    "FILE_MODE",
+    "FOLDER_MODE",
+    "NEW",
+    "OwnFolder",
+    "entered",
+    "make_folder",
+    "opened",
+    "opened_below",
+    "sync_folder",
+    "write_file",
+]
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,6 +60,31 @@ def opened(path: Path | str, folder: int | None = None) -> int:
         return number
     os.close(number)
     raise OSError(errno.ELOOP, _NO_FILE)
+
+
+def opened_below(root: Path | str, name: str) -> int:
+    """As `opened`, of a file below `root`, whose name has `/` between its parts: none of them may be a link."""
+    folders, _, last = name.rpartition("/")
+    number = entered(root, folders)
+    try:
+        return opened(last, number)
+    finally:
+        os.close(number)
+
+
+def entered(root: Path | str, folders: str, makes: bool = False) -> int:
+    """The descriptor of a folder below `root`, which may be a link itself; from there on none is followed. `makes`
+    makes those that are missing. Raises OSError."""
+    number = os.open(root, _FOLDER)
+    try:
+        for each in folders.split("/") if folders else ():
+            inner = _inner(number, each, makes)
+            os.close(number)
+            number = inner
+    except BaseException:
+        os.close(number)
+        raise
+    return number
 
 
 def make_folder(at: Path) -> None:
@@ -160,22 +196,18 @@ class OwnFolder:
     @contextmanager
     def _within(self, name: str, makes: bool = False) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that has the file, and the file's own name there."""
-        *folders, last = name.split("/")
-        require(all(part not in ("", "..") for part in (*folders, last)), f"{name!r} is no file's name here")
+        require(all(part not in ("", "..") for part in name.split("/")), f"{name!r} is no file's name here")
         if makes:
             make_folder(self._root)
-        number = os.open(self._root, _FOLDER)
+        folders, _, last = f"{self._name}/{name}".rpartition("/")
+        number = entered(self._root, folders, makes)
         try:
-            for each in (self._name, *folders):
-                inner = _entered(number, each, makes)
-                os.close(number)
-                number = inner
             yield number, last
         finally:
             os.close(number)
 
 
-def _entered(folder: int, name: str, makes: bool) -> int:
+def _inner(folder: int, name: str, makes: bool) -> int:
     try:
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     except FileNotFoundError:
