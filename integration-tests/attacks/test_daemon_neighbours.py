@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from harness.browser import chromium
 from harness.certificates import self_signed
 from harness.daemon_stubs import daemon_of, whole
 from harness.passwords import plain_url
@@ -62,6 +65,15 @@ while True:
     for ends in ((here, there), (there, here)):
         threading.Thread(target=pass_on, args=ends, daemon=True).start()
 """
+LEAVES_A_WORKER = """
+navigator.serviceWorker.register("/worker.js")
+    .then(() => navigator.serviceWorker.ready).then(() => document.title = "left");
+"""
+WORKER = """
+self.onactivate = (event) => event.waitUntil(clients.claim());
+const page = () => new Response("<title>taken</title>", {headers: {"content-type": "text/html"}});
+self.onfetch = (event) => event.respondWith(page());
+"""
 LETTERS = (
     "source_topic text, source_partition int, source_offset bigint, source_timestamp timestamptz, key bytea,"
     " value bytea, headers text, reason text, pipeline text, epoch bigint"
@@ -82,6 +94,28 @@ def as_nobody(*words: str) -> Iterator[subprocess.Popen[str]]:
             yield program
         finally:
             program.send_signal(signal.SIGKILL)
+
+
+class LeavesAWorker(BaseHTTPRequestHandler):
+    """A page that has the browser keep a worker, which answers in the daemon's place from then on."""
+
+    def do_GET(self) -> None:
+        is_worker = self.path == "/worker.js"
+        self.send_response(200)
+        self.send_header("content-type", "text/javascript" if is_worker else "text/html")
+        self.end_headers()
+        self.wfile.write((WORKER if is_worker else f"<script>{LEAVES_A_WORKER}</script>").encode())
+
+    def log_message(self, *_said: object) -> None: ...
+
+
+@contextmanager
+def leaving_a_worker() -> Iterator[int]:
+    """The port of such a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), LeavesAWorker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 def free_port() -> int:
@@ -135,6 +169,30 @@ def test_who_passes_on_to_a_daemon_is_not_taken_for_it(tmp_path: Path) -> None:
             passed = command("status", "--insecure", "--url", f"http://127.0.0.1:{port}")
             assert passed.exit_code == 0, "a tunnel of the user's own"
         assert command("status", "--url", ask.url).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.attack(
+    who="another user of the daemon's machine",
+    does="listens in its place while a browser asks for the page, and leaves a service worker there",
+    gets="the key of a link that is opened in that browser, and not in a private window, which `onefold page` asks for",
+)
+def test_what_a_stranger_left_in_a_browser_is_not_in_its_private_window(tmp_path: Path) -> None:
+    with chromium() as browser:
+        usual, private = browser.new_context(), browser.new_context().new_page()
+        with leaving_a_worker() as port:
+            asked = usual.new_page()
+            asked.goto(f"http://127.0.0.1:{port}/")
+            asked.wait_for_function("document.title === 'left'")
+        with daemon_of(whole(tmp_path), listening=Listening.of(f"127.0.0.1:{port}")) as ask:
+            ended = command("page", "--url", ask.url)
+            link = ended.stdout.strip()
+            assert "private window" in ended.stderr
+            opened = usual.new_page()
+            opened.goto(link)
+            assert opened.title() == "taken"
+            private.goto(link)
+            private.wait_for_function("document.body.innerText.includes('orders')")
 
 
 @ANOTHER_USER

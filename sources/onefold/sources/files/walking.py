@@ -9,7 +9,6 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from onefold.core.values.plain import plain
-from onefold.core.writing.durable_files import entered
 
 __all__ = ["Walk", "is_hidden"]
 
@@ -38,7 +37,8 @@ class Walk:
         while folders:
             folder = folders.pop()
             try:
-                found = self._found(folder, folders)
+                with os.scandir(f"{self._root}/{folder}") as entries:
+                    found = [*self._regular(folder, entries, folders)]
             except OSError as error:
                 if not folder or error.errno not in (*_VANISHED, *_PASSED_OVER):
                     raise
@@ -46,14 +46,6 @@ class Walk:
                     self._tell(f"folders that cannot be listed are passed over ({error.strerror})", folder)
             else:
                 yield from found
-
-    def _found(self, folder: str, folders: list[str]) -> list[tuple[str, int, int]]:
-        number = entered(self._root, folder.rstrip("/"))
-        try:
-            with os.scandir(number) as entries:
-                return [*self._regular(folder, entries, folders)]
-        finally:
-            os.close(number)
 
     def _regular(
         self, folder: str, entries: Iterable[os.DirEntry[str]], folders: list[str]
