@@ -32,6 +32,8 @@ from onefold.daemon.access.proof import NONCE
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.connections import Door, Loop
 from onefold.daemon.api.listening import Listening
+from onefold.daemon.letters.again import NotSendable, send_again
+from onefold.daemon.letters.browse import Place
 from onefold.sinks import PostgresSink
 
 NOBODY = 65534
@@ -316,3 +318,39 @@ def test_a_letters_headers_are_cut_where_they_are_read(postgres_server: Any, tmp
             assert (len(letters), answer.status) == (10, 200)
             assert 100 < len(letters[0]["headers"]) < 200 and letters[0]["headers"][0] == {"key": "", "value": "a"}
             assert len(answer.body) < 500_000
+
+
+@pytest.mark.servers
+@pytest.mark.attack(
+    who="who may write into the table of dead letters",
+    does="puts letters there whose headers are none: of other types, no base64, nested a thousand deep",
+    gets="those letters without headers, beside the others; to send one again is refused (`letter-unreadable`)",
+)
+def test_a_letter_of_odd_headers_hides_no_other(postgres_server: Any, tmp_path: Path) -> None:
+    name, good = "test_odd_letters", '[{"key": "a", "value": "YQ=="}]'
+    odd = (
+        '[{"x": 1}]',
+        '[{"key": 5, "value": null}]',
+        '[{"key": "a", "value": 7}]',
+        '{"":' * 1200,
+        "[1]",
+        '[{"key": "a"',
+    )
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection, ExitStack() as stack:
+        connection.execute(f"CREATE DATABASE {name}")
+        stack.callback(connection.execute, f"DROP DATABASE {name} WITH (FORCE)")
+        url = plain_url(postgres_server, name)
+        with psycopg.connect(url) as there:
+            there.execute(f"CREATE TABLE dead ({LETTERS})")
+            for offset, headers in enumerate((good, *odd)):
+                values = (offset, headers)
+                there.execute("INSERT INTO dead VALUES ('orders', 0, %s, now(), '', '', %s, 'r', 'orders', 1)", values)
+        definition = whole(tmp_path, dead_letters=PostgresSink(url, "dead"))
+        with daemon_of(definition) as ask:
+            letters = ask.get("/pipelines/orders/dead-letters")["letters"]
+        headers = {letter["place"]["offset"]: letter["headers"] for letter in letters}
+        assert headers == {0: [{"key": "a", "value": "a"}], **{offset: [] for offset in range(1, 7)}}
+        for offset in range(1, 7):
+            with pytest.raises(NotSendable) as refused:
+                send_again(definition, Place("orders", 0, offset))
+            assert refused.value.code == "letter-unreadable"

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from onefold.cli.savepoint import listing
 from onefold.cli.savepoint.files import LocalFiles
 from onefold.cli.savepoint.savepoint import Savepoint, carried
 from onefold.core import ConfigError, Retriable
+from onefold.engine.state.storage import Storage
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"
@@ -197,3 +199,26 @@ def test_a_savepoint_reads_no_file_through_a_folders_link(tmp_path: Path) -> Non
     (root / "offsets").symlink_to(secret)
     with pytest.raises(Retriable, match="cannot be read"):
         list(files.read(str(root), "offsets/0"))
+
+
+@pytest.mark.attack(
+    who="who may write where a flow keeps its state, or into a pipeline's checkpoint",
+    does="nests folders a thousand deep in it, or in the place of what a savepoint is made in",
+    gets="nothing: they are passed over; or a command that stops, and says which folder it cannot remove",
+)
+def test_folders_that_are_nested_deep_end_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "flows" / "orders"
+    (root / "epochs").mkdir(parents=True)
+    (root / "epochs/1.json").write_text("{}")
+    number = os.open(root / "epochs", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=number)
+        inner = os.open("d", os.O_RDONLY, dir_fd=number)
+        os.close(number)
+        number = inner
+    os.close(number)
+    assert LocalFiles().below(str(root)) == ["epochs/1.json"]
+    assert Storage(str(tmp_path / "flows"), "orders").below("epochs") == ["epochs/1.json"]
+    with pytest.raises(ConfigError, match="nested too deep"):
+        LocalFiles().remove(str(root))
+    subprocess.run(["rm", "-r", root], check=True)

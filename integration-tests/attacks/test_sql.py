@@ -215,8 +215,8 @@ def other() -> int:
 
 @pytest.mark.attack(
     who="another user of the machine",
-    does="makes a SQLite store, or its journal, or a link to one, where the pipeline will look, or has it in a folder of"
-    " theirs, where they can move it away",
+    does="makes a SQLite store, or its journal, or a link to one, where the pipeline will look, or has it in a folder"
+    " of theirs, where they can move it away",
     gets="a start that is refused",
 )
 def test_a_sqlite_file_that_another_user_can_change_is_refused(tmp_path: Path, other: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from onefold.core import ConfigError, OutOfResources, Retriable
 from onefold.core.values.plain import said_without, shown_url
-from onefold.core.writing.durable_files import OwnFolder, make_folder, opened_below, sync_folder
+from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 if TYPE_CHECKING:
@@ -66,8 +66,12 @@ class LocalFiles:
 
     def below(self, folder: str) -> Sequence[str]:
         at = local_path(folder)
-        paths = (path for path in at.rglob("*") if not path.is_symlink() and not path.name.startswith("."))
-        return sorted(str(path.relative_to(at)) for path in paths if path.is_file())
+        if not at.is_dir():
+            return []
+        try:
+            return sorted(name for name in files_below(at) if not name.rpartition("/")[2].startswith("."))
+        except OSError as error:
+            raise _unreadable(folder, error) from error
 
     def read(self, folder: str, path: str) -> Iterator[bytes]:
         try:
@@ -104,6 +108,8 @@ class LocalFiles:
                 shutil.rmtree(at)
             else:
                 at.unlink(missing_ok=True)
+        except RecursionError as error:
+            raise _unwritable(path, OSError(errno.ENAMETOOLONG, "its folders are nested too deep")) from error
         except OSError as error:
             raise _unwritable(path, error) from error
 
