@@ -696,10 +696,10 @@ def test_a_batch_pipeline_has_no_savepoints(tmp_path: Path) -> None:
 def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
     files = LocalFiles()
     for path in ("b/2", "a/1", "a/.1.crc"):
-        files.write(f"file:{tmp_path}/{path}", [b"x", b"y"])
+        files.write(f"file:{tmp_path}", path, [b"x", b"y"])
     assert files.below(str(tmp_path)) == ["a/1", "b/2"] and files.names(str(tmp_path)) == ["a", "b"]
     assert files.below(f"{tmp_path}/c") == [] and files.names(f"{tmp_path}/c") == []
-    assert b"".join(files.read(f"{tmp_path}/a/1")) == b"xy"
+    assert b"".join(files.read(str(tmp_path), "a/1")) == b"xy"
     files.remove(f"{tmp_path}/a")
     files.remove(f"{tmp_path}/a")
     assert not files.exists(f"{tmp_path}/a")

@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from harness.browser import chromium
 from harness.certificates import self_signed
 from harness.daemon_stubs import daemon_of, whole
 from harness.passwords import plain_url
@@ -29,6 +32,8 @@ from onefold.daemon.access.proof import NONCE
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.connections import Door, Loop
 from onefold.daemon.api.listening import Listening
+from onefold.daemon.letters.again import NotSendable, send_again
+from onefold.daemon.letters.browse import Place
 from onefold.sinks import PostgresSink
 
 NOBODY = 65534
@@ -62,6 +67,15 @@ while True:
     for ends in ((here, there), (there, here)):
         threading.Thread(target=pass_on, args=ends, daemon=True).start()
 """
+LEAVES_A_WORKER = """
+navigator.serviceWorker.register("/worker.js")
+    .then(() => navigator.serviceWorker.ready).then(() => document.title = "left");
+"""
+WORKER = """
+self.onactivate = (event) => event.waitUntil(clients.claim());
+const page = () => new Response("<title>taken</title>", {headers: {"content-type": "text/html"}});
+self.onfetch = (event) => event.respondWith(page());
+"""
 LETTERS = (
     "source_topic text, source_partition int, source_offset bigint, source_timestamp timestamptz, key bytea,"
     " value bytea, headers text, reason text, pipeline text, epoch bigint"
@@ -82,6 +96,28 @@ def as_nobody(*words: str) -> Iterator[subprocess.Popen[str]]:
             yield program
         finally:
             program.send_signal(signal.SIGKILL)
+
+
+class LeavesAWorker(BaseHTTPRequestHandler):
+    """A page that has the browser keep a worker, which answers in the daemon's place from then on."""
+
+    def do_GET(self) -> None:
+        is_worker = self.path == "/worker.js"
+        self.send_response(200)
+        self.send_header("content-type", "text/javascript" if is_worker else "text/html")
+        self.end_headers()
+        self.wfile.write((WORKER if is_worker else f"<script>{LEAVES_A_WORKER}</script>").encode())
+
+    def log_message(self, *_said: object) -> None: ...
+
+
+@contextmanager
+def leaving_a_worker() -> Iterator[int]:
+    """The port of such a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), LeavesAWorker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 def free_port() -> int:
@@ -135,6 +171,30 @@ def test_who_passes_on_to_a_daemon_is_not_taken_for_it(tmp_path: Path) -> None:
             passed = command("status", "--insecure", "--url", f"http://127.0.0.1:{port}")
             assert passed.exit_code == 0, "a tunnel of the user's own"
         assert command("status", "--url", ask.url).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.attack(
+    who="another user of the daemon's machine",
+    does="listens in its place while a browser asks for the page, and leaves a service worker there",
+    gets="the key of a link that is opened in that browser, and not in a private window, which `onefold page` asks for",
+)
+def test_what_a_stranger_left_in_a_browser_is_not_in_its_private_window(tmp_path: Path) -> None:
+    with chromium() as browser:
+        usual, private = browser.new_context(), browser.new_context().new_page()
+        with leaving_a_worker() as port:
+            asked = usual.new_page()
+            asked.goto(f"http://127.0.0.1:{port}/")
+            asked.wait_for_function("document.title === 'left'")
+        with daemon_of(whole(tmp_path), listening=Listening.of(f"127.0.0.1:{port}")) as ask:
+            ended = command("page", "--url", ask.url)
+            link = ended.stdout.strip()
+            assert "private window" in ended.stderr
+            opened = usual.new_page()
+            opened.goto(link)
+            assert opened.title() == "taken"
+            private.goto(link)
+            private.wait_for_function("document.body.innerText.includes('orders')")
 
 
 @ANOTHER_USER
@@ -258,3 +318,39 @@ def test_a_letters_headers_are_cut_where_they_are_read(postgres_server: Any, tmp
             assert (len(letters), answer.status) == (10, 200)
             assert 100 < len(letters[0]["headers"]) < 200 and letters[0]["headers"][0] == {"key": "", "value": "a"}
             assert len(answer.body) < 500_000
+
+
+@pytest.mark.servers
+@pytest.mark.attack(
+    who="who may write into the table of dead letters",
+    does="puts letters there whose headers are none: of other types, no base64, nested a thousand deep",
+    gets="those letters without headers, beside the others; to send one again is refused (`letter-unreadable`)",
+)
+def test_a_letter_of_odd_headers_hides_no_other(postgres_server: Any, tmp_path: Path) -> None:
+    name, good = "test_odd_letters", '[{"key": "a", "value": "YQ=="}]'
+    odd = (
+        '[{"x": 1}]',
+        '[{"key": 5, "value": null}]',
+        '[{"key": "a", "value": 7}]',
+        '{"":' * 1200,
+        "[1]",
+        '[{"key": "a"',
+    )
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection, ExitStack() as stack:
+        connection.execute(f"CREATE DATABASE {name}")
+        stack.callback(connection.execute, f"DROP DATABASE {name} WITH (FORCE)")
+        url = plain_url(postgres_server, name)
+        with psycopg.connect(url) as there:
+            there.execute(f"CREATE TABLE dead ({LETTERS})")
+            for offset, headers in enumerate((good, *odd)):
+                values = (offset, headers)
+                there.execute("INSERT INTO dead VALUES ('orders', 0, %s, now(), '', '', %s, 'r', 'orders', 1)", values)
+        definition = whole(tmp_path, dead_letters=PostgresSink(url, "dead"))
+        with daemon_of(definition) as ask:
+            letters = ask.get("/pipelines/orders/dead-letters")["letters"]
+        shown = {letter["place"]["offset"]: letter["headers"] for letter in letters}
+        assert shown == {0: [{"key": "a", "value": "a"}], **{offset: [] for offset in range(1, 7)}}
+        for offset in range(1, 7):
+            with pytest.raises(NotSendable) as refused:
+                send_again(definition, Place("orders", 0, offset))
+            assert refused.value.code == "letter-unreadable"

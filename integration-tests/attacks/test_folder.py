@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from onefold.core import BadRecord, OnefoldError
+from onefold.core import BadRecord, DataLoss, OnefoldError
 from onefold.core.positions import Range
 from onefold.flow import Flow
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
+from onefold.sources.files.listing import Folder, Listed
 
 ANSI = "\x1b[31m\x1b]0;owned\x07"
 
@@ -51,6 +52,54 @@ def test_links_lead_nowhere(tmp_path: Path, folder: Path) -> None:
     for name in ("round", "about"):
         (folder / name).symlink_to(".")
     assert reads(tmp_path, folder, "fail") == [(1,)]
+
+
+@pytest.mark.attack(
+    who="who may write into the folder that a source reads",
+    does="puts a link in the place of a folder, or of a file, that was listed, or was looked at a moment ago",
+    gets="a stop (`file-gone`): what is behind the link is not read, though it has the file's name, size and time",
+)
+@pytest.mark.parametrize("what", ["folder", "file"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_no_link_in_the_place_of_what_was_listed_is_read(
+    tmp_path: Path, folder: Path, what: str, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in (tmp_path / "secret", folder / "sub"):
+        at.mkdir()
+        (at / "a.json").write_text('{"id":666}\n')
+        os.utime(at / "a.json", ns=(10**18, 10**18))
+    source = FileSource(str(folder / "sub" if what == "file" else folder), format="json", schema="id long")
+    planner = source.planner()
+    span = Range(planner.initial(), planner.latest(planner.initial()))
+    splits = planner.splits(span)
+
+    def swap() -> None:
+        name = folder / ("sub" if what == "folder" else "sub/a.json")
+        name.rename(tmp_path / "was")
+        name.symlink_to(tmp_path / ("secret" if what == "folder" else "secret/a.json"))
+
+    def checked_and_swapped(of: Folder, name: str, version: str) -> Listed:
+        found = check_same(of, name, version)
+        if name.endswith("a.json") and not (tmp_path / "was").exists():
+            swap()
+        return found
+
+    check_same = Folder.check_same
+    if is_late:
+        monkeypatch.setattr(Folder, "check_same", checked_and_swapped)
+    else:
+        swap()
+    read: list[object] = []
+
+    def read_all() -> None:
+        for split in splits:
+            for part in source.read(split):
+                read.extend(part.rows.to_pylist())
+
+    with pytest.raises(DataLoss) as stopped:
+        read_all()
+    assert stopped.value.code == "file-gone" and (tmp_path / "was").exists()
+    assert {"id": 666} not in read
 
 
 @pytest.mark.attack(

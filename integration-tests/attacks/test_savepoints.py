@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from rich.console import Console
 from onefold.cli.savepoint import listing
 from onefold.cli.savepoint.files import LocalFiles
 from onefold.cli.savepoint.savepoint import Savepoint, carried
+from onefold.core import ConfigError, Retriable
+from onefold.engine.state.storage import Storage
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"
@@ -98,6 +101,9 @@ def test_a_listing_writes_nothing_but_text(tmp_path: Path, name: str, changed: d
         {"files": {}},
         {"files": [{"path": "a", "bytes": "x", "sha256": "y"}]},
         {"files": [{"path": 5, "bytes": 1, "sha256": "y"}]},
+        {"files": [{"path": "a//b", "bytes": 1, "sha256": "y"}]},
+        {"files": [{"path": "a/../../b", "bytes": 1, "sha256": "y"}]},
+        {"files": [{"path": "/a", "bytes": 1, "sha256": "y"}]},
         {"positions": [1]},
         {"positions": {"t/0": None}},
         {"pins": {"a": 1}},
@@ -155,6 +161,64 @@ def test_no_link_is_copied_into_a_savepoint(tmp_path: Path) -> None:
     (root / "offsets/0").write_text("v1")
     (root / "offsets/1").symlink_to("/etc/shadow")
     assert files.below(str(root)) == ["offsets/0"]
-    files.write(f"{tmp_path}/copies/s/offsets/0", files.read(f"{root}/offsets/0"))
+    files.write(f"{tmp_path}/copies/s", "offsets/0", files.read(str(root), "offsets/0"))
     for path in (tmp_path / "copies", *(tmp_path / "copies").rglob("*")):
         assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.attack(
+    who=WRITES,
+    does="puts a link in the place of the folder that a savepoint, or a restore, is just being written to",
+    gets="a command that stops: nothing is written or removed behind the link",
+)
+@pytest.mark.parametrize("link", ["s.partial", "s.partial/checkpoint", "s.partial/checkpoint/offsets"])
+def test_a_savepoint_is_not_written_through_a_link(tmp_path: Path, link: str) -> None:
+    folder, victim = tmp_path / "savepoints", tmp_path / "victim"
+    kept = victim / f"{'s.partial/checkpoint/offsets'.removeprefix(link)}/0".lstrip("/")
+    kept.parent.mkdir(parents=True)
+    kept.write_text("the user's own")
+    (folder / link).parent.mkdir(parents=True)
+    (folder / link).symlink_to(victim)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        LocalFiles().write(f"{folder}/s.partial", "checkpoint/offsets/0", [b"another's"])
+    assert kept.read_text() == "the user's own"
+
+
+@pytest.mark.attack(
+    who="who may write into a pipeline's checkpoint",
+    does="puts a link in the place of a folder whose files a savepoint is about to copy",
+    gets="a command that stops: nothing is read behind the link",
+)
+def test_a_savepoint_reads_no_file_through_a_folders_link(tmp_path: Path) -> None:
+    files, root, secret = LocalFiles(), tmp_path / "checkpoint", tmp_path / "secret"
+    for at in (root / "offsets", secret):
+        at.mkdir(parents=True)
+        (at / "0").write_text("v1")
+    assert files.below(str(root)) == ["offsets/0"]
+    (root / "offsets").rename(tmp_path / "was")
+    (root / "offsets").symlink_to(secret)
+    with pytest.raises(Retriable, match="cannot be read"):
+        list(files.read(str(root), "offsets/0"))
+
+
+@pytest.mark.attack(
+    who="who may write where a flow keeps its state, or into a pipeline's checkpoint",
+    does="nests folders a thousand deep in it, or in the place of what a savepoint is made in",
+    gets="nothing: they are passed over; or a command that stops, and says which folder it cannot remove",
+)
+def test_folders_that_are_nested_deep_end_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "flows" / "orders"
+    (root / "epochs").mkdir(parents=True)
+    (root / "epochs/1.json").write_text("{}")
+    number = os.open(root / "epochs", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=number)
+        inner = os.open("d", os.O_RDONLY, dir_fd=number)
+        os.close(number)
+        number = inner
+    os.close(number)
+    assert LocalFiles().below(str(root)) == ["epochs/1.json"]
+    assert Storage(str(tmp_path / "flows"), "orders").below("epochs") == ["epochs/1.json"]
+    with pytest.raises(ConfigError, match="nested too deep"):
+        LocalFiles().remove(str(root))
+    subprocess.run(["rm", "-r", root], check=True)

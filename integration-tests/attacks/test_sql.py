@@ -215,7 +215,8 @@ def other() -> int:
 
 @pytest.mark.attack(
     who="another user of the machine",
-    does="makes a SQLite store, or its journal, or a link to one, where the pipeline will look",
+    does="makes a SQLite store, or its journal, or a link to one, where the pipeline will look, or has it in a folder"
+    " of theirs, where they can move it away",
     gets="a start that is refused",
 )
 def test_a_sqlite_file_that_another_user_can_change_is_refused(tmp_path: Path, other: int) -> None:
@@ -230,7 +231,9 @@ def test_a_sqlite_file_that_another_user_can_change_is_refused(tmp_path: Path, o
     (tmp_path / "writable.db").touch()
     (tmp_path / "writable.db").chmod(0o666)
     (tmp_path / "into.db").symlink_to(tmp_path / "open" / "store.db")
-    for name in ("open/store.db", "theirs.db", "journal.db", "link.db", "writable.db", "into.db"):
+    (tmp_path / "their").mkdir()
+    os.chown(tmp_path / "their", other, other)
+    for name in ("open/store.db", "their/store.db", "theirs.db", "journal.db", "link.db", "writable.db", "into.db"):
         store = CheckpointStore(f"sqlite:///{tmp_path / name}")
         with pytest.raises(ConfigError, match=r"could be another's file|what it says may be anybody's"):
             store.id()

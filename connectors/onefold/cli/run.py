@@ -37,6 +37,7 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
+    from onefold.cli.control.commands import PRIVATELY
     from onefold.cli.scratch import temporary_folder
     from onefold.cli.spark_session import session_of_ones_own
     from onefold.daemon.api.listening import Listening
@@ -74,6 +75,8 @@ def run(
     ):
         if answers is not None and sys.stderr.isatty() and not is_json:
             typer.echo(f"The status page: {answers.page}", err=True)
+            if tls_cert is None:
+                typer.echo(PRIVATELY, err=True)
         code = serve(controls, spark, asked)
     if code == Fenced.exit_code:
         typer.echo("another process has taken the pipeline over: this one is not to be started again", err=True)

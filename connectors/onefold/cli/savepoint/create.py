@@ -55,7 +55,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
             )
         there.remove(partial)
         try:
-            copied = _copied(files.of(root), root, there, f"{partial}/{CHECKPOINT}", stands.batch_id)
+            copied = _copied(files.of(root), root, there, partial, stands.batch_id)
             savepoint = Savepoint(
                 name=name,
                 made_at=now.isoformat(timespec="seconds"),
@@ -77,7 +77,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
                 provider=stands.provider if has_state(file.path for file in copied) else None,
                 files=tuple(copied),
             )
-            there.write(f"{partial}/{DESCRIPTION}", [savepoint.to_json().encode()])
+            there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
             if session.facts().generation != facts.generation:
                 raise ConfigError(
                     "pipeline-may-run", f"pipeline {definition.name!r} was started meanwhile: stop it, then try again"
@@ -140,7 +140,7 @@ def _copied(source: Files, root: str, there: Files, to: str, batch_id: int) -> S
     copied = []
     for path in belonging(source.below(root), batch_id):
         count = Counted()
-        there.write(f"{to}/{path}", count.of(source.read(f"{root}/{path}")))
+        there.write(to, f"{CHECKPOINT}/{path}", count.of(source.read(root, path)))
         copied.append(CopiedFile(path, count.bytes, count.sha256))
     return copied
 

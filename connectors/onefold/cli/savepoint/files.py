@@ -6,11 +6,12 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onefold.core import ConfigError, OutOfResources, Retriable
 from onefold.core.values.plain import said_without, shown_url
-from onefold.core.writing.durable_files import make_folder, opened, sync_folder, write_file
+from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ class Files(Protocol):
         and half-written files of Hadoop's."""
         ...
 
-    def read(self, path: str) -> Iterator[bytes]:
-        """The file's content. Raises Retriable where it cannot be read, as where it is not there."""
+    def read(self, folder: str, path: str) -> Iterator[bytes]:
+        """The content of a file below the folder. Raises Retriable where it cannot be read, as where it is not
+        there."""
         ...
 
-    def write(self, path: str, content: Iterable[bytes]) -> None: ...
+    def write(self, folder: str, path: str, content: Iterable[bytes]) -> None:
+        """Write a file below a folder that is being made, in the place of one that is there."""
+        ...
 
     def rename(self, path: str, to: str) -> None: ...
 
@@ -52,8 +56,9 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """Files of this machine, by path or `file:` URL. Links are no files, and what is made is this user's alone. Raises
-    OutOfResources where the disk is full."""
+    """Files of this machine, by path or `file:` URL. Links are no files, none is followed below a folder that is read,
+    or in the place of one that is written, and what is made is this user's alone. Raises OutOfResources where the disk
+    is full."""
 
     def names(self, folder: str) -> Sequence[str]:
         at = local_path(folder)
@@ -61,23 +66,30 @@ class LocalFiles:
 
     def below(self, folder: str) -> Sequence[str]:
         at = local_path(folder)
-        paths = (path for path in at.rglob("*") if not path.is_symlink() and not path.name.startswith("."))
-        return sorted(str(path.relative_to(at)) for path in paths if path.is_file())
-
-    def read(self, path: str) -> Iterator[bytes]:
+        if not at.is_dir():
+            return []
         try:
-            with os.fdopen(opened(local_path(path)), "rb") as file:
+            return sorted(name for name in files_below(at) if not name.rpartition("/")[2].startswith("."))
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+
+    def read(self, folder: str, path: str) -> Iterator[bytes]:
+        try:
+            with os.fdopen(opened_below(local_path(folder), path), "rb") as file:
                 while chunk := file.read(_CHUNK_BYTES):
                     yield chunk
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(f"{folder}/{path}", error) from error
 
-    def write(self, path: str, content: Iterable[bytes]) -> None:
-        at = local_path(path)
+    def write(self, folder: str, path: str, content: Iterable[bytes]) -> None:
+        at = local_path(folder)
+        own = OwnFolder(at.parent, at.name)
         try:
-            write_file(at, content)
+            with suppress(FileNotFoundError):
+                own.remove(path)
+            own.write(path, content)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _unwritable(f"{folder}/{path}", error) from error
 
     def rename(self, path: str, to: str) -> None:
         source, target = local_path(path), local_path(to)
@@ -96,6 +108,8 @@ class LocalFiles:
                 shutil.rmtree(at)
             else:
                 at.unlink(missing_ok=True)
+        except RecursionError as error:
+            raise _unwritable(path, OSError(errno.ENAMETOOLONG, "its folders are nested too deep")) from error
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -148,7 +162,8 @@ class HadoopFiles:
                     paths.append(path.toUri().getPath().removeprefix(root))
         return sorted(paths)
 
-    def read(self, path: str) -> Iterator[bytes]:
+    def read(self, folder: str, path: str) -> Iterator[bytes]:
+        path = f"{folder}/{path}"
         system, at = self._at(path)
         with _Answering(path):
             stream = system.open(at)
@@ -158,7 +173,8 @@ class HadoopFiles:
             finally:
                 stream.close()
 
-    def write(self, path: str, content: Iterable[bytes]) -> None:
+    def write(self, folder: str, path: str, content: Iterable[bytes]) -> None:
+        path = f"{folder}/{path}"
         system, at = self._at(path)
         with _Answering(path):
             stream = system.create(at, True)

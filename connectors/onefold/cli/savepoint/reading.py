@@ -50,7 +50,7 @@ def _up_to(bytes_max: int, path: str, content: Iterator[bytes]) -> Iterator[byte
 
 def _read(files: Files, place: str, path: str) -> Iterator[bytes]:
     try:
-        yield from files.read(f"{place}/{path}")
+        yield from files.read(place, path)
     except Retriable as error:
         if files.exists(f"{place}/{path}"):
             raise

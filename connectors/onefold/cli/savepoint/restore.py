@@ -168,10 +168,10 @@ class Restore:
         target.remove(staged)
         try:
             for file in self.savepoint.files:
-                target.write(f"{staged}/{file.path}", read_copy(source, self.place, file))
+                target.write(staged, file.path, read_copy(source, self.place, file))
             if query_id is not None:
-                text = b"".join(target.read(f"{staged}/metadata")).decode()
-                target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
+                text = b"".join(target.read(staged, "metadata")).decode()
+                target.write(staged, "metadata", [with_query_id(text, query_id).encode()])
             failpoint("restore:staged")
             wanted = self.partitions
             if wanted is not None and wanted != self.savepoint.partitions:
@@ -216,10 +216,10 @@ def _name_schemas(files: Files, staged: str, root: str) -> None:
     url = f"file:{local_path(root)}" if is_local(root) else root
     for path in files.below(staged):
         if names_schemas(path):
-            text = b"".join(files.read(f"{staged}/{path}")).decode()
+            text = b"".join(files.read(staged, path)).decode()
             folder, _, name = f"{staged}/{path}".rpartition("/")
             files.remove(f"{folder}/.{name}.crc")  # Hadoop's checksum of what it was, if Spark has written it
-            files.write(f"{folder}/{name}", [with_schemas_below(text, url).encode()])
+            files.write(staged, path, [with_schemas_below(text, url).encode()])
 
 
 def _is_empty(sink: Sink, pipeline: str) -> bool:

@@ -19,6 +19,7 @@ from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
 from onefold.core import ConfigError, InDoubt, Retriable
+from onefold.core.values.plain import plain
 from onefold.daemon.letters.browse import CUT, Place, headers_of
 from onefold.daemon.letters.marks import Mark, MarkState, begin, finish
 from onefold.definition import Definition
@@ -81,7 +82,15 @@ def _record(connection: Connection, settings: PostgresSinkConfig, pipeline: str,
         raise NotSendable(
             "letter-cut", f"the dead letter has not the whole record: {reason}. Read it at {place}, and send it by hand"
         )
-    return {"key": key, "value": value, "headers": [*headers_of(headers), (HEADER, str(place).encode())]}
+    try:
+        own = headers_of(headers)
+    except ValueError as error:
+        raise NotSendable(
+            "letter-unreadable",
+            f"the headers in the dead letter of {place} are not as onefold writes them ({plain(str(error))}): somebody"
+            " else has written that row. Read the record at its place, and send it by hand",
+        ) from error
+    return {"key": key, "value": value, "headers": [*own, (HEADER, str(place).encode())]}
 
 
 def _started(source: KafkaSource, pipeline: str, place: Place) -> Producer:

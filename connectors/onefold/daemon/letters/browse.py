@@ -153,21 +153,32 @@ def _read(
 
 
 def headers_of(stored: object) -> list[tuple[str, bytes | None]]:
-    """A record's headers, whose values the table has in base64."""
-    found = json.loads(stored) if isinstance(stored, str) else stored
-    if not isinstance(found, list):
-        return []
-    return [(one["key"], None if one["value"] is None else base64.b64decode(one["value"])) for one in found]
+    """A record's headers, whose values the table has in base64. Raises ValueError for what onefold has not written."""
+    try:
+        found = json.loads(stored) if isinstance(stored, str) else stored
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    return [*map(_header, found)] if isinstance(found, list) else []
+
+
+def _header(one: Any) -> tuple[str, bytes | None]:
+    try:
+        key, value = one["key"], one["value"]
+        if not isinstance(key, str):
+            raise TypeError("a key is no text")
+        return key, None if value is None else base64.b64decode(value)
+    except (TypeError, KeyError) as error:
+        raise ValueError("it is no header") from error
 
 
 def _first_headers(text: str) -> list[tuple[str, bytes | None]]:
-    """Those of the headers that are whole in the beginning of what the table has."""
-    decoder, found, at = json.JSONDecoder(), list[object](), text.find("{")
+    """Those of the headers that are whole in the beginning of what the table has, up to one that is none."""
+    decoder, found, at = json.JSONDecoder(), list[tuple[str, bytes | None]](), text.find("{")
     while at != -1:
         try:
             one, end = decoder.raw_decode(text, at)
-        except ValueError:
-            break  # it is cut here
-        found.append(one)
+            found.append(_header(one))
+        except (ValueError, RecursionError):
+            break  # it is cut here, or somebody else has written it
         at = text.find("{", end)
-    return headers_of(found)
+    return found

@@ -18,7 +18,19 @@ from onefold.core.waiting import Wait
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "NEW", "OwnFolder", "make_folder", "opened", "sync_folder", "write_file"]
+__all__ = [
+    "FILE_MODE",
+    "FOLDER_MODE",
+    "NEW",
+    "OwnFolder",
+    "entered",
+    "files_below",
+    "make_folder",
+    "opened",
+    "opened_below",
+    "sync_folder",
+    "write_file",
+]
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,6 +38,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A FIFO would be waited for, and is no file: it is opened without that, and then refused.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DEPTH_MAX = 30  # what onefold and Spark make has some six
 _NO_FILE = "it is no file, or a link, which is not followed"
 
 
@@ -49,6 +62,54 @@ def opened(path: Path | str, folder: int | None = None) -> int:
         return number
     os.close(number)
     raise OSError(errno.ELOOP, _NO_FILE)
+
+
+def opened_below(root: Path | str, name: str) -> int:
+    """As `opened`, of a file below `root`, whose name has `/` between its parts: none of them may be a link."""
+    folders, _, last = name.rpartition("/")
+    number = entered(root, folders)
+    try:
+        return opened(last, number)
+    finally:
+        os.close(number)
+
+
+def entered(root: Path | str, folders: str, makes: bool = False) -> int:
+    """The descriptor of a folder below `root`, which may be a link itself; from there on none is followed. `makes`
+    makes those that are missing. Raises OSError."""
+    number = os.open(root, _FOLDER)
+    try:
+        for each in folders.split("/") if folders else ():
+            inner = _inner(number, each, makes)
+            os.close(number)
+            number = inner
+    except BaseException:
+        os.close(number)
+        raise
+    return number
+
+
+def files_below(root: Path | str, folder: str = "") -> Iterator[str]:
+    """The names, from `root` on, of the files in a folder below it and in that one's folders, without those that are
+    nested deeper than `_DEPTH_MAX`; none where there is no folder. Links are no files and no folders."""
+    folders = [folder]
+    while folders:
+        at = folders.pop()
+        try:
+            number = entered(root, at)
+        except FileNotFoundError:
+            continue
+        try:
+            with os.scandir(number) as entries:
+                found = [
+                    (f"{at}/{entry.name}" if at else entry.name, entry.is_dir(follow_symlinks=False))
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+                ]
+        finally:
+            os.close(number)
+        folders += [name for name, is_folder in found if is_folder and name.count("/") < _DEPTH_MAX]
+        yield from (name for name, is_folder in found if not is_folder)
 
 
 def make_folder(at: Path) -> None:
@@ -103,16 +164,8 @@ class OwnFolder:
         return {name: self._size(name) for name in names}
 
     def below(self, folder: str) -> Iterator[str]:
-        prefix = f"{folder}/" if folder else ""
-        try:
-            with self._within(f"{prefix}.") as (top, _):
-                for at, _, names, number in os.fwalk(".", onerror=_unless_gone, dir_fd=top):
-                    for name in names:
-                        with suppress(FileNotFoundError):
-                            if stat.S_ISREG(os.stat(name, dir_fd=number, follow_symlinks=False).st_mode):
-                                yield prefix + f"{at}/{name}".removeprefix("./")
-        except FileNotFoundError:
-            return
+        prefix = f"{self._name}/"
+        return (name.removeprefix(prefix) for name in files_below(self._root, f"{prefix}{folder}".rstrip("/")))
 
     def remove(self, name: str) -> None:
         with self._within(name) as (folder, last):
@@ -157,22 +210,18 @@ class OwnFolder:
     @contextmanager
     def _within(self, name: str, makes: bool = False) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that has the file, and the file's own name there."""
-        *folders, last = name.split("/")
-        require(all(part not in ("", "..") for part in (*folders, last)), f"{name!r} is no file's name here")
+        require(all(part not in ("", "..") for part in name.split("/")), f"{name!r} is no file's name here")
         if makes:
             make_folder(self._root)
-        number = os.open(self._root, _FOLDER)
+        folders, _, last = f"{self._name}/{name}".rpartition("/")
+        number = entered(self._root, folders, makes)
         try:
-            for each in (self._name, *folders):
-                inner = _entered(number, each, makes)
-                os.close(number)
-                number = inner
             yield number, last
         finally:
             os.close(number)
 
 
-def _entered(folder: int, name: str, makes: bool) -> int:
+def _inner(folder: int, name: str, makes: bool) -> int:
     try:
         return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     except FileNotFoundError:
@@ -184,11 +233,6 @@ def _entered(folder: int, name: str, makes: bool) -> int:
         os.mkdir(name, FOLDER_MODE, dir_fd=folder)
     os.fsync(folder)
     return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-
-
-def _unless_gone(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def _write(number: int, content: Iterable[bytes | pa.Buffer]) -> None:

@@ -13,13 +13,17 @@ __all__ = ["check_folder", "check_owner"]
 
 
 def check_folder(path: Path) -> None:
-    """Raises ConfigError where every user may make files beside this one."""
-    folder = path.parent
-    if folder.exists() and folder.stat().st_mode & stat.S_IWOTH:
+    """Raises ConfigError where another user, or every user, may make files beside this one, and take it away."""
+    try:
+        found = path.parent.stat()
+    except OSError:
+        return
+    if found.st_mode & stat.S_IWOTH or found.st_uid not in (os.geteuid(), 0):
+        who = "every user of this machine" if found.st_mode & stat.S_IWOTH else f"user {found.st_uid}, whose it is,"
         raise ConfigError(
             "folder-not-trusted",
-            f"{path} is in a folder that every user of this machine can write to, and could be another's file: name one"
-            " in a folder of your own",
+            f"{path} is in a folder that {who} can write to, and could be another's file: name one in a folder of your"
+            " own",
         )
 
 

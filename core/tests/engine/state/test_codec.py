@@ -126,6 +126,11 @@ def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
         decode(changed)
 
 
+def test_columns_without_keys_of_which_groups_are_wanted_are_damage() -> None:
+    with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
+        from_ipc(to_ipc(Entries([(), ()], [(), ()], [(1,), (2,)])), {0, 1}, 128)
+
+
 def test_a_value_of_the_deepest_schema_that_a_flow_takes_is_read() -> None:
     deep, kind = cast(Any, 1), pa.int64()
     for _ in range(50):

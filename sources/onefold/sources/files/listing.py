@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable
 from onefold.core.values.plain import plain, said_without, shown_url
+from onefold.core.writing.durable_files import opened, opened_below
 from onefold.sources.files.walking import Walk, is_hidden
 
 __all__ = ["CODECS", "Folder", "Listed", "changed", "codec_of", "gone"]
@@ -93,10 +94,14 @@ class Folder:
                 info = self.filesystem.get_file_info(self._whole(name))
                 return self._seen(name, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
             try:
-                found = os.lstat(self._whole(name))
-            except (FileNotFoundError, NotADirectoryError):
+                number = self._number(name)
+            except FileNotFoundError:
                 return None
-        return self._seen(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+            try:
+                found = os.fstat(number)
+            finally:
+                os.close(number)
+        return self._seen(name, found.st_size, found.st_mtime_ns)
 
     def check_same(self, name: str, version: str) -> Listed:
         """The file, which must be as it was. Raises DataLoss where it is gone, or has changed."""
@@ -114,7 +119,11 @@ class Folder:
     @contextmanager
     def opened(self, name: str) -> Iterator[pa.NativeFile]:
         """The file for reading at any place. Errors of the filesystem are Retriable, also while it is read."""
-        with self._asking(f"reading {plain(name)}"), self.filesystem.open_input_file(self._whole(name)) as file:
+        with (
+            self._asking(f"reading {plain(name)}"),
+            self._reached(name) as path,
+            self.filesystem.open_input_file(path) as file,
+        ):
             yield file
 
     @contextmanager
@@ -122,13 +131,14 @@ class Folder:
         """The contents of a file, which is compressed if its name says so, from the beginning on."""
         with (
             self._asking(f"reading {plain(name)}"),
-            self.filesystem.open_input_stream(self._whole(name), compression=codec_of(name)) as file,
+            self._reached(name) as path,
+            self.filesystem.open_input_stream(path, compression=codec_of(name)) as file,
         ):
             yield file
 
     def ends(self, name: str, size: int, *, is_packed: bool) -> tuple[bytes, bytes]:
         """The first bytes of a local file's contents, unpacked, and the last ones as they are. Errors as they come."""
-        number = os.open(self._whole(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        number = self._number(name)
         try:
             last = os.pread(number, size, max(0, os.fstat(number).st_size - size))
             if not is_packed:
@@ -157,6 +167,27 @@ class Folder:
     def _is_file(self) -> bool:
         with self._asking("looking at it"):
             return bool(self.filesystem.get_file_info(self._root).is_file)
+
+    @contextmanager
+    def _reached(self, name: str) -> Iterator[str]:
+        """A path that leads to the file, and through no link that somebody has laid since it was listed."""
+        if not self.is_local:
+            yield self._whole(name)
+            return
+        number = self._number(name)
+        try:
+            yield f"/dev/fd/{number}"
+        finally:
+            os.close(number)
+
+    def _number(self, name: str) -> int:
+        """The descriptor of a local file. Raises FileNotFoundError where there is none, or a link on the way to it."""
+        try:
+            return opened(self._root) if self._is_file else opened_below(self._root, name)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise FileNotFoundError(errno.ENOENT, str(error.strerror)) from error
+            raise
 
     def _whole(self, name: str) -> str:
         return self._root if self._is_file else f"{self._root.rstrip('/')}/{name}"
