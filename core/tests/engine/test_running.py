@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -44,3 +47,24 @@ def test_workers_for_whose_sockets_the_limit_is_too_low_are_refused(limits: list
     limits[:] = [(NEEDED - 1, NEEDED - 1)]
     with pytest.raises(ConfigError, match=rf"take {NEEDED} open files .*\[too-many-workers\]"):
         _allow_files(PLAN, 16)
+
+
+USES = """
+import sys
+from onefold.core.errors import ConfigError
+from onefold.engine.driver.running import _check_unused
+_check_unused("shop")
+if sys.argv[1]:
+    from rocksdict import Rdict
+    Rdict(sys.argv[1]).close()
+try:
+    _check_unused("shop")
+except ConfigError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.parametrize(("used", "told"), [(True, "rocksdb-in-use\n"), (False, "")])
+def test_a_process_that_has_used_rocksdb_forks_no_workers_that_use_it(tmp_path: Path, used: bool, told: str) -> None:
+    command = [sys.executable, "-c", USES, str(tmp_path / "db") if used else ""]
+    assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout == told

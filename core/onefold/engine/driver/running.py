@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -72,6 +72,8 @@ def run(
     """
     cut = plan(graph)
     _check(graph, workers, state)
+    if state == "rocksdb" and cut.has_state:
+        _check_unused(graph.flow)
     _allow_files(cut, workers)
     marks = Marks(workers)
     with (
@@ -153,6 +155,19 @@ def _allow_files(cut: Plan, workers: int) -> None:
             f" them, and this process may have {hard}: take fewer, or raise the limit (ulimit -n, LimitNOFILE=)",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _check_unused(flow: str) -> None:
+    """Raise ConfigError where this process has used RocksDB itself. Its threads are not in the workers that are forked
+    from it, which would wait for them for ever. (Where the system shows no threads, nothing is seen.)"""
+    with suppress(OSError):
+        if any(name.read_text().startswith("rocksdb:") for name in Path("/proc/self/task").glob("*/comm")):
+            raise ConfigError(
+                "rocksdb-in-use",
+                f"flow {flow!r} keeps its state in RocksDB, and this process has used RocksDB itself, whose threads are"
+                " missing in the workers that are forked from it. Run the flow in a process of its own, or use RocksDB"
+                " in another one",
+            )
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:
