@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import pytest
+from harness.errors import raises
 
 from onefold.clients.option_texts import from_texts, to_texts, with_names_of_spark
 from onefold.clients.options import constructed_from, options_model
@@ -87,19 +88,19 @@ def test_what_differs_from_the_defaults_comes_back_from_its_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("texts", "code"),
     [
-        ({"rowCuont": "1"}, r"format has no option 'rowCuont'; did you mean 'rowCount'\?"),
-        ({"secret": "1"}, r"format has no option 'secret'; known are url, .*, client"),
-        ({"Password": "1"}, "format has no option 'Password': put it into the url"),
-        ({"rowCount": "1.5"}, "rowCount is a number, not '1.5'"),
-        ({"timeoutMs": "soon"}, "timeoutMs is a number, not 'soon'"),
-        ({"isQuick": "yes"}, "isQuick is true or false, not 'yes'"),
-        ({"rowCount": "1"}, "format: the option 'url' is missing"),
+        ({"rowCuont": "1"}, "option-unknown"),
+        ({"secret": "1"}, "option-unknown"),
+        ({"Password": "1"}, "option-not-allowed"),
+        ({"rowCount": "1.5"}, "option-value"),
+        ({"timeoutMs": "soon"}, "option-value"),
+        ({"isQuick": "yes"}, "option-value"),
+        ({"rowCount": "1"}, "option-missing"),
     ],
 )
-def test_texts_that_are_no_options_are_refused(texts: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_texts_that_are_no_options_are_refused(texts: dict[str, str], code: str) -> None:
+    with raises(ConfigError, code):
         from_texts("format", texts, Source, required=["url"], refused={"password": "put it into the url"})
 
 

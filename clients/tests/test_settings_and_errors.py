@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.connection import Connection
@@ -30,26 +31,26 @@ def test_servers_are_addresses_each_once_and_all_of_it_pickles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "code"),
     [
-        ({"servers": "thrift1"}, "host:port"),
-        ({"servers": ""}, "host:port"),
-        ({"transport": "http"}, "buffered"),
-        ({"protocol": "json"}, "compact"),
-        ({"timeout_s": 0}, "timeout_s"),
-        ({"connections": 0}, "connections"),
-        ({"frame_bytes_max": 1000}, "frame_bytes_max"),
-        ({"transport": "framed", "kerberos_service": "hbase"}, "kerberos_service"),
+        ({"servers": "thrift1"}, "option-value"),
+        ({"servers": ""}, "option-value"),
+        ({"transport": "http"}, "option-value"),
+        ({"protocol": "json"}, "option-value"),
+        ({"timeout_s": 0}, "option-value"),
+        ({"connections": 0}, "option-value"),
+        ({"frame_bytes_max": 1000}, "option-value"),
+        ({"transport": "framed", "kerberos_service": "hbase"}, "options-conflict"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_a_setting_that_makes_no_sense_is_refused_by_its_name(wrong: dict[str, Any], code: str) -> None:
+    with raises(ConfigError, code):
         replace(GOOD, **wrong)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b:c", ":t", "-t", "t/u"])
 def test_what_no_table_can_be_called_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="namespace:table"):
+    with raises(ConfigError, "option-value"):
         HBaseTable(GOOD, name)
 
 
@@ -103,7 +104,7 @@ def test_a_frame_is_refused_before_it_is_sent_with_the_head_that_it_has() -> Non
         port = server.getsockname()[1]
         told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.2, frame_bytes_max=64 << 10)
         with closing(Connection(Address("127.0.0.1", port), told)) as connection:
-            with pytest.raises(ConfigError, match="frame_bytes_max"):
+            with raises(ConfigError, "hbase-request-too-large"):
                 connection.ask_all("putMultiple", [b"x" * (64 << 10)])
             assert not connection.is_dead, "nothing was sent"
 
@@ -112,5 +113,5 @@ def test_a_server_that_never_answers_may_speak_something_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.1, connections=1)
-        with pytest.raises(Retriable, match=r"did not answer getAllRegionLocations.*Does it speak framed, binary, as"):
+        with raises(Retriable, "hbase-unanswered"):
             HBaseTable(told, "t").regions()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
 from onefold.cli.positions.plan import PartitionMove, planned
@@ -79,7 +80,7 @@ def test_a_checkpoint_elsewhere_is_left_alone_and_one_with_state_is_told(tmp_pat
 def test_a_link_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "orders").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=r"is a link.*Nothing was moved.*\[checkpoint-not-set-aside\]"):
+    with raises(ConfigError, "checkpoint-not-set-aside"):
         LocalCheckpoint(str(tmp_path / "orders")).set_aside(1)
 
 
@@ -101,11 +102,11 @@ def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_no
     )
     with closing(CheckpointStore(url)) as store:
         stopped = Stopped(definition, store, "Nothing was moved")
-        with pytest.raises(ConfigError, match=r"does not know pipeline 'p'.*\[pipeline-unknown\]"):
+        with raises(ConfigError, "pipeline-unknown", "'p'"):
             stopped.facts()
         store.acquire("p", 0)
         facts = stopped.facts()
         stopped.refuse_changed(facts)
         store.acquire("p", 0)
-        with pytest.raises(ConfigError, match=r"since this plan was made\. Nothing was moved.*\[pipeline-may-run\]"):
+        with raises(ConfigError, "pipeline-may-run"):
             stopped.refuse_changed(facts)

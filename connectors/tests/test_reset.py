@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from harness.definitions import named
+from harness.errors import raises
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
@@ -125,7 +126,7 @@ def test_a_store_that_does_not_know_the_pipeline_of_a_ledger_is_refused_unless_i
     if is_there:
         store.acquire("another", 0)
     place = Recorded("a", [], ledger=0)
-    with pytest.raises(ConfigError, match=r"does not know it\. Nothing was removed: correct the definition's store"):
+    with raises(ConfigError, "ledger-of-another-store"):
         reset(url, place)
     assert (place.rows, place.ledger) == (20, 0)
     reset(url, place, take_over=True)
@@ -137,7 +138,7 @@ def test_a_driver_that_opens_an_epoch_before_the_answer_is_noticed_after_it(
 ) -> None:
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: opens_an_epoch(store, driver))
     place = Recorded("a", [])
-    with pytest.raises(ConfigError, match="its epoch 1 is open, and a driver may be at work at it"):
+    with raises(ConfigError, "pipeline-may-run"):
         reset(url, place, yes=False)
     assert is_known(store) and place.rows == 20 and store.facts("p").generation == driver.number
 
@@ -154,9 +155,9 @@ def test_a_driver_that_opens_an_epoch_before_it_is_fenced_is_noticed_then_and_by
     place = Recorded("a", [])
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointStore, "acquire", late)
-        with pytest.raises(ConfigError, match="its epoch 1 is open"):
+        with raises(ConfigError, "pipeline-may-run"):
             reset(url, place)
-    with pytest.raises(ConfigError, match="its epoch 1 is open"):
+    with raises(ConfigError, "pipeline-may-run"):
         reset(url, place)
     assert is_known(store) and place.rows == 20
     reset(url, place, take_over=True)
@@ -169,7 +170,7 @@ def test_a_driver_that_starts_before_the_answer_is_noticed_after_it_and_no_more_
     note = DriverNote(store)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: note.began(driver))
     place = Recorded("a", [])
-    with pytest.raises(ConfigError, match=rf"process {os.getpid()} of this machine runs it\. Nothing was removed"):
+    with raises(ConfigError, "pipeline-may-run", f"{os.getpid()}"):
         reset(url, place, yes=False)
     assert is_known(store) and place.rows == 20
     note.ended()
@@ -180,7 +181,7 @@ def test_a_driver_that_starts_before_the_answer_is_noticed_after_it_and_no_more_
 @pytest.mark.usefixtures("driver")
 def test_a_target_that_is_not_there_is_refused(url: str, store: CheckpointStore) -> None:
     place = Recorded("a", [], named={"oders": None})
-    with pytest.raises(ConfigError, match=r"a has no table or topic 'oders'\. Nothing was removed"):
+    with raises(ConfigError, "reset-target-missing", "'oders'"):
         reset(url, place)
     assert is_known(store) and place.ledger == 1
 
@@ -232,7 +233,7 @@ def test_a_checkpoint_that_is_not_removed_after_all_is_said_with_what_to_do(
 
     monkeypatch.setattr("shutil.rmtree", refuse)
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(ConfigError, match=r"could not be removed: .*offsets'\. The rest is reset: remove it yourself"):
+    with raises(ConfigError, "checkpoint-not-removed"):
         reset(url, Recorded("a", []), checkpoint=tmp_path / "checkpoint")
 
 
@@ -276,7 +277,7 @@ def test_a_folder_named_as_a_restore_names_its_own_that_is_no_checkpoint_is_refu
     place, thesis = Recorded("a", []), tmp_path / "checkpoint.replaced" / "thesis.txt"
     thesis.parent.mkdir()
     thesis.write_text("")
-    with pytest.raises(ConfigError, match=r"replaced has 'thesis\.txt', which no checkpoint of Spark's has"):
+    with raises(ConfigError, "not-a-checkpoint", "', which no checkpoint of Spark'"):
         reset(url, place, checkpoint=tmp_path / "checkpoint")
     assert thesis.exists() and place.rows == 20
 
@@ -326,5 +327,5 @@ def test_a_sink_whose_ledger_reset_does_not_know_is_refused() -> None:
     class Own(PostgresSink):
         pass
 
-    with pytest.raises(ConfigError, match=r"is a Own, of which reset knows no ledger\. Nothing was removed"):
+    with raises(ConfigError, "reset-unsupported"):
         CliRunner().invoke(app, ["reset", named(defined(Own("postgresql://h/d", "t")))], catch_exceptions=False)

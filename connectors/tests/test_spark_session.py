@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 from pyspark import SparkContext
 
 from onefold.cli import spark_session
@@ -63,7 +64,7 @@ def start(directory: Path, **settings: object) -> ConfigError:
     environment = dict(os.environ)
     try:
         with (
-            pytest.raises(ConfigError, match="Spark does not start with master") as refused,
+            raises(ConfigError, "spark-not-started") as refused,
             session_of_ones_own("test", directory / "scratch", SparkSettings(**settings)),  # type: ignore[arg-type]
         ):
             pass

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Sink
 from onefold.core.job.restores import Restoring, check_restored, note_restored, note_restoring, restoring
@@ -65,7 +66,7 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
         assert (record.epoch, record.timestamp_ms) == (18, LATER_MS + 1)
         assert {entry.epoch for entry in session.ledgers().values() if entry} == {18}
         session.ways = replace(session.ways, directory="/srv/p.checkpoint")
-        with pytest.raises(CheckpointMismatch, match=r"\[batch-overlaps\]") as overlaps:
+        with raises(CheckpointMismatch, "batch-overlaps") as overlaps:
             epoch(session, Range(AT[9], AT[13]))
         for told in (
             "starting_offsets='ledger' (in a pipeline's file under [source])",
@@ -77,25 +78,25 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
 def test_it_begins_once_and_only_where_nothing_was_written(store: CheckpointStore) -> None:
     with closing(session_of(store, ModelTwoPhaseSink("a"))) as session:
         begin(session)
-        with pytest.raises(ConfigError, match=r"'a' has a ledger of it, at epoch 17.*\[pipeline-not-new\]"):
+        with raises(ConfigError, "pipeline-not-new", "'a'"):
             begin(session)
         begin(session, again=True)
         session.start(None)
         session.open_sinks(ROWS.schema)
         epoch(session, Range(AT[10], AT[12]))
-        with pytest.raises(ConfigError, match=r"at epoch 18.*\[pipeline-not-new\]"):
+        with raises(ConfigError, "pipeline-not-new"):
             begin(session, again=True)
 
 
 def test_a_pipeline_that_was_started_elsewhere_or_has_begun_an_epoch_is_not_new(store: CheckpointStore) -> None:
     with closing(session_of(store, ModelTwoPhaseSink("a"))) as session:
         session.start(Initial(AT[4]))
-        with pytest.raises(ConfigError, match=r"was started before.*\[pipeline-not-new\]"):
+        with raises(ConfigError, "pipeline-not-new"):
             begin(session)
     with closing(session_of(store, ModelTwoPhaseSink("a"))) as session:
         generation = session.start(Initial(AT[4])).generation
         store.open_epoch(generation, EpochRequest(Range(AT[4], AT[5]), "q", 0, "job", ("a",)), 0, 1)
-        with pytest.raises(ConfigError, match=r"the checkpoint store has it at epoch 1.*\[pipeline-not-new\]"):
+        with raises(ConfigError, "pipeline-not-new"):
             begin(session)
 
 
@@ -105,7 +106,7 @@ def test_a_ledger_without_the_store_that_it_is_of_is_refused(store: CheckpointSt
         begin(session)
     with closing(CheckpointStore(f"sqlite:///{tmp_path / 'other.db'}")) as other:
         session = Session("p", [sink], other, patience_s=0)
-        with pytest.raises(CheckpointMismatch, match=r"\[another-store\]"):
+        with raises(CheckpointMismatch, "another-store"):
             begin(session, again=True)
 
 
@@ -116,7 +117,7 @@ def test_no_start_goes_on_while_a_restore_is_not_done(store: CheckpointStore) ->
         check_restored(store, "p")
         note_restoring(store, generation, saved)
         assert restoring(store, "p") == saved
-        with pytest.raises(CheckpointMismatch, match=r"restore of savepoint 's' into pipeline 'p'.*restore-unfinished"):
+        with raises(CheckpointMismatch, "restore-unfinished", "'s'", "'p'"):
             session.start(None)
         assert store.facts("p").generation == generation.number, "the restore is not fenced by it"
         note_restored(store, generation)
@@ -139,5 +140,5 @@ def test_a_start_that_overtakes_the_note_of_a_restore_does_not_go_on(store: Chec
     sink = Late("a")
     with closing(session_of(store, sink)) as session:
         sink.notes = True
-        with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+        with raises(CheckpointMismatch, "restore-unfinished"):
             session.start(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.errors import raises
 
 from onefold.core import ConfigError, Positions, Range
 from onefold.core.writing.topic_identity import check_counted, counts_offsets
@@ -44,7 +45,7 @@ def at(id: str, **offsets: int) -> Positions:
 def test_offsets_of_another_topic_of_the_name_are_refused_where_they_are_below_its_own(
     start: Positions, end: Positions, other: Positions
 ) -> None:
-    with pytest.raises(ConfigError, match=r"pipeline 'before' wrote there up to offset \d+ .*id old, now new"):
+    with raises(ConfigError, "offsets-of-older-topic", "'before'"):
         check_counted("s", Range(start, end), {"before": [other]})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from harness.errors import raises
 
 from onefold.core import (
     ConfigError,
@@ -118,7 +119,7 @@ def test_a_move_is_a_complete_epoch_without_rows_and_every_ledger_stands_at_its_
 
 def test_records_may_come_again_only_where_that_changes_nothing_or_nothing_is_there(bench: Bench) -> None:
     last = bench.store.newest
-    with pytest.raises(ConfigError, match=r"sink 'two-phase' .* would have them twice\. Nothing was moved"):
+    with raises(ConfigError, "move-would-double", "'two-phase'"):
         bench.move(2)
     assert (bench.aside, bench.store.origin, bench.begins()) == ([], None, 0)
     assert last is not None and bench.store.newest is not None and bench.store.newest.number > last.number
@@ -170,7 +171,7 @@ def test_an_epoch_that_must_run_again_comes_first(bench: Bench) -> None:
     driver.stop = "Decide"
     with pytest.raises(DiedError):
         driver.run(epoch(started.generation, started.store_id, asked), lambda _: ())
-    with pytest.raises(ConfigError, match=r"epoch 2 .* was begun.*must run again as it was\. Nothing was moved"):
+    with raises(ConfigError, "move-beside-epoch"):
         bench.move(8)
 
 
@@ -201,7 +202,7 @@ FACTS = StoreFacts("store", 1, frozen=at(0))
     ],
 )
 def test_what_cannot_be_moved_is_refused(base: Positions | None, to: Positions, says: str) -> None:
-    with pytest.raises(OnefoldError, match=rf"\[{says}\]"):
+    with raises(OnefoldError, says):
         check_movable("p", base, to)
 
 
@@ -214,7 +215,7 @@ def test_sinks_change_where_the_pipeline_stands_and_what_was_written_before_is_s
     bench.sinks["added"] = MODELS[SinkKind.TWO_PHASE]("added")
     bench.sinks.pop("write-through")
     life, driver = bench.life()
-    with pytest.raises(ConfigError, match=r"\[sink-added\]"):
+    with raises(ConfigError, "sink-added"):
         driver.run(life.start(Initial(at(0))))
     life = QueryLife("p", tuple(bench.sinks), ["added"])
     driver.run(life.before_move(None))
@@ -234,5 +235,5 @@ def test_a_pipeline_without_an_epoch_may_have_any_sinks() -> None:
     bench = Bench()
     life, driver = bench.life()
     driver.run(life.start(Initial(at(0))))
-    with pytest.raises(ConfigError, match=r"may start with any sinks.*\[never-started\]"):
+    with raises(ConfigError, "never-started"):
         driver.run(life.change_sinks(NOTE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_the_offset_log_of_other_sources_keeps_its_path() -> None:
 
 
 def test_two_sources_that_read_one_topic_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'t/0'"):
+    with raises(ConfigError, "topic-read-twice", "'t/0'"):
         parse_offsets(['{"t": {"0": 1}}', '{"t": {"0": 2}}'])
 
 

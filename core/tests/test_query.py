@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core import (
     CheckpointMismatch,
@@ -123,7 +124,7 @@ def test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that() 
     process.driver.run(process.life.bind(FIRST))
     request = process.driver.run(process.life.request(0, process.job))
     process.life.returned(0, process.driver.run(process.life.run(request), process._write))
-    with pytest.raises(ConfigError, match="batch-written-twice"):
+    with raises(ConfigError, "batch-written-twice"):
         process.range_of(0)
     process.driver.run(process.life.sweep())
     assert [record.state for record in process.store.history()] == [EpochState.DAMAGED]
@@ -162,7 +163,7 @@ def test_a_process_in_doubt_does_not_take_over_from_its_successor() -> None:
     with process.in_doubt(), pytest.raises(InDoubt):
         process.runs(0)
     Process(process).start()
-    with pytest.raises(Fenced, match=r"taken over \(now: 2\)"):
+    with raises(Fenced, "taken-over"):
         process.runs(0)
 
 
@@ -175,7 +176,7 @@ def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_
     older = Process()
     older.checkpoint = older.driver.files = process.checkpoint
     prepared = older.prepares(epoch=1)
-    with pytest.raises(DataLoss, match=r"\[checkpoint-ahead\]"):
+    with raises(DataLoss, "checkpoint-ahead"):
         older.driver.run(older.life.bind(SECOND))
     assert [*older.sink.prepared] == [prepared.handle] and not older.life.is_swept
     older.checkpoint.clear()
@@ -210,7 +211,7 @@ def test_a_checkpoint_from_before_the_watermark_moved_does_not_make_its_windows_
     restored = Process(process).start()
     restored.plans(1, 20)
     restored.goes_by(1, 5000)
-    with pytest.raises(CheckpointMismatch, match=r"batchWatermarkMs: 0, not 5000.*\[positions-not-comparable\]"):
+    with raises(CheckpointMismatch, "positions-not-comparable"):
         restored.runs(1, WINDOWS)
 
 
@@ -224,5 +225,5 @@ def test_windows_do_not_go_on_from_the_ledger_without_their_state() -> None:
     process.checkpoint.clear()
     resumed = Process(process).start(from_ledger=True)
     resumed.plans(0, 20, begun=10)
-    with pytest.raises(CheckpointMismatch, match=r"Restore that directory; or start over.*\[state-missing\]"):
+    with raises(CheckpointMismatch, "state-missing"):
         resumed.runs(0, WINDOWS)

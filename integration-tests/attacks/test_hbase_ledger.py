@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.tables.hbase_rows import Line, rows
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
@@ -35,7 +36,7 @@ def test_junk_in_a_ledger_row_is_named_and_with_what_it_said_before_the_pipeline
     key = pa.array([f"{line.table}/{line.table}".encode()], pa.binary())
     (before,) = ledger.get(key, [(LEDGER_FAMILY, cell)])
     ledger.put(key, [Cells(LEDGER_FAMILY, cell, pa.array([junk], pa.binary()))], int(time.time() * 1000))
-    with pytest.raises(CheckpointMismatch, match=f"row '{line.table}/.*that a sink wrote .*put back what the row"):
+    with raises(CheckpointMismatch, "ledger-unreadable", f"{line.table}"):
         line.life()
     ledger.put(key, [Cells(LEDGER_FAMILY, cell, before)], int(time.time() * 1000))
     with line.life() as life:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from harness.errors import raises
 from harness.kafka.reading import Reader
 from harness.support import Rig
 
@@ -235,7 +236,7 @@ def test_what_a_record_may_have_is_a_setting_and_is_held_by_every_format(
     columns = {"raw": pa.schema([("offset", pa.int64()), ("value", pa.binary())]), "json": SCHEMA}
     kind = columns.get(format, pa.schema([("value", pa.string())]))
     wanted = OffsetRange(topic, 0, 0, 3)
-    with pytest.raises(BadRecord, match=rf"{topic}/0 offset 2: the record has 103 bytes, more than .*=102"):
+    with raises(BadRecord, "record-unreadable", f"{topic}"):
         list(read_parts(source, kind, wanted))
     skipping = KafkaSource(topic, bootstrap_servers=servers, on_error="skip", **settings)
     (part,) = read_parts(skipping, kind, wanted)

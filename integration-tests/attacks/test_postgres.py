@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.lives import Epochs, MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from psycopg.conninfo import make_conninfo
@@ -189,7 +190,7 @@ def test_a_tenants_table_of_deletions_stops_nobody(
     upserting(roles).open("p", ORDERS).close()
     assert f"of role {roles.tenant} is no pipeline's" in caplog.text
     roles.sql(f"GRANT DELETE ON {roles.loader}.orders TO {roles.tenant}")
-    with pytest.raises(ConfigError, match="are remembered in schema"):
+    with raises(ConfigError, "tombstones-elsewhere"):
         upserting(roles).open("p", ORDERS)
 
 
@@ -219,17 +220,13 @@ def squatted(roles: Roles) -> None:
 def test_a_squatted_ledger_schema_is_refused(make: MakeWorld, roles: Roles) -> None:
     squatted(roles)
     for made in (sink(roles), sink(roles, url=roles.admin)):
-        with pytest.raises(
-            ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'.*ALTER SCHEMA"
-        ):
+        with raises(ConfigError, "schema-of-another-role", f"{roles.tenant}"):
             made.recover("p")
-    with pytest.raises(ConfigError, match="belongs to role"):
+    with raises(ConfigError, "schema-of-another-role"):
         Operations(roles.admin).sinks()
     assert roles.ran_as() == []
     roles.sql(f"ALTER SCHEMA onefold_sinks OWNER TO {roles.loader}")
-    with pytest.raises(
-        ConfigError, match=f"table onefold_sinks.onefold_\\w+ .* belongs to role '{roles.tenant}'.*DROP"
-    ):
+    with raises(ConfigError, "table-of-another-role", f"{roles.tenant}"):
         sink(roles).recover("p")
     roles.sql("DROP SCHEMA onefold_sinks CASCADE")
     lives(make, roles)
@@ -244,7 +241,7 @@ def test_a_role_that_the_pipelines_role_only_administers_is_a_stranger(make: Mak
     roles.need(16)
     roles.sql(f"GRANT {roles.tenant} TO {roles.loader} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE")
     squatted(roles)
-    with pytest.raises(ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'"):
+    with raises(ConfigError, "schema-of-another-role", f"{roles.tenant}"):
         sink(roles).recover("p")
     assert roles.ran_as() == []
     roles.sql("DROP SCHEMA onefold_sinks CASCADE")
@@ -262,7 +259,7 @@ def test_a_squatted_table_of_the_bookkeeping_is_refused(make: MakeWorld, roles: 
     name = roles.code("{t}.f()", "integer", "1")
     roles.as_tenant("CREATE " + made.replace("{n}", "onefold_sinks.onefold_version").replace("{f}", name))
     roles.as_tenant("GRANT ALL ON onefold_sinks.onefold_version TO PUBLIC")
-    with pytest.raises(ConfigError, match=r"onefold_sinks\.onefold_version .* belongs to role"):
+    with raises(ConfigError, "table-of-another-role"):
         sink(roles).recover("p")
     assert roles.ran_as() == []
     roles.sql(
@@ -285,7 +282,7 @@ def test_a_trigger_of_anothers_on_the_ledger_is_refused(make: MakeWorld, roles: 
     own = f"BEFORE UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION {roles.code('{t}.g()', 'trigger', 'NEW')}()"
     theirs = f"AFTER UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION unique_key_recheck()"
     roles.as_tenant(f"CREATE TRIGGER t {own if whose == 'its own' else theirs}")
-    with pytest.raises(ConfigError, match=r"a trigger 't', and onefold makes none.*DROP TRIGGER") as refused:
+    with raises(ConfigError, "trigger-not-ours", "'t'") as refused:
         sink(roles).recover("p")
     assert refused.value.code == "trigger-not-ours"
     roles.sql(f"DROP TRIGGER t ON {on}; REVOKE TRIGGER ON {on} FROM {roles.tenant}")
@@ -303,7 +300,7 @@ def test_a_foreign_key_of_anothers_on_our_tables_is_refused(make: MakeWorld, rol
     roles.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO {roles.tenant}")
     on = "onefold_sinks.onefold_ledger (pipeline, sink)"
     roles.as_tenant(f"CREATE TABLE held (pipeline text, sink text, FOREIGN KEY (pipeline, sink) REFERENCES {on})")
-    with pytest.raises(ConfigError, match="has a foreign key of a table of role"):
+    with raises(ConfigError, "foreign-key-not-ours"):
         sink(roles).recover("p")
     roles.as_tenant("DROP TABLE held")
     lives(make, roles, begun=1)
@@ -331,7 +328,7 @@ def test_a_squatted_table_that_open_makes_is_refused(roles: Roles, what: str) ->
     roles.sql(f"DROP TABLE {table}")
     roles.as_tenant(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in quoted(columns))})")
     roles.as_tenant(f"GRANT ALL ON {table} TO PUBLIC")
-    with pytest.raises(ConfigError, match=rf"{table} .* belongs to role '{roles.tenant}'.*DROP it"):
+    with raises(ConfigError, "table-of-another-role", f"{table}", f"{roles.tenant}"):
         opened()
     roles.sql(f"DROP TABLE {table}")
     opened()
@@ -357,7 +354,7 @@ def test_a_squatted_table_of_the_store_is_refused(roles: Roles, name: str) -> No
         with closing(CheckpointStore(url)) as store:
             store.id()
 
-    with pytest.raises(ConfigError, match=rf"onefold_sinks\.{name} .* belongs to role '{roles.tenant}'.* DROP it"):
+    with raises(ConfigError, "table-of-another-role", f"{name}", f"{roles.tenant}"):
         started()
     roles.sql(f"DROP TABLE onefold_sinks.{name}")
     started()
@@ -409,7 +406,7 @@ def test_a_schema_that_others_create_in_is_not_looked_into(make: MakeWorld, role
     roles.sql("GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE TABLE public.orders (id bigint, name text)")
     roles.sql(f"GRANT INSERT ON public.orders TO {roles.loader}")
     hijacked(roles, "public")
-    with pytest.raises(ConfigError, match="'orders' is in schema 'public', where PUBLIC may create functions"):
+    with raises(ConfigError, "schema-not-trusted", "'orders'", "'public'"):
         sink(roles, table="orders", delivery=delivery).open("p", pa.schema([("id", pa.int64())]))
     world = make(sink(roles, table="public.orders", delivery=delivery))
     world.start()
@@ -448,11 +445,11 @@ def test_a_reader_runs_no_operator_of_anothers(roles: Roles) -> None:
         source = PostgresSource(roles.url(roles.loader), **more)
         return sorted(n for part in plan(source) for batch in read(part) for n in batch.column("id").to_pylist())
 
-    with pytest.raises(ConfigError, match="its where would look names up in schema 'public', where others may create"):
+    with raises(ConfigError, "schema-not-trusted", "'public'"):
         ids(table="public.orders", where="amount > 0")
-    with pytest.raises(ConfigError, match="its query would look"):
+    with raises(ConfigError, "schema-not-trusted"):
         ids(query="SELECT id FROM public.orders WHERE amount > 0")
-    with pytest.raises(ConfigError, match="and name its schema: public is not looked into"):
+    with raises(ConfigError, "table-missing"):
         ids(table="orders")
     assert ids(table="public.orders") == [1, 2]
     roles.sql(f"ALTER ROLE {roles.loader} SET search_path = {roles.loader}")
@@ -494,7 +491,7 @@ def test_a_type_that_would_be_compared_as_another_is_refused(roles: Roles, compa
     kinds = ("public.citext", "text") if compared == "key" else ("text", "public.citext")
     roles.sql(f"CREATE TABLE {roles.loader}.orders (id {kinds[0]} PRIMARY KEY, v {kinds[1]} NOT NULL)")
     roles.sql(f"ALTER TABLE {roles.loader}.orders OWNER TO {roles.loader}")
-    with pytest.raises(ConfigError, match=r"compares values of type public\.citext.*REVOKE CREATE ON SCHEMA"):
+    with raises(ConfigError, "schema-not-trusted"):
         upserting(roles).open("p", schema)
     roles.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     with Epochs(upserting(roles), schema) as epochs:
@@ -516,7 +513,7 @@ def test_a_role_that_may_only_read_looks_once_it_has_said_whom_it_trusts(make: M
         with closing(operations), closing(CheckpointStore(operations.store_url())) as store:
             return operations.sinks() == [("p", "t")] and store.look() is not None
 
-    with pytest.raises(ConfigError, match=f"GRANT .*{roles.loader}"):
+    with raises(ConfigError, "schema-of-another-role", f"{roles.loader}"):
         looks()
     roles.need(16)
     roles.sql(f"GRANT {roles.loader} TO {roles.tenant} WITH INHERIT FALSE, SET FALSE")
@@ -638,7 +635,7 @@ def test_a_decided_transaction_of_a_role_that_is_no_longer_ours_is_refused_and_t
             with pytest.raises(CrashError):
                 world.epoch(1)
         roles.sql(f"REVOKE {group} FROM {roles.loader}")
-        with pytest.raises(ConfigError, match=f"belongs to role '{group}'.*GRANT"):
+        with raises(ConfigError, "transaction-of-another-role", f"{group}"):
             make(sink(roles)).start()
         assert len(world.gids()) == 2
         roles.sql(f"GRANT {group} TO {roles.loader}")

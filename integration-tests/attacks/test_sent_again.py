@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from harness.errors import raises
 
 from onefold.core import InDoubt
 from onefold.daemon.letters import again
@@ -60,7 +61,7 @@ def values(definition: Definition, topic: str) -> list[bytes | None]:
 )
 def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Definition, str]) -> None:
     definition, other = letters
-    with pytest.raises(NotSendable, match="does not read topic") as refused:
+    with raises(NotSendable, "letter-of-another-topic") as refused:
         send_again(definition, Place(other, 0, 7))
     assert refused.value.code == "letter-of-another-topic"
     assert values(definition, other) == []

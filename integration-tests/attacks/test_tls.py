@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from harness.certificates import openssl, self_signed
+from harness.errors import raises
 
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError
@@ -88,7 +89,7 @@ def test_a_certificate_that_the_revocation_list_names_is_refused(authority: Path
     "setting", ["ssl.providers", "ssl.sigalgs.list", "ssl.curves.list", "ssl.keystore.location", "ssl.key.pem"]
 )
 def test_a_tls_setting_that_our_own_connections_do_not_apply_is_refused(setting: str) -> None:
-    with pytest.raises(ConfigError, match=f"{setting}: the sink .* leave it out"):
+    with raises(ConfigError, "option-not-allowed", f"{setting}"):
         Security.of({"security.protocol": "SSL", setting: "x"})
 
 
@@ -137,7 +138,7 @@ def test_a_mariadb_that_cannot_show_a_certificate_of_the_urls_authority_is_refus
     engine.dispose()
     assert _store(with_tls, ssl_ca=str(authority / "ca.pem"))
     other = self_signed(authority, "other", "other")
-    with pytest.raises(ConfigError, match="certificate verify failed"):
+    with raises(ConfigError, "database-access-denied"):
         _store(with_tls, ssl_ca=str(other))
-    with pytest.raises(ConfigError, match=r"SSL is required|certificate verify failed"):
+    with raises(ConfigError, "database-access-denied"):
         _store(mariadb_url, ssl_ca=str(authority / "ca.pem"))

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.waiting import Wait
@@ -97,7 +98,7 @@ def test_a_log_that_somebody_has_deleted_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "t.db")) as db:
         db.execute("DELETE FROM onefold_journals")
         db.commit()
-    with pytest.raises(DataLoss, match="file-log-missing"):
+    with raises(DataLoss, "file-log-missing"):
         run_on(tmp_path)
     assert ids(tmp_path) == [1]
 
@@ -105,7 +106,7 @@ def test_a_log_that_somebody_has_deleted_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checkpoint", ["in", "in/cp", "in/a/b/cp"])
 def test_a_checkpoint_where_files_are_read_is_refused_before_it_is_made(tmp_path: Path, checkpoint: str) -> None:
     put(tmp_path, "in/1.json", 1)
-    with pytest.raises(ConfigError, match="checkpoint-in-source"):
+    with raises(ConfigError, "checkpoint-in-source"):
         flow_of(tmp_path).run(checkpoint=str(tmp_path / checkpoint))
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["1.json"]
 

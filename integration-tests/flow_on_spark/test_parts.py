@@ -7,6 +7,7 @@ from typing import Any
 import harness.flow_job
 import pytest
 import sqlalchemy as sa
+from harness.errors import raises
 from harness.flow_job import Numbering, Quiet
 from harness.support import Rig
 from pyspark.cloudpickle import register_pickle_by_value
@@ -99,7 +100,7 @@ def test_bad_records_become_dead_letters_of_the_epoch_and_too_many_stop_it(rig: 
     assert letters() == bad[:4] and rows() == expected(0, 80)
     rig.put_values(bad[4:])
     put(rig, 80, 160)
-    with pytest.raises(BadRecord, match="too-many-bad-records"):
+    with raises(BadRecord, "too-many-bad-records"):
         run(rig, lettered(rig, table, keyed=keyed, bad_max=4))
     assert letters() == bad[:4] and rows() == expected(0, 80)
     run(rig, lettered(rig, table, keyed=keyed, bad_max=5))

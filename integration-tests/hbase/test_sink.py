@@ -16,6 +16,7 @@ from typing import Any
 import happybase
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.lives import Epochs
 from harness.support import CrashError, crash, failing_at, host_and_port
 from harness.tables.hbase_rows import SCHEMA, Line, Row, rows
@@ -120,7 +121,7 @@ def test_a_task_that_finds_its_rows_below_a_later_epochs_is_fenced(line: Line) -
         late = line.writer(life, life.run(mine).record)
         late.write(mine)
         life.run(rows(("a", 2, 2, False)))
-        with pytest.raises(Fenced, match="a later epoch or generation has begun since"):
+        with raises(Fenced, "epoch-overtaken"):
             late.prepare()
 
 
@@ -324,7 +325,7 @@ def test_of_rows_of_a_key_the_highest_stays_wherever_it_comes_in_the_task(
     with line.life() as life:
         life.run([rows(*given), rows(("a", 3, 3, False), ("b", 1, 1, False))])
         assert line.shown() == {"a": (3, 3), "b": (2, 2)}
-        with pytest.raises(BadRecord, match="row key b'a' comes twice in one task, with equal version"):
+        with raises(BadRecord, "key-twice-in-task", "'a'"):
             life.run([rows(*given), rows(("a", 3, 4, False))])
 
 
@@ -337,14 +338,14 @@ def test_without_an_order_a_key_comes_with_the_same_cells_each_time(
     with line.life() as life:
         life.run([given, given])
         for last in (("b", 1, 2, False), ("b", 1, 1, True)):
-            with pytest.raises(BadRecord, match="row key b'b' comes twice in one task, with different cells"):
+            with raises(BadRecord, "key-twice-in-task", "'b'"):
                 life.run([given, rows(last, ("c", 1, 1, False))])
 
 
 def test_a_row_without_its_order_is_refused(line: Line) -> None:
     with line.life() as life:
         bad = rows(("a", 1, 1, False)).set_column(1, SCHEMA.field("version"), pa.nulls(1, pa.int64()))
-        with pytest.raises(BadRecord, match=r"sink 'test_\w+' of pipeline .*, epoch 1: the column 'version' is null"):
+        with raises(BadRecord, "order-null", "'version'"):
             life.run([bad])
 
 
@@ -363,7 +364,7 @@ def test_a_note_that_lands_behind_a_successors_changes_nothing(line: Line, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(HBaseTable, "put_if_equal", late)
-        with pytest.raises(Fenced, match="was taken over by generation 2; this is generation 1"):
+        with raises(Fenced, "taken-over"):
             first.announce(record)
     entry = second.ledger()
     assert entry is not None and entry.announced is not None and entry.announced.generation == 2
@@ -378,12 +379,12 @@ def test_the_ledger_belongs_to_one_table_one_mode_and_one_row_key(line: Line) ->
         (moved, f"table '{line.table}'", f"table '{line.table}_2'"),
         (salted, "row_key 'id'", "row_key 'id, salt=4'"),
     ):
-        with pytest.raises(ConfigError, match=f"written with {was} before, and is now set up with {now}: its ledger"):
+        with raises(ConfigError, "sink-mode-changed", f"{was}", f"{now}"):
             Epochs(other, SCHEMA, pipeline=line.table, store=line.store)
 
 
 def test_a_ledger_that_forgets_is_refused(line: Line) -> None:
     name = f"ledger_{uuid.uuid4().hex[:12]}"
     tables.create(HBaseSettings(line.servers), name, [Family(b"l", ttl_s=3600)])
-    with pytest.raises(ConfigError, match="TTL => 'FOREVER'"):
+    with raises(ConfigError, "ledger-expires", "'FOREVER'"):
         line.make(ledger=name).recover("p")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness.aggregating_job import aggregated, expected_changes, expected_windows, purchases
+from harness.errors import raises
 from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, fresh, wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -104,15 +105,15 @@ def test_update_mode_asks_for_sinks_that_replace_rows_by_the_groups_columns(spar
         with pytest.raises(ConfigError) as error:
             check_output_mode("update", df, [upsert("start", "account"), sink])
         assert error.value.code == code, sink
-    with pytest.raises(ConfigError, match=r"groups that differ in .*window.* alone.*\[update-key-too-small\]"):
+    with raises(ConfigError, "update-key-too-small"):
         check_output_mode("update", df, [upsert("account")])
-    with pytest.raises(ConfigError, match=r"Give pipeline.write output_mode='update'.*\[epoch-without-update\]"):
+    with raises(ConfigError, "epoch-without-update", "output_mode='update'"):
         check_output_mode("append", df, [upsert("start", "account")])
     check_output_mode("append", df, [upsert("start", "account", order="count")])
     check_output_mode("append", df.withColumn("onefold_epoch", F.lit(1)), [upsert("start", "account")])
-    with pytest.raises(ConfigError, match=r"\[column-name-taken\]"):
+    with raises(ConfigError, "column-name-taken"):
         check_output_mode("update", df.withColumn("onefold_epoch", F.lit(1)), [upsert("start", "account")])
-    with pytest.raises(ConfigError, match=r"Use output_mode='update'.*\[complete-mode-unsupported\]"):
+    with raises(ConfigError, "complete-mode-unsupported", "output_mode='update'"):
         check_output_mode("complete", df, [upsert("start", "account")])
     with pytest.raises(ConfigError, match=r"output_mode='apend' must be append or update"):
         check_output_mode("apend", df, [])
@@ -143,9 +144,9 @@ def test_key_and_order_are_of_the_groups_and_no_value_whatever_the_query_makes_o
     check(df, "k", before=("region", "start_s"))
     check(df, "start_s", "kay", before=("region",))  # no such column: the sink says so
     for column in ("mixed", "latest", "now", "random"):
-        with pytest.raises(ConfigError, match=rf"{column} may have another value.*\[update-by-values\]"):
+        with raises(ConfigError, "update-by-values", f"{column}"):
             check(df, "start_s", "k", column)
-        with pytest.raises(ConfigError, match=rf"{column} may have another value.*\[update-by-values\]"):
+        with raises(ConfigError, "update-by-values", f"{column}"):
             check(df, "start_s", "k", before=(column,))
     days = spark.range(3).selectExpr("id AS k", "id AS day")
     for unseen in (
@@ -154,12 +155,12 @@ def test_key_and_order_are_of_the_groups_and_no_value_whatever_the_query_makes_o
         numbers(spark).toDF("at", "k", "n"),
     ):
         check(unseen, "k")
-        with pytest.raises(ConfigError, match=r"plan does not show.*begin with 'onefold_epoch'.*\[update-by-values\]"):
+        with raises(ConfigError, "update-by-values", "'onefold_epoch'"):
             check(unseen, "k", before=(unseen.columns[-1],))
     exploded = df.withColumn("part", F.explode(F.array(F.lit(1), F.lit(2))))
     check(exploded, "start_s", "k", "part")
     check(exploded, "k", "part", before=("start_s",))
-    with pytest.raises(ConfigError, match=r"has part in order=.*\[update-by-values\]"):
+    with raises(ConfigError, "update-by-values"):
         check(exploded, "start_s", "k", before=("part",))
 
 
@@ -170,7 +171,7 @@ def test_a_key_is_held_against_the_groups_only_where_both_are_known(spark: Spark
     by_both = PostgresSink("postgresql://localhost/x", "t", mode="upsert", key=("k", "v"), order="onefold_epoch")
     renamed = grouped.withColumnRenamed("value", "v").where("count > 1")
     check_output_mode("update", renamed, [by_both])
-    with pytest.raises(ConfigError, match=r"\[update-key-too-small\]"):
+    with raises(ConfigError, "update-key-too-small"):
         check_output_mode("update", renamed, [by_k])
     for unknown in (df, grouped.mapInArrow(lambda batches: batches, grouped.schema), df.groupBy().count()):
         check_output_mode("update", unknown, [by_k])
@@ -189,7 +190,7 @@ def test_a_query_that_spark_refuses_is_refused_in_two_sentences(
 ) -> None:
     pipeline = rig.pipeline(upserting(rig) if mode == "update" else PostgresSink(rig.url, "totals"))
     df = make(pipeline.read(rig.spark, source(rig)))
-    with pytest.raises(ConfigError, match=rf"Spark does not run this query.*{message}.*\[query-refused\]") as error:
+    with raises(ConfigError, "query-refused", f"{message}") as error:
         pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW, output_mode=mode)
     assert "\n" not in error.value.message
 
@@ -237,11 +238,11 @@ def test_windows_whose_checkpoint_is_lost_or_older_are_not_written_twice(rig: Ri
         for name in (str(newest), f".{newest}.crc"):
             Path(rig.checkpoint("older"), log, name).unlink()
     put(rig, 240, 360)
-    with pytest.raises(CheckpointMismatch, match=r"batchWatermarkMs.*\[positions-not-comparable\]"):
+    with raises(CheckpointMismatch, "positions-not-comparable"):
         run(rig, "windows", sink, checkpoint="older")
-    with pytest.raises(CheckpointMismatch, match=r"batchWatermarkMs.*\[positions-not-comparable\]"):
+    with raises(CheckpointMismatch, "positions-not-comparable"):
         run(rig, "windows", sink, checkpoint="new")
-    with pytest.raises(CheckpointMismatch, match=r"Restore that directory; or start over.*\[state-missing\]"):
+    with raises(CheckpointMismatch, "state-missing"):
         run(rig, "windows", sink, checkpoint="third", starting_offsets="ledger")
     assert totals(rig) == written
     run(rig, "windows", sink)
@@ -253,7 +254,7 @@ def test_windows_whose_state_is_lost_go_on_under_another_name_behind_those_of_th
     put(rig, 0, 240)
     run(rig, "windows", sink)
     put(rig, 240, 360)
-    with pytest.raises(CheckpointMismatch, match="positions-not-comparable"):
+    with raises(CheckpointMismatch, "positions-not-comparable"):
         run(rig, "windows", sink, checkpoint="new")
     last = max(start for start, *_ in totals(rig))
     second = rig.pipeline(sink, name="second")
@@ -349,9 +350,7 @@ def test_a_query_with_another_aggregate_is_refused_with_the_ways_out_and_the_old
     put(rig, 0, 50)
     run()
     put(rig, 50, 100)
-    with pytest.raises(
-        CheckpointMismatch, match=r"STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE.*\[state-of-another-query\]"
-    ):
+    with raises(CheckpointMismatch, "state-of-another-query"):
         run("most")
     run()
     assert rig.sql("SELECT sum(n)::int FROM largest") == [(100,)]

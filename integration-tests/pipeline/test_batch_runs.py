@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.support import CrashError, Rig, crash, failing_at, fresh, wait_until
 from pyspark.sql import DataFrame, SparkSession
 
@@ -123,7 +124,7 @@ def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_writ
 def test_a_finished_run_whose_table_was_dropped_is_told_and_not_skipped(rig: Rig) -> None:
     write(rig, "first", numbers(rig, 0, 10))
     rig.sql("DROP TABLE rows")
-    with pytest.raises(DataLoss, match="target-missing"):
+    with raises(DataLoss, "target-missing"):
         write(rig, "first", numbers(rig, 0, 10))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 from harness.support import Rig
 
 from onefold.core import OutOfResources
@@ -50,7 +51,7 @@ def test_a_jobs_own_query_whose_worker_is_late_ends_with_75_and_its_next_start_g
         pipeline = rig.pipeline(rig.sink("staged"))
         rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
 
-    with pytest.raises(OutOfResources, match=r"\[worker-not-started\]") as ended:
+    with raises(OutOfResources, "worker-not-started") as ended:
         start()
     assert ended.value.exit_code == 75
     start()

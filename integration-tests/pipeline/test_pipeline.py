@@ -9,6 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from harness.errors import raises
 from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 from pyspark.sql import DataFrame, SparkSession
 
@@ -298,9 +299,7 @@ def test_a_query_of_two_topics_reads_each_by_the_format_and_a_second_read_says_s
     sources = [rig.source(), KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema="id long, n long")]
     twice = rig.pipeline(name="twice")
     twice.read(rig.spark, sources[0])
-    with pytest.raises(
-        ConfigError, match=r"read each by spark.readStream.format\('onefold_kafka'\) \[topics-changed\]"
-    ):
+    with raises(ConfigError, "topics-changed", "'onefold_kafka'"):
         twice.read(rig.spark, sources[1])
     register(rig.spark)
     left, right = (rig.spark.readStream.format("onefold_kafka").options(**one.options()).load() for one in sources)

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.field import QUICK, frozen, held, with_parameters
 from harness.lives import Epochs, Line, assert_exact, at_failpoint, later
 from harness.passwords import at, password_of
@@ -158,7 +159,7 @@ def test_a_password_that_changes_in_the_passfile_is_taken_from_there(
     sql(url, f"ALTER ROLE {role} PASSWORD '{NEW_SECRET}'")
     line.to(20)  # over sessions that are open
     end_sessions(url, role)
-    with pytest.raises(ConfigError, match=rf"libpq looks for it in {passfile} on each connect") as caught:
+    with raises(ConfigError, "postgres-connection-refused", f"{passfile}") as caught:
         line.sink.recover("t")
     assert SECRET not in str(caught.value)
     _passfile(tmp_path / "passwords", NEW_SECRET)
@@ -179,13 +180,11 @@ def test_a_password_that_changes_under_a_url_stops_the_pipeline_and_loses_nothin
         end_sessions(url, role)
 
     at_failpoint(monkeypatch, "after:Decide", rotate)
-    with pytest.raises(
-        ConfigError, match=r"authentication failed.*came with the URL: give the new one there"
-    ) as caught:
+    with raises(ConfigError, "postgres-connection-refused") as caught:
         line.to(20)
     assert SECRET not in str(caught.value)
     line.close()
-    with pytest.raises(ConfigError, match="authentication failed"):
+    with raises(ConfigError, "database-access-denied"):
         CheckpointStore(line.sink.store_url() or "").id()
     line = Line(with_parameters(url, user=role, password=NEW_SECRET)).start(from_ledger=True)
     assert line.at == 20
@@ -229,9 +228,9 @@ def test_work_under_a_role_belongs_to_it_whoever_logs_in(
 def test_a_role_that_cannot_be_taken_is_a_setting_to_mend(url: str, make_role: Callable[..., str]) -> None:
     login, other = make_role(), make_role("NOLOGIN")
     as_login = with_parameters(url, user=login, password=SECRET)
-    with pytest.raises(ConfigError, match="permission denied to set role"):
+    with raises(ConfigError, "postgres-connection-refused"):
         PostgresSink(as_login, "t", role=other).recover("p")
-    with pytest.raises(ConfigError, match='role "nobody x" does not exist'):
+    with raises(ConfigError, "postgres-connection-refused", '"nobody x"'):
         PostgresSink(as_login, "t", role="nobody x").recover("p")
 
 
@@ -258,7 +257,7 @@ def test_a_member_finishes_the_owners_prepared_work_and_is_itself_again(
         for schema in ("public", "onefold_sinks"):
             sql(url, f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     sql(url, f"GRANT {owner} TO {member}")
-    with pytest.raises(ConfigError, match=f'belongs to role \'{owner}\'.*GRANT "{owner}" TO "{stranger}"'):
+    with raises(ConfigError, "schema-of-another-role", f"{owner}", f"{owner}", f"{stranger}"):
         Line(with_parameters(url, user=stranger, password=SECRET))
     line = Line(with_parameters(url, user=member, password=SECRET)).start(from_ledger=True)
     assert line.at == 20
@@ -314,14 +313,14 @@ def test_a_statement_timeout_in_the_url_is_the_users_wish(url: str) -> None:
             session.begin(5)
             session.execute("SELECT pg_sleep(5)")
 
-    with pytest.raises(Retriable, match=r"SQLSTATE 57014.*the URL's own options"):
+    with raises(Retriable, "postgres-unavailable"):
         sleep()
 
 
 def test_a_server_that_is_stopped_does_not_keep_a_connect_waiting(server: Any, url: str) -> None:
     with held(server):
         began_s = time.monotonic()
-        with pytest.raises(Retriable, match="timeout expired"):
+        with raises(Retriable, "postgres-unreachable"):
             PostgresSink(url, "t", connect_timeout_s=2).recover("p")
         assert time.monotonic() - began_s < 10
 

@@ -14,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.calls import BATCH, SCHEMA, Ask, decided, merge, prepared, task
+from harness.errors import raises
 
 from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Binding, LedgerEntry, SinkWriter
@@ -42,13 +43,13 @@ def role(ask: Ask) -> Iterator[str]:
 
 def test_missing_permissions_are_told_with_the_grant_that_helps(postgres_url: str, ask: Ask, role: str) -> None:
     limited = _with(postgres_url, user=role, password="hunter2")
-    with pytest.raises(ConfigError, match=f'GRANT CREATE ON DATABASE .* TO "{role}"'):
+    with raises(ConfigError, "ledger-permission", f"{role}"):
         PostgresSink(limited, "t").recover("p")
     ask(f"CREATE SCHEMA onefold_sinks AUTHORIZATION {role}")
-    with pytest.raises(ConfigError, match='GRANT CREATE ON SCHEMA "public"'):
+    with raises(ConfigError, "create-permission", '"public"'):
         PostgresSink(limited, "t").open("p", SCHEMA)
     ask("CREATE TABLE t (id bigint, name text)")
-    with pytest.raises(ConfigError, match=r'GRANT INSERT ON "public"\."t"') as caught:
+    with raises(ConfigError, "table-permission", '"public"', '"t"') as caught:
         PostgresSink(limited, "t").open("p", SCHEMA)
     assert "hunter2" not in str(caught.value)
     ask(f"GRANT INSERT ON t TO {role}")
@@ -61,7 +62,7 @@ def test_missing_permissions_are_told_with_the_grant_that_helps(postgres_url: st
 
 def test_a_ledger_schema_that_would_hide_the_users_own_tables_is_refused(postgres_url: str, ask: Ask) -> None:
     (user,) = ask("SELECT current_user")[0]
-    with pytest.raises(ConfigError, match="hide the tables"):
+    with raises(ConfigError, "schema-named-as-role"):
         PostgresSink(postgres_url, "t", ledger=user).recover("p")
     PostgresSink(postgres_url, "t").open("p", SCHEMA)
     assert ask("SELECT to_regclass('public.t') IS NOT NULL") == [(True,)]
@@ -73,9 +74,9 @@ def test_a_transaction_of_another_role_is_no_damage(postgres_url: str, ask: Ask,
     one = prepared(sink)
     ask(f"GRANT USAGE ON SCHEMA onefold_sinks TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO {role}")
     other = PostgresSink(_with(postgres_url, user=role, password="hunter2"), "t", delivery="two_phase").recover("p")
-    with pytest.raises(ConfigError, match=r"belongs to role '.*of which this session's is no member"):
+    with raises(ConfigError, "transaction-of-another-role"):
         other.verify([one])
-    with pytest.raises(ConfigError, match=r"belongs to role '.*SET ROLE"):
+    with raises(ConfigError, "transaction-of-another-role"):
         other.commit(decided(one), [one])
     other.abort([one])  # no manifest names it: it is left alone
     assert other.leftovers(9) == []
@@ -89,7 +90,7 @@ def test_a_transaction_of_another_database_is_no_damage(postgres_url: str, ask: 
     name = f"other_{uuid.uuid4().hex[:8]}"
     ask(f"CREATE DATABASE {name}")
     other = PostgresSink(_with(postgres_url, dbname=name), "t", delivery="two_phase").recover("p")
-    with pytest.raises(ConfigError, match="another database"):
+    with raises(ConfigError, "transaction-of-another-database"):
         other.commit(decided(one), [one])
     assert other.leftovers(9) == []
     other.close()
@@ -101,16 +102,16 @@ def test_no_text_shows_the_password(postgres_url: str) -> None:
     sink = PostgresSink(_with(postgres_url, password="hunter2", dbname="no_such_database"), "t")
     assert "hunter2" not in repr(sink)
     assert "hunter2" not in repr(sink._settings)
-    with pytest.raises(ConfigError, match="no_such_database") as caught:
+    with raises(ConfigError, "postgres-connection-refused") as caught:
         sink.recover("p")
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigError, match="cannot be read") as caught:
+    with raises(ConfigError, "url-unreadable") as caught:
         PostgresSink("postgresql://u:hunter2 x@h:bad", "t")
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_server_that_is_down_is_worth_another_try() -> None:
-    with pytest.raises(Retriable, match=r"127\.0\.0\.1:1"):
+    with raises(Retriable, "postgres-unreachable"):
         PostgresSink("postgresql://u:hunter2@127.0.0.1:1/d", "t").recover("p")
 
 
@@ -119,12 +120,12 @@ def test_a_wait_for_a_lock_ends_and_names_the_holder(postgres_url: str, ask: Ask
     sink.open("p", SCHEMA)
     ask("BEGIN; LOCK t IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'the orphan'")
     writer = sink.writer(task())
-    with pytest.raises(Retriable, match="prepared transaction 'the orphan'"):
+    with raises(Retriable, "lock-timeout", "'the orphan'"):
         _finish(writer)
     ask("ROLLBACK PREPARED 'the orphan'")
     with psycopg.connect(postgres_url, application_name="someone") as holder:
         holder.execute("LOCK t IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(Retriable, match=f"pid {holder.info.backend_pid} .someone"):
+        with raises(Retriable, "lock-timeout", f"{holder.info.backend_pid}"):
             _finish(sink.writer(task()))
     _finish(sink.writer(task()))
 
@@ -139,7 +140,7 @@ def test_a_merge_does_not_wait_for_ever_either(postgres_url: str, ask: Ask) -> N
     committer = sink.open("p", SCHEMA)
     one = prepared(sink)
     ask("BEGIN; LOCK t IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'the orphan'")
-    with pytest.raises(Retriable, match="prepared transaction 'the orphan'"):
+    with raises(Retriable, "lock-timeout", "'the orphan'"):
         merge(sink, committer, one)
     ask("ROLLBACK PREPARED 'the orphan'")
     merge(sink, committer, one)
@@ -152,7 +153,7 @@ def test_slots_that_are_used_up_are_worth_another_try_and_leave_nothing(postgres
     slots = int(ask("SHOW max_prepared_transactions")[0][0])
     free = slots - ask("SELECT count(*) FROM pg_prepared_xacts")[0][0]
     taken = [prepared(sink) for _ in range(free)]
-    with pytest.raises(Retriable, match="max_prepared_transactions"):
+    with raises(Retriable, "prepared-transactions-exhausted"):
         prepared(sink)
     assert sorted(c.handle for c in taken) == ask.gids()
     again = PostgresSink(postgres_url, "t", delivery="two_phase")
@@ -244,5 +245,5 @@ def test_rows_of_other_columns_than_opened_are_refused(postgres_url: str) -> Non
     sink = PostgresSink(postgres_url, "t")
     sink.open("p", SCHEMA)
     writer = sink.writer(task())
-    with pytest.raises(SchemaMismatch, match="id, other"):
+    with raises(SchemaMismatch, "rows-of-another-schema"):
         writer.write(pa.record_batch({"id": pa.array([1]), "other": pa.array([1])}))

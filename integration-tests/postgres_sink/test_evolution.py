@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, Ask
+from harness.errors import raises
 from harness.lives import Epochs
 from harness.tables.evolving import EVOLVED, NEW, OLD, D, Sql, columns, evolutions, evolving
 
@@ -140,7 +141,7 @@ def test_a_date_becomes_the_same_midnight_under_every_time_zone_and_goes_back(po
         evolving(url, f"t{number}").open("p", pa.schema([("d", pa.timestamp("us"))])).close()
     assert sql("SELECT count(*) FROM t0 JOIN t1 USING (made, d) WHERE d::date = made AND d::text !~ '[1-9]:'") == [(7,)]
     sql("CREATE TABLE far (d date); INSERT INTO far VALUES ('294277-01-01')")
-    with pytest.raises(SchemaMismatch, match="date out of range for timestamp"):
+    with raises(SchemaMismatch, "table-mismatch"):
         evolving(postgres_url, "far").open("p", pa.schema([("d", pa.timestamp("us"))]))
     assert columns(sql, "far") == [("d", "date", False)]
 
@@ -193,26 +194,26 @@ def test_a_partitioned_table_evolves_with_all_of_its_partitions(postgres_url: st
 
 
 @pytest.mark.parametrize(
-    ("declared", "rows", "reason"),
+    ("declared", "rows", "code"),
     [
-        ("id text", {"id": pa.int64()}, "cannot take every such value"),
-        ("id bigint", {"id": pa.float64()}, "cannot take every such value"),
-        ("id small", {"id": pa.int64()}, "cannot take every such value"),
-        ("id integer GENERATED ALWAYS AS IDENTITY", {"id": pa.int64()}, "generates it always"),
-        ("id integer, must text NOT NULL", {"id": pa.int64()}, "NOT NULL without a default"),
-        ("id integer", {"id": pa.int64(), "ID": pa.int64()}, "the table has 'id', and case matters"),
-        ("id integer", {"id": pa.int64(), "nothing": pa.null()}, "the table has no such column"),
-        ("id integer", {"id": pa.int64(), "wide": pa.decimal256(50, 0)}, "the table has no such column"),
-        ("id integer", {"id": pa.int64(), "ü" * 32: pa.int64()}, "64 bytes, and Postgres cuts names after 63"),
+        ("id text", {"id": pa.int64()}, "table-mismatch"),
+        ("id bigint", {"id": pa.float64()}, "table-mismatch"),
+        ("id small", {"id": pa.int64()}, "table-mismatch"),
+        ("id integer GENERATED ALWAYS AS IDENTITY", {"id": pa.int64()}, "table-mismatch"),
+        ("id integer, must text NOT NULL", {"id": pa.int64()}, "table-mismatch"),
+        ("id integer", {"id": pa.int64(), "ID": pa.int64()}, "table-mismatch"),
+        ("id integer", {"id": pa.int64(), "nothing": pa.null()}, "table-mismatch"),
+        ("id integer", {"id": pa.int64(), "wide": pa.decimal256(50, 0)}, "table-mismatch"),
+        ("id integer", {"id": pa.int64(), "ü" * 32: pa.int64()}, "table-mismatch"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_one_column_that_cannot_be_made_to_fit_leaves_the_whole_table_alone(
-    postgres_url: str, sql: Sql, declared: str, rows: dict[str, pa.DataType], reason: str
+    postgres_url: str, sql: Sql, declared: str, rows: dict[str, pa.DataType], code: str
 ) -> None:
     sql(f"CREATE DOMAIN small AS integer CHECK (value < 10); CREATE TABLE t ({declared}, grows integer)")
     before = columns(sql)
-    with pytest.raises(SchemaMismatch, match=reason) as caught:
+    with raises(SchemaMismatch, code) as caught:
         evolving(postgres_url).open("p", pa.schema({**rows, "grows": pa.int64(), "more": pa.int64()}))
     assert "evolve=True does it" in str(caught.value)  # the other two columns, which are shown as well
     assert columns(sql) == before
@@ -220,24 +221,24 @@ def test_one_column_that_cannot_be_made_to_fit_leaves_the_whole_table_alone(
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "code"),
     [
-        ("CREATE VIEW v AS SELECT id FROM t", "view v depends on column"),
-        ("ALTER TABLE t ADD COLUMN twice integer GENERATED ALWAYS AS (id * 2) STORED", "used by a generated column"),
-        ("DROP TABLE t; CREATE TABLE t (id integer, name text) PARTITION BY RANGE (id)", "part of the partition key"),
-        ("DROP TABLE t; CREATE TABLE s (id integer, name text); CREATE TABLE t () INHERITS (s)", "inherited column"),
-        ("CREATE TRIGGER tr BEFORE UPDATE OF id ON t FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", "used in a trigger definition"),
-        ("CREATE POLICY mine ON t USING (id = 1)", "used in a policy definition"),
+        ("CREATE VIEW v AS SELECT id FROM t", "table-mismatch"),
+        ("ALTER TABLE t ADD COLUMN twice integer GENERATED ALWAYS AS (id * 2) STORED", "table-mismatch"),
+        ("DROP TABLE t; CREATE TABLE t (id integer, name text) PARTITION BY RANGE (id)", "table-mismatch"),
+        ("DROP TABLE t; CREATE TABLE s (id integer, name text); CREATE TABLE t () INHERITS (s)", "table-mismatch"),
+        ("CREATE TRIGGER tr BEFORE UPDATE OF id ON t FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", "table-mismatch"),
+        ("CREATE POLICY mine ON t USING (id = 1)", "table-mismatch"),
     ],
     ids=lambda value: value[:30],
 )  # fmt: skip
 def test_what_postgres_refuses_to_alter_is_told_in_its_words_and_nothing_changes(
-    postgres_url: str, sql: Sql, statement: str, said: str
+    postgres_url: str, sql: Sql, statement: str, code: str
 ) -> None:
     sql("CREATE TABLE t (id integer, name text)")
     sql(statement)
     before = columns(sql)
-    with pytest.raises(SchemaMismatch, match=said) as caught:
+    with raises(SchemaMismatch, code) as caught:
         evolving(postgres_url).open("p", NEW.schema)
     assert "Nothing was changed" in str(caught.value)
     assert "the table has" in str(caught.value)
@@ -246,7 +247,7 @@ def test_what_postgres_refuses_to_alter_is_told_in_its_words_and_nothing_changes
 
 def test_a_view_grows_no_columns_and_one_on_the_table_hinders_no_new_ones(postgres_url: str, sql: Sql) -> None:
     sql("CREATE TABLE t (id bigint, name text); CREATE VIEW v AS SELECT * FROM t")
-    with pytest.raises(SchemaMismatch, match="add it to the view"):
+    with raises(SchemaMismatch, "table-mismatch"):
         evolving(postgres_url, "v").open("p", NEW.schema)
     evolving(postgres_url).open("p", NEW.schema).close()
     assert columns(sql) == EVOLVED
@@ -261,7 +262,7 @@ def test_only_the_owner_may_and_the_error_names_the_owner_and_the_statement(post
         sql(f"CREATE SCHEMA onefold_sinks AUTHORIZATION {writer}; GRANT ALL ON SCHEMA public TO {owner}, {writer}")
         sql(f"SET ROLE {owner}; CREATE TABLE t (id integer, name text); GRANT INSERT ON t TO {writer}")
         evolving(url, "public.t").open("p", OLD.schema).close()  # nothing to alter, nothing to own
-        with pytest.raises(ConfigError, match=f'GRANT "{owner}" to the role') as caught:
+        with raises(ConfigError, "table-not-owned", f"{owner}") as caught:
             evolving(url, "public.t").open("p", NEW.schema)
         assert 'ALTER TABLE "public"."t" ALTER COLUMN "id" TYPE bigint' in str(caught.value)
         sql(f"GRANT {owner} TO {writer}")

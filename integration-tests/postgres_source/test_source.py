@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable, Terminal
 from onefold.sources import PostgresSource
@@ -192,12 +193,12 @@ def test_no_permission_says_what_to_grant_and_column_grants_are_enough(big: str)
     sql(big, "CREATE ROLE visitor LOGIN")
     source = PostgresSource(_as("visitor", big), "big", columns=["id"])
     try:
-        with pytest.raises(ConfigError, match=r"permission denied for table big .*needs USAGE .*SELECT on the columns"):
+        with raises(ConfigError, "postgres-refuses"):
             plan(source)
         sql(big, "GRANT SELECT (id) ON big TO visitor")
         with source.frozen() as frozen:
             assert len(rows(frozen)) == 20_000
-        with pytest.raises(ConfigError, match="permission denied"):
+        with raises(ConfigError, "postgres-refuses"):
             plan(dataclasses.replace(source, columns=None))
     finally:
         sql(big, "DROP OWNED BY visitor", "DROP ROLE visitor")
@@ -227,18 +228,18 @@ def locked(postgres_url: str) -> Iterator[str]:
 
 def test_a_wrong_password_or_address_is_told_from_a_server_that_is_away_and_never_shown(locked: str) -> None:
     assert rows(PostgresSource(_as("locked", locked, "right"), query="SELECT 1 AS one")) == [(1,)]
-    with pytest.raises(ConfigError, match="password authentication failed") as caught:
+    with raises(ConfigError, "postgres-connection-refused") as caught:
         plan(PostgresSource(_as("locked", locked, "wr0ng"), "big"))
     assert "wr0ng" not in str(caught.value)
     (part,) = plan(PostgresSource(locked, query="SELECT 1 AS one"))
     refused = dataclasses.replace(part, conninfo=part.conninfo.replace("user=onefold", "user=locked password=wr0ng"))
-    with pytest.raises(ConfigError, match="password authentication failed") as caught:
+    with raises(ConfigError, "postgres-connection-refused") as caught:
         rows_of(refused)
     assert "wr0ng" not in str(caught.value)
-    with pytest.raises(ConfigError, match="Postgres URL cannot be read") as caught:
+    with raises(ConfigError, "url-unreadable") as caught:
         plan(PostgresSource("postgresql://a:wr0ng%%@localhost/x", "t"))
     assert "wr0ng" not in str(caught.value)
-    with pytest.raises(Retriable, match="Is the server up"):
+    with raises(Retriable, "postgres-unreachable"):
         plan(PostgresSource("postgresql://x@127.0.0.1:1/x", "t"))
 
 
@@ -249,7 +250,7 @@ LONG = "SELECT i::int AS i, repeat('x', 1000) AS filler FROM generate_series(1, 
 def test_a_limit_on_temporary_files_is_a_setting_to_raise(postgres_url: str) -> None:
     little = f"{postgres_url}?options=-c%20work_mem%3D64kB%20-c%20temp_file_limit%3D64"
     (part,) = plan(PostgresSource(little, query=f"{LONG} ORDER BY -i"))
-    with pytest.raises(ConfigError, match=r'exceeds "?temp_file_limit"? .* Raise that limit'):
+    with raises(ConfigError, "postgres-refuses"):
         rows_of(part)
 
 
@@ -260,7 +261,7 @@ def test_a_connection_that_dies_in_the_middle_fails_the_part_which_can_be_read_a
         next(batches)
         kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'onefold read'"
         assert sql(postgres_url, f"{kill} AND query LIKE 'COPY%'") == [(True,)]
-        with pytest.raises(Retriable, match=r"reading the query .*the connection to Postgres broke"):
+        with raises(Retriable, "postgres-connection-lost"):
             list(batches)
         assert sum(batch.num_rows for batch in read(part)) == 60_000
 
@@ -284,25 +285,25 @@ def test_after_the_server_was_killed_no_part_is_read_from_another_snapshot(postg
         assert rows_of(parts[0])
         postgres_server.kill()
         try:
-            with pytest.raises(Retriable, match="no connection to Postgres"):
+            with raises(Retriable, "postgres-unreachable"):
                 rows_of(parts[1])
         finally:
             postgres_server.start()
-        with pytest.raises(Terminal, match=r"snapshot .* is not held any more.*start the read again"):
+        with raises(Terminal, "snapshot-not-held"):
             rows_of(parts[1])
 
 
 def test_a_snapshot_ends_with_its_block_or_after_hold_s_and_then_parts_refuse(big: str) -> None:
     with PostgresSource(big, "big").frozen() as source:
         part = plan(source)[0]
-    with pytest.raises(Terminal, match="is not held any more"):
+    with raises(Terminal, "snapshot-not-held"):
         rows_of(part)
     with PostgresSource(big, "big", hold_s=0.2).frozen() as source:
         part = plan(source)[0]
         time.sleep(0.6)
-        with pytest.raises(Terminal, match="hold_s have passed"):
+        with raises(Terminal, "snapshot-not-held"):
             rows_of(part)
-    with pytest.raises(Terminal, match="is not held any more"):
+    with raises(Terminal, "snapshot-not-held"):
         rows_of(dataclasses.replace(part, snapshot="00000003-0000001B-1"))
 
 
@@ -311,7 +312,7 @@ def test_the_same_snapshot_id_of_another_server_is_not_taken_for_ours(big: str) 
         part = plan(source)[0]
         number, _, started = source.snapshot.partition("@")
         assert rows_of(dataclasses.replace(part, snapshot=number))  # somebody's own
-        with pytest.raises(Terminal, match="another server answered"):
+        with raises(Terminal, "snapshot-not-held"):
             rows_of(dataclasses.replace(part, snapshot=f"{number}@{int(started) + 1}"))
 
 
@@ -319,7 +320,7 @@ def test_the_timeouts_are_ours_and_not_the_roles(postgres_url: str) -> None:
     sql(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET statement_timeout = 100")
     slow = PostgresSource(postgres_url, query="SELECT pg_sleep(0.3)::text AS slept")
     assert rows(slow) == [("",)]
-    with pytest.raises(Retriable, match=r"statement timeout.*longer than statement_timeout_s"):
+    with raises(Retriable, "postgres-unavailable"):
         rows(dataclasses.replace(slow, statement_timeout_s=0.15))
 
 
@@ -328,7 +329,7 @@ def test_a_lock_of_somebody_else_is_waited_for_no_longer_than_lock_timeout_s(big
     with psycopg.connect(big) as other:
         other.execute("LOCK TABLE big")
         for attempt in (lambda: plan(source), lambda: source.frozen().__enter__()):
-            with pytest.raises(Retriable, match=r"lock timeout.*lock_timeout_s"):
+            with raises(Retriable, "postgres-unavailable"):
                 attempt()
 
 
@@ -336,17 +337,17 @@ def test_a_table_that_changed_since_it_was_planned_is_not_read_as_if_it_had_not(
     source = PostgresSource(big, "big", columns=["id"], snapshot="each")
     part = plan(source)[0]
     sql(big, "ALTER TABLE big ALTER id TYPE text")
-    with pytest.raises(ConfigError, match=r"column id came as string, and int64 was planned"):
+    with raises(ConfigError, "table-altered-while-read"):
         rows_of(part)
     sql(big, "DROP TABLE big")
-    with pytest.raises(ConfigError, match=r'"public\.big" does not exist'):
+    with raises(ConfigError, "postgres-refuses"):
         rows_of(part)
 
 
 def test_a_value_that_fails_in_the_middle_fails_the_part(postgres_url: str) -> None:
     query = "SELECT 100 / (900000 - i) AS n FROM generate_series(1, 1000000) AS i"
     (part,) = plan(PostgresSource(postgres_url, query=query))
-    with pytest.raises(BadRecord, match="division by zero"):
+    with raises(BadRecord, "query-value-error"):
         list(itertools.chain(read(part)))
 
 
@@ -362,7 +363,7 @@ def test_texts_are_utf8_whatever_the_databases_encoding_is(postgres_url: str) ->
         sql(f"{base}/enc_latin1", "CREATE TABLE t AS SELECT chr(233) AS c")
         assert rows(PostgresSource(f"{base}/enc_latin1", "t")) == [("é",)]
         sql(f"{base}/enc_sql_ascii", "CREATE TABLE t AS SELECT chr(233) AS c")
-        with pytest.raises(BadRecord, match="invalid byte sequence"):
+        with raises(BadRecord, "query-value-error"):
             rows(PostgresSource(f"{base}/enc_sql_ascii", "t"))
     finally:
         for encoding in ("latin1", "sql_ascii"):

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from harness.tables.postgres_types import CASES, load
 
 from onefold.core.errors import BadRecord, SchemaMismatch
@@ -159,7 +160,7 @@ def test_a_value_that_arrow_or_spark_has_no_place_for_is_an_error_and_not_anothe
     postgres_url: str, expression: str, message: str
 ) -> None:
     values = f"SELECT CASE WHEN i = 900 THEN {expression} END AS c FROM generate_series(1, 1000) AS i"
-    with pytest.raises(BadRecord, match="the query") as caught:
+    with raises(BadRecord, "value-not-readable") as caught:
         rows(query(postgres_url, values))
     assert message in str(caught.value)
     assert "as a string" in str(caught.value)
@@ -187,10 +188,10 @@ def test_a_narrower_type_is_refused_or_each_value_is_checked(
 ) -> None:
     schema = pa.schema({"c": kind})
     fitting = f"SELECT {fits}::{there} AS c"
-    with pytest.raises(SchemaMismatch, match="narrowing='check'"):
+    with raises(SchemaMismatch, "schema-unsuitable", "narrowing='check'"):
         plan(query(postgres_url, fitting), schema)
     assert rows(query(postgres_url, fitting, narrowing="check"), schema).column("c").to_pylist() == [value]
-    with pytest.raises(BadRecord, match="column c .* holds .*" + not_fits.strip("'")):
+    with raises(BadRecord, "value-not-readable"):
         rows(query(postgres_url, f"{fitting} UNION ALL SELECT {not_fits}::{there}", narrowing="check"), schema)
 
 

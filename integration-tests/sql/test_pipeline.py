@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from harness.errors import raises
 from harness.support import CrashError, crash, failing_at
 from pyspark.sql import SparkSession
 
@@ -70,7 +71,7 @@ def test_a_sqlite_file_is_refused_on_a_cluster(tmp_path: Path) -> None:
     assert sink.writers_max() == 1
     session = Session("p", [sink], CheckpointStore(sink.store_url() or ""), patience_s=1)
     cluster: Any = SimpleNamespace(conf={"spark.master": "spark://host:7077"})
-    with pytest.raises(ConfigError, match=r"SQLite file, but the master is 'spark://host:7077'.*where a SqlSink"):
+    with raises(ConfigError, "sqlite-not-shared", "'spark://host:7077'"):
         session.check_store_reaches(elsewhere(cluster, str(tmp_path)))
     here: Any = SimpleNamespace(conf={"spark.master": "local[2]"})
     session.check_store_reaches(elsewhere(here, str(tmp_path)))

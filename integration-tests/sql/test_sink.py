@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from harness.errors import raises
 from harness.tables.sql_bench import PIPELINE, Make, rows, staged_tables
 
 from onefold.core import BadRecord, DataLoss, SchemaMismatch, TaskId
@@ -132,12 +133,12 @@ SQLITE_TEXT: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_mariadb_cannot_hold_is_a_bad_record(mariadb_url: str, bench: Make, value: float) -> None:
-    with pytest.raises(BadRecord, match="column x: a number that is not finite"):
+    with raises(BadRecord, "value-not-storable"):
         bench(mariadb_url).epoch(pa.record_batch({"x": pa.array([value])}))
 
 
 def test_not_a_number_is_a_bad_record_in_sqlite(tmp_path: Path, bench: Make) -> None:
-    with pytest.raises(BadRecord, match="NaN"):
+    with raises(BadRecord, "value-not-storable"):
         bench(f"sqlite:///{tmp_path / 'x.db'}").epoch(pa.record_batch({"x": pa.array([float("nan")])}))
 
 
@@ -145,7 +146,7 @@ def test_not_a_number_is_a_bad_record_in_sqlite(tmp_path: Path, bench: Make) -> 
 def test_what_no_column_holds_is_refused_with_every_column_named(sql_url: str, bench: Make) -> None:
     b = bench(sql_url)
     odd = pa.schema({"a": pa.list_(pa.int64()), "b": pa.duration("us"), "c": pa.int64()})
-    with pytest.raises(SchemaMismatch, match=r"(?s)a: list<.*b: duration"):
+    with raises(SchemaMismatch, "table-not-creatable"):
         b.open(odd)
     assert not sa.inspect(b.engine).has_table("t")
 
@@ -193,7 +194,7 @@ def test_a_row_that_a_trigger_refuses_is_a_bad_record(sql_url: str, bench: Make)
     b.epoch(rows((1, 1, "a")))
     b.do(*TRIGGERS[b.engine.dialect.name])
     record = b.begin()
-    with pytest.raises(BadRecord, match="no 13"):
+    with raises(BadRecord, "row-refused"):
         b.decide(record, [b.prepare(record, rows((13, 1, "b")))])
     b.finish(record, [b.prepare(record, rows((14, 1, "c")))])
 
@@ -266,7 +267,7 @@ def test_a_database_that_came_back_as_an_older_copy_is_noticed(sql_url: str, ben
     b.do("UPDATE onefold_sql_ledger SET epoch = 1")
     record = b.begin()
     manifest = [b.prepare(record, rows((3, 1, "c")))]
-    with pytest.raises(DataLoss, match="stands at epoch 1, and epoch 2 was completed there before"):
+    with raises(DataLoss, "destination-older-copy"):
         b.decide(record, manifest)
     assert b.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
 

@@ -6,6 +6,7 @@ import threading
 
 import psycopg
 import pytest
+from harness.errors import raises
 from harness.lives import MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from harness.txns import onefold
@@ -30,7 +31,7 @@ def test_a_table_that_was_dropped_by_itself_is_named_and_not_made_anew(make: Mak
     before = world.sql("SELECT count(*) FROM pg_class")
     world.sql(f"DROP TABLE onefold_sinks.{table} CASCADE")
     after = world.sql("SELECT count(*) FROM pg_class")
-    with pytest.raises(ConfigError, match=rf"not {table}: .*backup.*drop the schema") as refused:
+    with raises(ConfigError, "ledger-incomplete", f"{table}") as refused:
         make()
     assert refused.value.code == "ledger-incomplete"
     assert world.sql("SELECT count(*) FROM pg_class") == after < before
@@ -188,7 +189,7 @@ def test_an_epoch_of_another_ledger_schema_is_not_taken_for_damaged(
         failing_at(patched, "after:Commit", crash)
         with pytest.raises(CrashError):
             world.epoch(0)
-    with pytest.raises(ConfigError, match="with another ledger than"):
+    with raises(ConfigError, "ledger-changed"):
         other.start()
     assert make(sink_in(first), store=store).start().finished == 1
     assert world.ids("t") == list(range(10))
@@ -204,7 +205,7 @@ def test_a_sink_begins_no_second_ledger_in_another_schema_with_the_store_that_go
         with pytest.raises(CrashError):
             lives(world)
     moved = PostgresSink(postgres_url, "t", delivery="two_phase", ledger="another")
-    with pytest.raises(ConfigError, match=r"has its ledger in schema 'onefold_sinks'.*ledger='onefold_sinks'"):
+    with raises(ConfigError, "ledger-elsewhere", "'onefold_sinks'", "ledger='onefold_sinks'"):
         make(moved)
     assert world.sql("SELECT to_regclass('another.onefold_store') IS NULL") == [(True,)]
     again = make()
@@ -226,7 +227,7 @@ def test_two_processes_with_one_pipelines_name_and_a_store_each_do_not_share_a_l
     other = make(PostgresSink(postgres_url, "u", name="t", delivery=delivery), store=store_in(postgres_url, "other"))
     one.start()
     for batch in range(2):
-        with pytest.raises(CheckpointMismatch, match="another host runs this pipeline with a store of its own"):
+        with raises(CheckpointMismatch, "another-store"):
             other.start()
         one.epoch(batch)
     assert one.ids("t") == list(range(20))

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import sqlalchemy as sa
+from harness.errors import raises
 from harness.stored_epochs import with_epochs
 
 from onefold.core import OnefoldError, Retriable
@@ -27,7 +28,7 @@ def test_a_reader_sees_the_epochs_and_changes_nothing(url: str) -> None:
     with_epochs(url, 3).close()
     standing = history.standing("orders")
     assert standing is not None and standing.complete is not None and standing.complete.record.epoch == 3
-    with pytest.raises(OnefoldError, match=r"(?i)read.only"), history._store.database.transaction() as connection:
+    with raises(OnefoldError, "database-unavailable"), history._store.database.transaction() as connection:
         connection.execute(sa.delete(epochs))
     assert [epoch.record.epoch for epoch in history.epochs("orders", 2)] == [4, 3]
     history.close()

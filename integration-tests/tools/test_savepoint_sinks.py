@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import ConfigError
@@ -37,7 +38,7 @@ def test_a_pipeline_under_another_name_goes_on_exactly_where_the_first_one_stood
         generation, store_id = session.drive(take(origin, session.names))
         session.drive(begin_at(origin, generation, store_id, session.names))
     with closing(Session(other.pipeline, [other.sink()], CheckpointStore(other.store), patience_s=5)) as session:
-        with pytest.raises(ConfigError, match=r"\[pipeline-not-new\]"):
+        with raises(ConfigError, "pipeline-not-new"):
             session.drive(take(origin, session.names))
         generation, store_id = session.drive(take(origin, session.names, again=True))
         session.drive(begin_at(origin, generation, store_id, session.names))

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from harness.definitions import into
+from harness.errors import raises
 from harness.lives import MakeWorld
 from harness.txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
@@ -137,7 +138,7 @@ def test_without_the_sinks_bookkeeping_nothing_is_touched_either(
     died(make, monkeypatch, "after:Decide")
     transactions = Transactions(Operations(postgres_url, "elsewhere"), None)
     assert "no onefold tables in schema 'elsewhere'" in transactions.look()[0][0].because
-    with pytest.raises(ConfigError, match="--ledger"):
+    with raises(ConfigError, "ledger-missing"):
         transactions.take_over("p")
     transactions.close()
 
@@ -183,7 +184,7 @@ def test_the_transactions_of_other_people_are_counted_and_never_touched(
     shown = json.loads(onefold("list", "--postgres", postgres_url, "--json").output)
     assert [t["gid"] for t in shown["others"]] == foreign
     assert {t["should_become"] for t in shown["ours"]} == {"commit"}
-    with pytest.raises(ConfigError, match="not prepared by onefold"):
+    with raises(ConfigError, "transaction-not-ours"):
         onefold_raises("resolve", "--postgres", postgres_url, "--gid", foreign[1], "--yes")
     assert onefold("resolve", "--postgres", postgres_url, "--yes").exit_code == 0
     assert world.gids() == foreign
@@ -224,7 +225,7 @@ def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_nam
     url = psycopg.conninfo.make_conninfo(postgres_url, user=operator, password="geheim")
     transactions = Transactions(Operations(url), None)
     for asked in (transactions.look, lambda: transactions.resolve("p")):
-        with pytest.raises(ConfigError, match=f'belongs to role .{writer}.*GRANT "{writer}" TO "{operator}"'):
+        with raises(ConfigError, "schema-of-another-role", f"{writer}", f"{writer}", f"{operator}"):
             asked()
     assert len(world.gids()) == 2
     with psycopg.connect(postgres_url, autocommit=True) as connection:

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Records
@@ -152,7 +153,7 @@ def test_a_raw_timestamp_that_kafkas_client_would_change_is_a_bad_record(unit: s
     per_ms = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}[unit]
     times = pa.array([None, 7 * per_ms, at * per_ms, 8 * per_ms]).cast(pa.timestamp(unit, zone))
     batch = pa.record_batch({"value": [b""] * 4, "timestamp": times})
-    with pytest.raises(BadRecord, match=r"timestamp 19(70|69)-.* cannot send the first millisecond of 1970 or the one"):
+    with raises(BadRecord, "timestamp-reserved"):
         [*Encoding("raw").records(batch)]
     assert one(Encoding("raw"), batch.slice(0, 2)).timestamps == [0, 7000 if unit == "s" else 7]
 
@@ -179,45 +180,45 @@ def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> Non
     encoding.check(batch.schema)
     assert one(encoding, batch).headers == [[("h", b"1"), ("epoch", b"7")], [("epoch", None)]]
     assert one(encoding, batch.select(["value", "epoch"])).headers == [[("epoch", b"7")], [("epoch", None)]]
-    with pytest.raises(ConfigError, match="'key', which is a part of the record"):
+    with raises(ConfigError, "options-conflict", "'key'"):
         Encoding("raw", headers=("key",)).check_settings()
-    with pytest.raises(SchemaMismatch, match="no place for the column 'epoch'"):
+    with raises(SchemaMismatch, "column-without-place", "'epoch'"):
         Encoding("raw").check(batch.schema)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_json_has_no_word_for_is_refused_with_the_columns_name(value: float) -> None:
     batch = pa.record_batch({"id": [1, 2], "ratio": [0.5, value]})
-    with pytest.raises(BadRecord, match="the column 'ratio': NaN and infinities have no JSON"):
+    with raises(BadRecord, "value-not-encodable", "'ratio'"):
         one(JSON, batch)
 
 
 @pytest.mark.parametrize(
-    ("encoding", "schema", "says"),
+    ("encoding", "schema", "code"),
     [
-        (Encoding("json", ("nope",)), {"id": pa.int64()}, "key names 'nope', and the rows have id"),
-        (Encoding("json", (), ("id",)), {"id": pa.int64()}, "no column is left for the value"),
+        (Encoding("json", ("nope",)), {"id": pa.int64()}, "column-missing"),
+        (Encoding("json", (), ("id",)), {"id": pa.int64()}, "no-value-column"),
         (
             Encoding("json", (), ("l",)),
             {"id": pa.int64(), "l": pa.list_(pa.int64())},
-            "headers names 'l', which is a list",
+            "column-type",
         ),
-        (JSON, {"d": pa.duration("s")}, "the column 'd' .* cannot be written as JSON"),
-        (JSON, {"m": pa.map_(pa.int64(), pa.int64())}, "the column 'm' .* cannot be written as JSON"),
-        (Encoding("raw"), {"id": pa.int64()}, "needs a column value"),
-        (Encoding("raw"), {"value": pa.int64()}, "'value' is int64"),
-        (Encoding("raw"), {"value": pa.binary(), "topic": pa.string()}, "no place for the column 'topic'"),
+        (JSON, {"d": pa.duration("s")}, "column-type"),
+        (JSON, {"m": pa.map_(pa.int64(), pa.int64())}, "column-type"),
+        (Encoding("raw"), {"id": pa.int64()}, "column-missing"),
+        (Encoding("raw"), {"value": pa.int64()}, "column-type"),
+        (Encoding("raw"), {"value": pa.binary(), "topic": pa.string()}, "column-without-place"),
     ],
 )
 def test_rows_that_cannot_be_records_are_refused_before_any_is_written(
-    encoding: Encoding, schema: dict[str, pa.DataType], says: str
+    encoding: Encoding, schema: dict[str, pa.DataType], code: str
 ) -> None:
-    with pytest.raises(SchemaMismatch, match=says):
+    with raises(SchemaMismatch, code):
         encoding.check(pa.schema(schema))
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaMismatch, match=r"\[column-twice\]"):
+    with raises(SchemaMismatch, "column-twice"):
         JSON.check(pa.schema([("id", pa.int64()), ("id", pa.int64())]))
 
 

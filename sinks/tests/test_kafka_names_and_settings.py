@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.kafka.security import Security
@@ -38,50 +39,50 @@ def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
     assert (promise.kind, promise.atomic_epoch, promise.prepared_s) == (SinkKind.TWO_PHASE, False, 900)
     assert any("lasts 300 s at most" in condition for condition in promise.conditions)
     assert there.name == "orders" and there.store_url() is None
-    with pytest.raises(ConfigError, match=r"\[sink-not-opened\]"):
+    with raises(ConfigError, "sink-not-opened"):
         there.writer(TASK)
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "code"),
     [
-        ({"delivery": "sometimes"}, "delivery='sometimes' must be one of transactional"),
-        ({"ledger": "orders"}, "cannot be the topic that it writes to"),
-        ({"transaction_timeout_s": 0}, "transaction_timeout_s=0 must be 1 or more"),
-        ({"outage_max_s": 900}, "outage_max_s=900"),
-        ({"timeout_s": 0}, "timeout_s is a time above 0"),
-        ({"transactional_id_prefix": "a/b"}, "transactional_id_prefix='a/b'"),
-        ({"transactional_id_prefix": "x" * 65}, "1 to 64"),
-        ({"client_config": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
-        ({"client_config": {"transactional.id": "x"}}, "use transactional_id_prefix"),
-        ({"client_config": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
-        ({"client_config": {"linger.ms": 5}}, "'linger.ms' is a int: write it as str"),
-        ({"client_config": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
-        ({"client_config": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
-        ({"client_config": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
-        ({"client_config": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files"),
-        ({"client_config": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
-        ({"client_config": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
-        ({"format": "raw", "key": "id"}, "key= goes with format='json'"),
+        ({"delivery": "sometimes"}, "option-value"),
+        ({"ledger": "orders"}, "ledger-is-target"),
+        ({"transaction_timeout_s": 0}, "option-value"),
+        ({"outage_max_s": 900}, "option-value"),
+        ({"timeout_s": 0}, "option-value"),
+        ({"transactional_id_prefix": "a/b"}, "option-value"),
+        ({"transactional_id_prefix": "x" * 65}, "option-value"),
+        ({"client_config": {"acks": "1"}}, "option-not-allowed"),
+        ({"client_config": {"transactional.id": "x"}}, "option-not-allowed"),
+        ({"client_config": {"transaction.timeout.ms": "1"}}, "option-not-allowed"),
+        ({"client_config": {"linger.ms": 5}}, "option-value"),
+        ({"client_config": {"sasl.jaas.config": "x"}}, "option-not-allowed"),
+        ({"client_config": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "option-value"),
+        ({"client_config": {"security.protocol": "SASL_SSL"}}, "option-value"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "option-not-allowed"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "tls-files-unusable"),
+        ({"client_config": {"security.protocol": "tls"}}, "option-value"),
+        ({"format": "raw", "key": "id"}, "options-conflict"),
     ],
 )
 def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
-    settings: dict[str, Any], says: str
+    settings: dict[str, Any], code: str
 ) -> None:
-    with pytest.raises(ConfigError, match=says):
+    with raises(ConfigError, code):
         sink(**settings)
 
 
 def test_a_pipelines_own_ledger_topic_is_no_target() -> None:
     own = KafkaSink("onefold_progress-orders", bootstrap_servers="localhost:1", timeout_s=1)
-    with pytest.raises(ConfigError, match=r"\[ledger-is-target\]"):
+    with raises(ConfigError, "ledger-is-target"):
         own.recover("orders")
 
 
 def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_other_mode_is_named_as_a_way_out() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     for more in ({}, {"delivery": "keyed", "id": "id"}):
-        with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256") as raised:
+        with raises(ConfigError, "option-value") as raised:
             sink(client_config=given, **more)
         assert "keyed" not in str(raised.value) and "certificates" in str(raised.value)
 

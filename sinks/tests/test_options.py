@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
@@ -38,12 +39,12 @@ def test_the_constructor_takes_the_fields_of_the_model(sink: Any) -> None:
 @pytest.mark.parametrize("sink", SINKS)
 def test_an_option_that_there_is_not_is_refused_with_the_nearest_one(sink: Any) -> None:
     _, positional = SINKS[sink]
-    with pytest.raises(ConfigError, match=rf"^{sink.__name__} has no option 'namee'; did you mean 'name'\?"):
+    with raises(ConfigError, "option-unknown", f"{sink.__name__}"):
         sink(*positional, namee="x")
-    with pytest.raises(ConfigError, match=rf"^{sink.__name__}: missing a required argument"):
+    with raises(ConfigError, "option-missing", f"{sink.__name__}"):
         sink()
 
 
 def test_a_sql_sink_on_postgres_is_still_called_so() -> None:
-    with pytest.raises(ConfigError, match=r"^SqlSink has no option 'mod'; did you mean 'mode'\?"):
+    with raises(ConfigError, "option-unknown", "'mod'", "'mode'"):
         SqlSink("postgresql://h/d", "t", mod="upsert")  # type: ignore[call-arg]

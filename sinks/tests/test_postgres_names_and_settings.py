@@ -13,6 +13,7 @@ import psycopg.conninfo
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,7 +126,7 @@ def test_a_sink_that_was_not_opened_pickles_and_writes_nothing() -> None:
     sink = pickle.loads(pickle.dumps(PostgresSink("postgresql://u:hunter2@h/d", "s.t", name="n")))
     assert (sink.name, sink.table, sink.delivery_reason, sink.writers_max()) == ("n", "s.t", None, None)
     assert "hunter2" not in repr(sink)
-    with pytest.raises(ConfigError, match=r"\[sink-not-opened\]"):
+    with raises(ConfigError, "sink-not-opened"):
         sink.writer(TaskId("p", 1, 1, 1, uuid.uuid4()))
 
 

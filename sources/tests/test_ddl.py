@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as spark
@@ -93,23 +94,23 @@ def test_what_people_write_is_read(ddl: str, names: list[str], kinds: list[str])
 
 
 @pytest.mark.parametrize(
-    ("ddl", "why"),
+    ("ddl", "code"),
     [
-        ("", "the name of a column is missing"),
-        ("id", "a column has no type"),
-        ("id array<int", "'>' is missing at the end"),
-        ("id long,", "the name of a column is missing at the end"),
-        ("id int(3, 1)", "'int' is no type that records are parsed to"),
-        ("a interval", "'interval' is no type"),
-        ("a int b", "'b' is one word too many"),
-        ("a $", r"'\$' is no name and no type"),
-        ("a decimal(39)", r"decimal\(39,0\) is none"),
-        ("a int not nul", "'null' is missing before 'nul'"),
-        ("a int comment", "COMMENT has no text"),
+        ("", "option-value"),
+        ("id", "option-value"),
+        ("id array<int", "option-value"),
+        ("id long,", "option-value"),
+        ("id int(3, 1)", "option-value"),
+        ("a interval", "option-value"),
+        ("a int b", "option-value"),
+        ("a $", "option-value"),
+        ("a decimal(39)", "option-value"),
+        ("a int not nul", "option-value"),
+        ("a int comment", "option-value"),
     ],
 )
-def test_what_is_no_schema_is_refused(ddl: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
+def test_what_is_no_schema_is_refused(ddl: str, code: str) -> None:
+    with raises(ConfigError, code):
         schema_of(ddl)
 
 
@@ -126,7 +127,7 @@ def test_a_kafka_source_says_its_columns_in_every_format() -> None:
         pa.list_(pa.field("element", pa.int32()))
     ]
     assert KafkaSource("t", format="avro", avro_schema=AVRO, **at).arrow_schema().names[-1] == "who"
-    with pytest.raises(ConfigError, match="schema-not-resolved"):
+    with raises(ConfigError, "schema-not-resolved"):
         KafkaSource("t", format="json", schema="infer", **at).arrow_schema()
-    with pytest.raises(ConfigError, match="type-unsupported"):
+    with raises(ConfigError, "type-unsupported"):
         KafkaSource("t", format="json", schema="a map<string, int>", **at).arrow_schema()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.errors import raises
 from pyarrow import fs
 
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
@@ -237,7 +238,7 @@ def test_a_folder_that_was_there_and_is_gone_is_waited_for(tmp_path: Path) -> No
     reader = Reader(tmp_path / "in")
     reader.epoch()
     (tmp_path / "in").rename(tmp_path / "away")
-    with pytest.raises(Retriable, match="files-unavailable"):
+    with raises(Retriable, "files-unavailable"):
         reader.epoch()
     (tmp_path / "away").rename(tmp_path / "in")
     assert reader.epoch() == []
@@ -283,7 +284,7 @@ def test_a_folder_within_or_above_goes_on_where_the_other_was_read(tmp_path: Pat
     assert reader.epoch() == []
     (tmp_path / "in/a2").mkdir()
     reader.restart(path=tmp_path / "in/a2")
-    with pytest.raises(CheckpointMismatch, match="file-path-changed"):
+    with raises(CheckpointMismatch, "file-path-changed"):
         reader.epoch()
 
 
@@ -292,7 +293,7 @@ def test_files_of_an_epoch_that_must_run_again_are_not_looked_for_elsewhere(tmp_
     reader = Reader(tmp_path / "in")
     end = reader.planner.end(reader.at)
     reader.restart(path=tmp_path / "in/a")
-    with pytest.raises(CheckpointMismatch, match="file-path-changed"):
+    with raises(CheckpointMismatch, "file-path-changed"):
         reader.planner.splits(Range(reader.at, end))
 
 
@@ -314,7 +315,7 @@ def test_a_checkpoint_or_a_store_where_files_are_read_is_refused(
     (tmp_path / "link").symlink_to("in")
     source = FileSource(str(tmp_path / path), format="json", schema="id long")
     for of in (source, source.bounded()):
-        with pytest.raises(ConfigError, match="checkpoint-in-source"):
+        with raises(ConfigError, "checkpoint-in-source"):
             of.check_apart(str(tmp_path / root), str(tmp_path / own))
 
 
@@ -325,7 +326,7 @@ def test_a_checkpoint_beside_the_files_or_hidden_among_them_is_fine(tmp_path: Pa
     source.check_apart("s3://bucket/in", "s3://bucket/in/flow")
     remote = FileSource("s3://key:secret@bucket/in?region=x", format="json", schema="id long")
     remote.check_apart("s3://bucket/cp", "s3://bucket/cp/flow")
-    with pytest.raises(ConfigError, match="checkpoint-in-source") as caught:
+    with raises(ConfigError, "checkpoint-in-source") as caught:
         remote.check_apart("s3://bucket/in/cp?region=x", "s3://bucket/in/cp/flow")
     assert "secret" not in str(caught.value)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,7 +158,7 @@ def test_a_log_of_which_anything_is_missing_cut_or_edited_is_refused_by_name(
         text = journal.texts.pop(name)
         if (damaged := hurt(text)) is not None:
             journal.texts[name] = damaged
-        with pytest.raises(DataLoss, match=rf"onefold_journals.*{name}.*\[{code}\]"):
+        with raises(DataLoss, code, f"{name}"):
             FileLog(journal, "in").at(at)
         journal.texts[name] = text
     assert len(known(journal, at)) == 12
@@ -167,16 +168,16 @@ def test_a_range_that_does_not_go_on_from_its_start_is_refused() -> None:
     log = FileLog(MemoryJournal(), "in")
     one = epoch(log, "", 1)
     other = epoch(log, "", 2)
-    with pytest.raises(DataLoss, match="file-log-foreign"):
+    with raises(DataLoss, "file-log-foreign"):
         log.new_of(one, other)
 
 
 def test_positions_that_are_of_no_log_are_refused(tmp_path: Path) -> None:
     source = FileSource(str(tmp_path), format="json", schema="id long", name="in")
     for items in ({"#in/a.json": "10:1"}, {"#in/": 7}):
-        with pytest.raises(CheckpointMismatch, match="file-positions-foreign"):
+        with raises(CheckpointMismatch, "file-positions-foreign"):
             source.planner().end(Positions.of(items))
-    with pytest.raises(DataLoss, match="file-log-missing"):
+    with raises(DataLoss, "file-log-missing"):
         source.planner().end(Positions.of({"#in/": "1:abc"}))
 
 

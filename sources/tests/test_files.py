@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def test_a_planned_file_that_is_no_longer_as_it_was_is_data_loss(tmp_path: Path,
         path.unlink()
     else:
         put_file(tmp_path, "a.json", ids(0, 4 if what == "longer" else 3), T0_S + 1)
-        with pytest.raises(DataLoss, match="file-changed"):
+        with raises(DataLoss, "file-changed"):
             planner.end(span.end)
     for asked in (lambda: list(of.read(split)), lambda: planner_of(of, span.start).splits(span)):
         with pytest.raises(DataLoss, match=f"a.json.*{'file-gone' if what == 'gone' else 'file-changed'}"):
@@ -120,7 +121,7 @@ def test_a_file_that_grows_while_it_is_read_is_data_loss(tmp_path: Path) -> None
     parts = of.read(split)
     next(parts)
     put_file(tmp_path, path.name, ids(0, 3), T0_S + 9)
-    with pytest.raises(DataLoss, match="file-changed"):
+    with raises(DataLoss, "file-changed"):
         list(parts)
 
 
@@ -146,7 +147,7 @@ def test_a_bounded_source_has_the_files_of_its_first_epoch(tmp_path: Path) -> No
     assert read(of, Range(planner.initial(), end)) == [{"id": number} for number in range(6)]
     (tmp_path / "b.json").unlink()
     assert again.end(end) == end
-    with pytest.raises(DataLoss, match="file-gone"):
+    with raises(DataLoss, "file-gone"):
         planner_of(of.bounded()).end(first)
     assert planner_of(of).end(end) != end  # unbounded, it goes on
 
@@ -173,15 +174,15 @@ def test_parquet_has_the_columns_of_the_first_file_unless_it_is_told(tmp_path: P
     os.utime(tmp_path / "1.parquet", (T0_S, T0_S))
     pq.write_table(table.select(["id"]), tmp_path / "2.parquet")
     of = FileSource(str(tmp_path), format="parquet")
-    with pytest.raises(ConfigError, match="schema-not-resolved"):
+    with raises(ConfigError, "schema-not-resolved"):
         of.arrow_schema()
     of = of.resolved(lambda _, find: find())
     assert of.schema == "id bigint, at timestamp_ntz, more string"
-    with pytest.raises(BadRecord, match=r"1.parquet from row 0.*000000001.*\[record-unreadable\]"):
+    with raises(BadRecord, "record-unreadable"):
         everything(of)  # nanoseconds would be lost
     assert everything(FileSource(str(tmp_path), format="parquet", schema="id long, more string")) == [1, 2, 1, 2]
     (tmp_path / "2.parquet").write_bytes(b"PAR1 no PAR1")
-    with pytest.raises(BadRecord, match=r"2\.parquet"):
+    with raises(BadRecord, "data-file-unreadable"):
         everything(FileSource(str(tmp_path), format="parquet", schema="id long"))
 
 
@@ -207,7 +208,7 @@ def test_compressed_lines_are_unpacked_and_never_split(tmp_path: Path, monkeypat
     put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500)))
     assert everything(source(tmp_path)) == [*range(500)]
     put_file(tmp_path, "a.json.gz", gzip.compress(ids(0, 500))[:-20])
-    with pytest.raises(BadRecord, match="data-file-unreadable"):
+    with raises(BadRecord, "data-file-unreadable"):
         everything(source(tmp_path))
 
 
@@ -248,7 +249,7 @@ def bad_of(of: FileSource) -> tuple[list[int], list[dict[str, Any]]]:
 
 def test_bad_lines_are_named_by_file_and_byte_and_treated_as_on_error_says(tmp_path: Path) -> None:
     path = put_file(tmp_path, "a.json", ids(0, 2) + b"x\n\n" + ids(2, 3) + b'{"id":"y"}\n' + b"{" + b" " * 300 + b"}\n")
-    with pytest.raises(BadRecord, match=rf"{path} from byte 18: .*\[record-unreadable\]"):
+    with raises(BadRecord, "record-unreadable", f"{path}"):
         bad_of(source(tmp_path))
     good, bad = bad_of(source(tmp_path, on_error="dead_letter", record_bytes_max=200))
     assert good == [0, 1, 2]
@@ -258,7 +259,7 @@ def test_bad_lines_are_named_by_file_and_byte_and_treated_as_on_error_says(tmp_p
         (str(path), 41, b"{        "),
     ]
     assert "302 bytes" in bad[2]["reason"]
-    with pytest.raises(BadRecord, match="too-many-bad-records"):
+    with raises(BadRecord, "too-many-bad-records"):
         bad_of(source(tmp_path, on_error="skip", bad_records_max=1))
 
 
@@ -266,7 +267,7 @@ def test_csv_lines_have_a_header_if_it_is_said_and_it_must_fit(tmp_path: Path) -
     put_file(tmp_path, "a.csv", b'\xef\xbb\xbfid,"name"\r\n1,a\r\n2,"b,c"\r\n')
     of = FileSource(str(tmp_path), format="csv", schema="id long, name string", csv_header=True)
     assert everything(of) == [1, 2]
-    with pytest.raises(BadRecord, match="csv-header-mismatch"):
+    with raises(BadRecord, "csv-header-mismatch"):
         everything(FileSource(str(tmp_path), format="csv", schema="id long, b string", csv_header=True))
 
 
@@ -278,7 +279,7 @@ def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        ({"format": "jsn"}, "did you mean 'json'"),
+        ({"format": "jsn"}, "option-value"),
         ({"schema": None}, "schema-missing"),
         ({"schema": "id map<string,int>"}, "type-unsupported"),
         ({"schema": "id"}, "option-value"),
@@ -292,20 +293,20 @@ def test_an_empty_line_of_one_csv_column_is_a_null(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_when_it_is_made(tmp_path: Path, settings: dict[str, Any], code: str) -> None:
-    with pytest.raises(ConfigError, match=code):
+    with raises(ConfigError, code):
         source(tmp_path, **settings)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "caf\udce9"])
 def test_a_path_that_no_file_can_have_is_refused_when_it_is_made(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="option-value"):
+    with raises(ConfigError, "option-value"):
         source(tmp_path / name)
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="folder-missing"):
+    with raises(ConfigError, "folder-missing"):
         planner_of(source(tmp_path / "no")).end(Positions())
-    with pytest.raises(ConfigError, match="option-value"):
+    with raises(ConfigError, "option-value"):
         planner_of(FileSource("odd://x/y", format="parquet")).end(Positions())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ def test_no_line_within_quotes_becomes_a_row(
 ) -> None:
     monkeypatch.setattr(splitting, "SPLIT_BYTES", split_bytes)
     (tmp_path / "a.csv").write_bytes(BROKEN)
-    with pytest.raises(BadRecord, match=r"a\.csv from byte 11.*set csv_multiline.*\[csv-quotes-torn\]"):
+    with raises(BadRecord, "csv-quotes-torn"):
         rows_of(source(tmp_path, on_error=on_error))
     wanted = [(1, "plain", 10), (2, "dear all,\n99,was never ordered,1000000\nregards", 20), (3, None, 30)]
     assert rows_of(source(tmp_path, on_error=on_error, csv_multiline=True)) == wanted
@@ -107,7 +108,7 @@ def test_what_other_writers_write_is_read_or_refused_and_never_something_else(
 def test_quotes_that_do_not_end_refuse_the_file_also_with_skip(tmp_path: Path, content: bytes, multiline: bool) -> None:
     (tmp_path / "a.csv").write_bytes(b"0,x,0\n" + content)
     of = source(tmp_path, on_error="skip", csv_multiline=multiline, record_bytes_max=300)
-    with pytest.raises(BadRecord, match=r"from byte 6.*\[csv-quotes-torn\]"):
+    with raises(BadRecord, "csv-quotes-torn"):
         rows_of(of)
 
 
@@ -144,7 +145,7 @@ def test_a_header_may_have_quotes_and_its_error_is_short(tmp_path: Path) -> None
     (tmp_path / "a.csv").write_bytes(b'"id", "note",amount\r\n1,a,2\n')
     assert rows_of(source(tmp_path, csv_header=True)) == [(1, "a", 2)]
     (tmp_path / "a.csv").write_bytes(b"x\x1b[31m\r2026 ERROR forged" + b"A" * (2 << 20) + b"\n1,a,2\n")
-    with pytest.raises(BadRecord, match="csv-header-mismatch") as raised:
+    with raises(BadRecord, "csv-header-mismatch") as raised:
         rows_of(source(tmp_path, csv_header=True, on_error="skip"))
     assert len(str(raised.value)) < 2000
     assert str(raised.value).isprintable()

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_a_type_that_the_column_does_not_take_refuses_the_file_by_name(
 ) -> None:
     put(tmp_path, v=array)
     for on_error in ("fail", "skip"):
-        with pytest.raises(BadRecord, match=r"a\.parquet: the column 'v' is .*\[parquet-columns-mismatch\]"):
+        with raises(BadRecord, "parquet-columns-mismatch", "'v'"):
             rows_of(source(tmp_path, f"v {kind}", on_error=on_error))
 
 
@@ -99,7 +100,7 @@ def test_a_value_that_the_column_cannot_hold_is_a_bad_record(
 ) -> None:
     put(tmp_path, how=INT96 if good is None else None, v=values)
     good = dt.datetime(1970, 1, 1, 0, 0, 0, 1, dt.UTC) if good is None else good
-    with pytest.raises(BadRecord, match=r"a\.parquet from row 1: .*\[record-unreadable\]"):
+    with raises(BadRecord, "record-unreadable"):
         rows_of(source(tmp_path, f"v {kind}"))
     of = source(tmp_path, f"v {kind}", on_error="dead_letter")
     assert rows_of(of) == [(good,)]
@@ -136,7 +137,7 @@ def test_a_timestamp_of_96_bits_is_an_instant_or_none_as_the_schema_says(tmp_pat
     put(tmp_path, how=INT96, v=pa.array([MIDNIGHT, dt.datetime(1, 1, 1), None]))
     assert rows_of(source(tmp_path, "v timestamp_ntz")) == [(MIDNIGHT,), (dt.datetime(1, 1, 1),), (None,)]
     assert rows_of(source(tmp_path, "v timestamp"))[0] == (MIDNIGHT.replace(tzinfo=dt.UTC),)
-    with pytest.raises(BadRecord, match="parquet-columns-mismatch"):
+    with raises(BadRecord, "parquet-columns-mismatch"):
         rows_of(source(tmp_path, "v date"))
 
 
@@ -176,14 +177,14 @@ def test_columns_are_those_of_exactly_the_same_name(tmp_path: Path) -> None:
         ("v long, w string", "no column of the schema: it has id, other"),
         ("id long, later string NOT NULL", "no column 'later'"),
     ):
-        with pytest.raises(BadRecord, match=rf"a\.parquet.*{said}.*\[parquet-columns-mismatch\]"):
+        with raises(BadRecord, "parquet-columns-mismatch", f"{said}"):
             rows_of(source(tmp_path, schema, on_error="skip"))
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([10]), pa.array([100])], names=["id", "v", "v"])
     pq.write_table(twice, tmp_path / "a.parquet")
-    with pytest.raises(BadRecord, match="'v' 2 times"):
+    with raises(BadRecord, "parquet-columns-mismatch", "'v'"):
         rows_of(source(tmp_path, "id long, v long"))
     assert rows_of(source(tmp_path, "id long")) == [(1,)]
-    with pytest.raises(BadRecord, match="'v' more than once"):
+    with raises(BadRecord, "parquet-columns-mismatch", "'v'"):
         source(tmp_path, None).resolved(lambda _, find: find())
 
 
@@ -196,7 +197,7 @@ def test_a_schema_is_inferred_where_each_column_has_a_type_and_refused_by_name_e
     assert rows_of(of) == [(1, ["x"], "1")]
     for array in (pa.nulls(1), pa.array([dt.time(1)])):
         put(tmp_path, "day=1/a.parquet", v=array)
-        with pytest.raises(ConfigError, match=r"a\.parquet: the column 'v' is of the type.*\[schema-not-inferred\]"):
+        with raises(ConfigError, "schema-not-inferred", "'v'"):
             source(tmp_path, None).resolved(lambda _, find: find())
 
 
@@ -290,7 +291,7 @@ def test_a_value_that_a_file_has_once_for_many_rows_is_a_bad_record_in_each_and_
     finally:
         pa.set_memory_pool(was)
     assert counted.max_memory() < 1 << 28
-    with pytest.raises(BadRecord, match=r"row 1000: the row has 20\d+ bytes, more than record_bytes_max=.*too-many"):
+    with raises(BadRecord, "too-many-bad-records"):
         rows_of(source(tmp_path, "v string", on_error="skip", record_bytes_max=1 << 20))
 
 
@@ -337,12 +338,12 @@ def test_after_a_worker_died_a_process_of_its_own_decodes_a_file_first_and_refus
 
     with monkeypatch.context() as patch:
         patch.setattr(rows_module._Opened, "batches", die)
-        with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*SIGSEGV.*\[data-file-unreadable\]"):
+        with raises(BadRecord, "data-file-unreadable"):
             parts_of(of, guarded=True)
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * (1 << 20)]))
     put(tmp_path, how={"store_schema": False}, v=pa.ListArray.from_arrays(pa.array([0, 2000], pa.int32()), texts))
     monkeypatch.setattr(rows_module, "_GUARDED_BYTES", 16 << 20)
-    with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
+    with raises(BadRecord, "data-file-unreadable"):
         parts_of(source(tmp_path, "v array<string>"), guarded=True)
 
 
@@ -350,5 +351,5 @@ def test_a_file_whose_metadata_is_no_utf_8_is_refused_by_name(tmp_path: Path) ->
     put(tmp_path, v=[1])
     content = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(content.replace(b"parquet-cpp-arrow", b"parquet-\xff\x80p-arrow"))
-    with pytest.raises(BadRecord, match=r"a\.parquet cannot be read as Parquet.*\[data-file-unreadable\]"):
+    with raises(BadRecord, "data-file-unreadable"):
         rows_of(source(tmp_path, "v long"))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import BadRecord
 from onefold.core.positions import Positions, Range
@@ -50,7 +51,7 @@ def test_a_folders_column_has_its_type_at_its_place_in_the_schema(tmp_path: Path
 def test_hives_name_for_null_is_a_null_and_not_where_the_schema_says_not_null(tmp_path: Path, kind: str) -> None:
     put(tmp_path / "n=__HIVE_DEFAULT_PARTITION__", kind, [{"id": 1}])
     assert rows_of(tmp_path, kind, "id long, n int") == [{"id": 1, "n": None}]
-    with pytest.raises(BadRecord, match="partition-mismatch"):
+    with raises(BadRecord, "partition-mismatch"):
         rows_of(tmp_path, kind, "id long, n int NOT NULL")
 
 
@@ -69,7 +70,7 @@ def test_a_folder_whose_name_is_not_of_the_columns_type_or_case_is_refused(
     tmp_path: Path, name: str, kind: str
 ) -> None:
     put(tmp_path / name, "parquet", [{"id": 1}])
-    with pytest.raises(BadRecord, match=r"a\.parquet: the folder's [nN].*\[partition-mismatch\]"):
+    with raises(BadRecord, "partition-mismatch"):
         rows_of(tmp_path, "parquet", f"id long, n {kind}", on_error="skip")
 
 
@@ -89,7 +90,7 @@ def test_a_csv_file_has_the_other_columns_also_in_its_header(tmp_path: Path) -> 
     schema = "id long, n int, v string"
     assert rows_of(tmp_path, "csv", schema, csv_header=True) == [{"id": 5, "n": 1, "v": "x"}]
     put(tmp_path / "n=1", "csv", [{"a": "id", "b": "n", "c": "v"}])
-    with pytest.raises(BadRecord, match="csv-header-mismatch"):
+    with raises(BadRecord, "csv-header-mismatch"):
         rows_of(tmp_path, "csv", schema, csv_header=True)
 
 
@@ -97,5 +98,5 @@ def test_a_file_may_have_nothing_but_the_folders_columns(tmp_path: Path) -> None
     put(tmp_path / "n=1", "parquet", [{"id": 1}, {"id": 2}])
     assert rows_of(tmp_path, "parquet", "n int") == [{"n": 1}, {"n": 1}]
     put(tmp_path / "n=1", "csv", [{"id": 1}])
-    with pytest.raises(BadRecord, match=r"none in its lines.*\[partition-mismatch\]"):
+    with raises(BadRecord, "partition-mismatch"):
         rows_of(tmp_path, "csv", "n int", pattern="*.csv")

@@ -15,6 +15,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,18 +232,18 @@ def test_blocks_of_arrays_and_maps_may_tell_their_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("{", "no Avro schema"),
-        ('"long"', "must be a record's"),
-        (record(("a", ["null", "long", "string"])), "a union of 2 types"),
-        (record(("a", "null")), "which no column can be"),
-        (record(("a", ["null", "Order"])), "a record within"),
-        (record(("a", logical("bytes", "decimal", precision=40, scale=2))), "may be 1 to 38"),
+        ("{", "avro-schema-invalid"),
+        ('"long"', "avro-schema-invalid"),
+        (record(("a", ["null", "long", "string"])), "avro-schema-unsupported"),
+        (record(("a", "null")), "avro-schema-unsupported"),
+        (record(("a", ["null", "Order"])), "avro-schema-unsupported"),
+        (record(("a", logical("bytes", "decimal", precision=40, scale=2))), "avro-schema-unsupported"),
     ],
 )
-def test_schemas_that_no_columns_can_be_are_refused_by_name(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_schemas_that_no_columns_can_be_are_refused_by_name(text: str, code: str) -> None:
+    with raises(ConfigError, code):
         AvroSchema(text)
 
 

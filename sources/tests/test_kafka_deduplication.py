@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
@@ -35,26 +36,26 @@ def test_a_source_keeps_what_makes_its_records_the_same(ids: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda: source("key"), r"OrderedIds\(...\) or IdsWithin"),
-        (lambda: OrderedIds(source="producer"), "go together"),
-        (lambda: OrderedIds(sequence="n"), "go together"),
-        (lambda: OrderedIds(id="key", source="producer", sequence="n"), "give id=.*, or the columns"),
-        (lambda: OrderedIds(id="header:"), "left out for the record's key"),
-        (lambda: IdsWithin("1 hour", id=""), "left out for the record's key"),
-        (lambda: IdsWithin("soon"), "'2 hours'"),
-        (lambda: IdsWithin("0 hours"), "'2 hours'"),
-        (lambda: IdsWithin("1 month"), "'2 hours'"),
+        (lambda: source("key"), "option-value"),
+        (lambda: OrderedIds(source="producer"), "option-missing"),
+        (lambda: OrderedIds(sequence="n"), "option-missing"),
+        (lambda: OrderedIds(id="key", source="producer", sequence="n"), "option-missing"),
+        (lambda: OrderedIds(id="header:"), "option-value"),
+        (lambda: IdsWithin("1 hour", id=""), "option-value"),
+        (lambda: IdsWithin("soon"), "option-value"),
+        (lambda: IdsWithin("0 hours"), "option-value"),
+        (lambda: IdsWithin("1 month"), "option-value"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_makes_no_sense_is_refused(make: Callable[[], object], code: str) -> None:
+    with raises(ConfigError, code):
         make()
 
 
 def test_the_data_source_says_where_deduplication_is_to_be_had() -> None:
-    with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
+    with raises(ConfigError, "option-not-allowed"):
         KafkaSource.from_options({**source(None).options(), "deduplicate": "true"})
-    with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
+    with raises(ConfigError, "option-not-allowed"):
         source(OrderedIds()).options()

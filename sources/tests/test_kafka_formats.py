@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,7 +146,7 @@ def test_a_byte_order_mark_belongs_to_its_value_wherever_the_batch_was_cut() -> 
 
 
 def test_nested_types_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'odd'"):
+    with raises(ConfigError, "type-unsupported", "'odd'"):
         check(pa.schema({"odd": pa.list_(pa.int64())}))
 
 
@@ -193,17 +194,17 @@ def test_a_schema_is_inferred_from_what_all_records_have_and_printed_as_ddl() ->
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "code"),
     [
-        ([], "no JSON object"),
-        ([b"5", b"x"], "no JSON object"),
-        ([b'{"s":{"a":1}}', b'{"s":{"a":"x"}}'], r"s\.a is int64 in some and string in others"),
-        ([b'{"s":[1]}', b'{"s":{}}'], "s is an array in some and an object in others"),
-        ([b'{"s":{}}'], "empty object"),
+        ([], "schema-not-inferred"),
+        ([b"5", b"x"], "schema-not-inferred"),
+        ([b'{"s":{"a":1}}', b'{"s":{"a":"x"}}'], "schema-not-inferred"),
+        ([b'{"s":[1]}', b'{"s":{}}'], "schema-not-inferred"),
+        ([b'{"s":{}}'], "schema-not-inferred"),
     ],
 )
-def test_what_no_schema_fits_is_refused(values: list[bytes], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_what_no_schema_fits_is_refused(values: list[bytes], code: str) -> None:
+    with raises(ConfigError, code):
         infer(values)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sources import PostgresSource
@@ -58,17 +59,17 @@ def test_settings_that_cannot_be_are_refused_without_asking_a_server(settings: d
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code"),
     [
-        ({"table": "t"}, "'url' is missing"),
-        ({"url": URL, "dbtable": "t"}, "say table="),
-        ({"url": URL, "table": "t", "numPartitions": "3"}, "use splits"),
-        ({"url": URL, "tabel": "t"}, "did you mean 'table'"),
-        ({"url": URL, "table": "t", "xyz": "1"}, "known are url, table"),
-        ({"url": URL, "table": "t", "splits": "many"}, "splits is a number"),
-        ({"url": URL, "table": "t", "statementTimeoutS": "1s"}, "statementTimeoutS is a number"),
+        ({"table": "t"}, "option-missing"),
+        ({"url": URL, "dbtable": "t"}, "option-not-allowed"),
+        ({"url": URL, "table": "t", "numPartitions": "3"}, "option-not-allowed"),
+        ({"url": URL, "tabel": "t"}, "option-unknown"),
+        ({"url": URL, "table": "t", "xyz": "1"}, "option-unknown"),
+        ({"url": URL, "table": "t", "splits": "many"}, "option-value"),
+        ({"url": URL, "table": "t", "statementTimeoutS": "1s"}, "option-value"),
     ],
 )
-def test_options_that_do_not_exist_are_refused_with_what_does(options: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_options_that_do_not_exist_are_refused_with_what_does(options: dict[str, str], code: str) -> None:
+    with raises(ConfigError, code):
         PostgresSource.from_options(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 
 from onefold.local import LocalServerError
 from onefold.local.mariadb import binaries
@@ -19,7 +20,7 @@ def a_machine_without_mariadb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_apt_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalServerError, match=r"no apt-get.*install MariaDB's server.*PATH"):
+    with raises(LocalServerError, "mariadb-missing"):
         binaries.mariadb_binaries()
 
 
@@ -32,8 +33,6 @@ def test_a_fetch_that_fails_leaves_nothing_and_says_what_apt_said(
         (tools / name).write_text("#!/bin/sh\necho no network >&2\nexit 100\n")
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    with pytest.raises(
-        LocalServerError, match=r"could not be fetched \(apt-get failed .*no network.*check the network"
-    ):
+    with raises(LocalServerError, "mariadb-missing"):
         binaries.mariadb_binaries()
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mariadb.lock"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from harness.errors import raises
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.resources import choose_port, exclusive, is_free, require_space
@@ -52,12 +53,12 @@ def test_too_little_room_on_the_disk_is_an_error_that_names_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 0, 5 << 20))
-    with pytest.raises(LocalServerError, match=r"needs 1024 MB in .*not-there-yet, and its disk has 5 MB free"):
+    with raises(LocalServerError, "disk-space-low"):
         require_space(tmp_path / "not-there-yet", 1 << 30, "starting kafka")
 
 
 def test_a_disk_that_becomes_full_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(LocalServerError, match=f"the disk that holds {tmp_path} is full"), clear_disk_errors(tmp_path):
+    with raises(LocalServerError, "disk-full", f"{tmp_path}"), clear_disk_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -69,7 +70,7 @@ def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path: Path
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     with (
         exclusive(tmp_path / "lock", 0, "one"),
-        pytest.raises(LocalServerError, match="two: another process"),
+        raises(LocalServerError, "locked-by-another-process"),
         exclusive(tmp_path / "lock", 0, "two"),
     ):
         pass

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
+from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError, Positions, Relation
 from onefold.core.job.offset_log import end_before, end_of, end_of_running, first_start, last_committed
@@ -56,7 +57,7 @@ def test_the_clocks_that_a_batch_went_by_stand_beside_its_positions(root: Path) 
 
 def test_another_version_of_the_offset_log_is_refused(root: Path) -> None:
     log(root, 0, '{"orders":{"0":17}}', version="v2")
-    with pytest.raises(ConfigError, match=r"format 'v2'.*enableSourceEvolution=false"):
+    with raises(ConfigError, "offset-log-format", "'v2'"):
         asked(end_of(f"file:{root}", 0))
 
 
@@ -71,7 +72,7 @@ def test_where_batch_ids_skip_the_last_offsets_before_count(root: Path) -> None:
 
 def test_a_checkpoint_that_lost_all_earlier_offsets_is_a_mismatch_with_a_way_out(root: Path) -> None:
     log(root, 5, '{"orders":{"0":17}}')
-    with pytest.raises(CheckpointMismatch, match=r"before batch 5.*starting_offsets='ledger'"):
+    with raises(CheckpointMismatch, "offsets-file-missing", "starting_offsets='ledger'"):
         asked(end_before(f"file:{root}", 5))
 
 
@@ -94,9 +95,9 @@ def test_the_start_that_a_source_of_ours_says_in_its_offsets_is_found_and_is_no_
 
 def test_a_first_batch_whose_start_is_on_record_nowhere_is_refused(root: Path) -> None:
     log(root, 0, '{"orders":{"0":17}}')
-    with pytest.raises(ConfigError, match=r"without a word of where it began in orders.*pipeline.read"):
+    with raises(ConfigError, "batch-start-unknown"):
         asked(first_start(str(root), 0, asked(end_of_running(str(root), 0))))
-    with pytest.raises(CheckpointMismatch, match=r"no offsets/1, though Spark runs that batch"):
+    with raises(CheckpointMismatch, "offsets-file-missing"):
         asked(end_of_running(str(root), 1))
 
 
@@ -115,7 +116,7 @@ def test_object_stores_and_hdfs_are_not_local() -> None:
 
 
 def test_where_spark_cannot_be_asked_the_checkpoint_says_which_query_it_is(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[checkpoint-of-another-query\]"):
+    with raises(ConfigError, "checkpoint-of-another-query"):
         running_query(NOBODY, None, str(root))
     (root / "metadata").write_text('{"id":"5a1e"}')
     query = running_query(NOBODY, None, str(root))
@@ -133,5 +134,5 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_with_what_is_in_its_way(
         check_writable(str(fine))
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is made"
     for wrong, says in (("file/orders", "cannot be made"), ("file", "cannot be written")):
-        with pytest.raises(ConfigError, match=rf"{says}: .*/file is no folder.*\[checkpoint-unwritable\]"):
+        with raises(ConfigError, "checkpoint-unwritable", f"{says}"):
             check_writable(str(tmp_path / wrong))

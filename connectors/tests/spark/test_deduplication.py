@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.state import GroupState
@@ -132,13 +133,13 @@ def test_what_was_seen_is_remembered_from_batch_to_batch() -> None:
         ("a:", "is b'a:'"),
         ("a:-1", "is b'a:-1'"),
         ("a:1 ", "is b'a:1 '"),
-        ("a:1\n", r"is b'a:1\\n'"),
+        ("a:1\n", r"is b'a:1\n'"),
         ("a:1000000000000000000", "is b'a:1000000000000000000'"),
         ("a:٣", "an ordered id is a text"),
     ],
 )
 def test_an_id_that_is_missing_or_malformed_is_named_with_its_place(id: str | None, shown: str) -> None:
-    with pytest.raises(BadRecord, match=f"t/3 offset 12: the record's key {shown}" if "is" in shown[:3] else shown):
+    with raises(BadRecord, "id-not-usable", shown):
         list(pack(PLACES)([rows(["a:1", "b:2", id, "a:2"], 10, partition=3)]))
 
 
@@ -151,7 +152,7 @@ def test_a_source_and_a_sequence_in_two_columns_may_not_be_null_or_negative() ->
     good = rows(["-"] * 3).drop_columns([ID]).append_column(SOURCE, pa.array([b"a", b"a", b"b"]))
     assert through([good.append_column(SEQUENCE, pa.array([0, 1, 0]))], new_state()).num_rows == 3
     for numbers_ in ([0, 1, None], [0, 1, -1]):
-        with pytest.raises(BadRecord, match="t/0 offset 2"):
+        with raises(BadRecord, "id-not-usable"):
             list(pack(PLACES)([good.append_column(SEQUENCE, pa.array(numbers_, pa.int64()))]))
 
 
@@ -160,5 +161,5 @@ def test_fields_of_a_value_are_never_taken_for_the_records_own_key_headers_and_p
     df: Any = SimpleNamespace(columns=["topic", "partition", "offset", "key", "headers", "kafka_key", *own])
     assert deduplication._places(df).columns == tuple(own)
     assert deduplication._one_of(df, deduplication._names(df.columns, "key"), "its key") == "kafka_key"
-    with pytest.raises(ConfigError, match="no column kafka_headers"):
+    with raises(ConfigError, "no-such-column"):
         deduplication._one_of(df, deduplication._names(df.columns, "headers"), "its headers")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.plan import Plan, plan
@@ -121,7 +122,7 @@ def test_operators_with_state_stay_as_they_were_when_the_flow_began() -> None:
     _check_state(pin, begun("a", "b"))
     _check_state(pin, begun("a", "b"))
     for uids in (("a",), ("a", "c"), ("b", "a"), ("a", "b", "c")):
-        with pytest.raises(CheckpointMismatch, match=r'has \[\["') as raised:
+        with raises(CheckpointMismatch, "state-operators-changed") as raised:
             _check_state(pin, begun(*uids))
         assert raised.value.code == "state-operators-changed"
 
@@ -162,7 +163,7 @@ def test_state_is_not_read_as_that_of_other_keys_and_types(changed: dict[str, An
 
     _check_state(pin, begun())
     _check_state(pin, begun())
-    with pytest.raises(CheckpointMismatch, match=r"keeps .*, and its state is of ") as raised:
+    with raises(CheckpointMismatch, "state-operators-changed") as raised:
         _check_state(pin, begun(**changed))
     assert raised.value.code == "state-operators-changed"
 

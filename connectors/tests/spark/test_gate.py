@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from harness.errors import raises
 
 from onefold.core import Terminal
 from onefold.spark.gate import DRAINED, Gate
@@ -84,7 +85,7 @@ def test_spark_that_does_not_answer_while_batches_are_held_keeps_nobody_from_end
         return answers.wait(10)
 
     def batch() -> None:
-        with pytest.raises(Terminal, match=DRAINED), gate.batch(ask):
+        with raises(Terminal, "query-drained", DRAINED), gate.batch(ask):
             pass
 
     thread = threading.Thread(target=batch, daemon=True)

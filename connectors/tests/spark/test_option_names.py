@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.errors import raises
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onefold.core import ConfigError, OnefoldError
@@ -40,13 +41,13 @@ HBASE = {"servers": "localhost:1", "table": "orders", "rowKey": "id", "columns":
 
 def test_the_other_formats_name_their_options_so_too() -> None:
     rows = from_arrow_schema(kafka.RAW_COLUMNS)
-    with pytest.raises(ConfigError, match=r"^statementTimeoutS is a time"):
+    with raises(ConfigError, "option-value"):
         OnefoldPostgresDataSource({"url": POSTGRES["url"], "table": "t", "statementTimeoutS": "-1"}).reader(rows)
-    with pytest.raises(ConfigError, match=r"^rejectsTable and sourcePosition go with onError"):
+    with raises(ConfigError, "options-conflict"):
         OnefoldPostgresDataSource(POSTGRES | {"rejectsTable": "bad"}).writer(rows, overwrite=False)
-    with pytest.raises(ConfigError, match=r"^timeoutS is a number of seconds"):
+    with raises(ConfigError, "option-value"):
         OnefoldHBaseDataSource(HBASE | {"timeoutS": "-1"}).schema()
-    with pytest.raises(ConfigError, match=r"^deletedAs= needs tombstoneColumn="):
+    with raises(ConfigError, "option-missing"):
         OnefoldHBaseDataSource(HBASE | {"deletedAs": "gone"}).schema()
 
 
@@ -57,12 +58,12 @@ def test_what_planners_and_readers_say_is_in_the_words_of_their_user(monkeypatch
     monkeypatch.setattr(kafka_source, "read", refuse)
     monkeypatch.setattr(kafka.Planner, "initial", refuse)
     for more, words in (
-        ({}, "subscribe=, or forgetTopics"),
-        ({"frozen": "true", "startingOffsets": "{}"}, "topics=, or"),
+        ({}, "topic-missing"),
+        ({"frozen": "true", "startingOffsets": "{}"}, "topic-missing"),
     ):
         format = OnefoldKafkaDataSource(BY_A_USER | more)
         stream = format.streamReader(from_arrow_schema(kafka.RAW_COLUMNS))
-        with pytest.raises(ConfigError, match=words):
+        with raises(ConfigError, words):
             stream.initialOffset()
-        with pytest.raises(ConfigError, match=words):
+        with raises(ConfigError, words):
             next(iter(stream.read(kafka_source._RangePartition(kafka.OffsetRange("orders", 0, 0, 1)))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
 from onefold.core import ConfigError, Sink
 from onefold.core.findings import Level
@@ -20,21 +21,21 @@ EXPOSED = PostgresSink("postgresql://u@db/d", "t")
 
 
 @pytest.mark.parametrize(
-    ("sinks", "more", "says"),
+    ("sinks", "more", "code"),
     [
-        ([EXPOSED], {}, "sink 't' may not be reached so, with require_tls: sslmode is not in the URL"),
-        ([SqlSink("mariadb://u@db/d", "t")], {}, "sink 't' .* names no ssl_ca"),
-        ([KafkaSink("t", bootstrap_servers="b:1")], {"store": "sqlite:////srv/s.db"}, "sink 't' .* security.protocol"),
-        ([HBaseSink("h:1", "t", row_key="k", family="f")], {}, "sink 't' .* no TLS here.*Put a tunnel"),
-        ([SAFE], {"store": "postgresql://u@db/d"}, "the checkpoint store may not be reached so"),
-        ([SAFE], {"dead_letters": KafkaSink("k", bootstrap_servers="b:1")}, "sink 'k' .* security.protocol"),
+        ([EXPOSED], {}, "tls-required"),
+        ([SqlSink("mariadb://u@db/d", "t")], {}, "tls-required"),
+        ([KafkaSink("t", bootstrap_servers="b:1")], {"store": "sqlite:////srv/s.db"}, "tls-required"),
+        ([HBaseSink("h:1", "t", row_key="k", family="f")], {}, "tls-required"),
+        ([SAFE], {"store": "postgresql://u@db/d"}, "tls-required"),
+        ([SAFE], {"dead_letters": KafkaSink("k", bootstrap_servers="b:1")}, "tls-required"),
     ],
 )
 def test_a_sink_or_a_store_that_is_reached_otherwise_is_refused(
-    sinks: list[Sink], more: dict[str, Any], says: str
+    sinks: list[Sink], more: dict[str, Any], code: str
 ) -> None:
     Pipeline("p", sinks, **more)
-    with pytest.raises(ConfigError, match=says):
+    with raises(ConfigError, code):
         Pipeline("p", sinks, require_tls=True, **more)
 
 
@@ -45,7 +46,7 @@ def test_a_source_that_is_reached_otherwise_is_refused() -> None:
         KafkaSource("t", bootstrap_servers="b:1"),
         KafkaSource("t", bootstrap_servers="b:1", schema_registry="http://r", **avro),
     ):
-        with pytest.raises(ConfigError, match="the source may not be reached so, with require_tls"):
+        with raises(ConfigError, "tls-required"):
             pipeline.pinned(source)
     pipeline.pinned(KafkaSource("t", bootstrap_servers="b:1", schema_registry="https://r", **avro))
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core import TaskId
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
@@ -85,7 +86,7 @@ def test_a_flow_that_has_ended_does_not_fail_for_what_a_worker_was_at() -> None:
 def test_a_worker_that_is_gone_is_lost(by: Callable[[Fleet], object]) -> None:
     fleet, worker = launched()
     worker.close()
-    with pytest.raises(WorkerFailed, match=r"ended by signal SIGKILL.*\[worker-lost\]"):
+    with raises(WorkerFailed, "worker-lost"):
         by(fleet)
     assert not fleet.is_up
 
@@ -152,7 +153,7 @@ def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> 
         assert isinstance(receive_message(worker), Launch)
         subtasks = cast(Any, [NothingToDo()] * 2)
         Worker(reducing(), 0, worker, {}, subtasks, {0: cast(Any, Stuck())}).run()
-        with pytest.raises(Retriable, match="no answer"):
+        with raises(Retriable, "server-down"):
             fleet.collect(1)
     assert 2 * STUCK_S <= fleet.worked_s < 3 * STUCK_S
     fleet.end()
@@ -188,7 +189,7 @@ def test_a_worker_whose_function_does_not_return_is_named_and_given_up_when_the_
     with worker:
         mark[NODE] = 1 + 1
         fleet.drain()
-        with pytest.raises(Retriable, match=r"epoch 7 does not: worker 0 \(process 1\) is in 'reduced'"):
+        with raises(Retriable, "epoch-not-ended", "'reduced'"):
             fleet.collect(1)
     fleet.end()
     told = [record.getMessage() for record in caplog.records if "has been in" in record.getMessage()]
@@ -211,7 +212,7 @@ def test_an_epoch_that_goes_on_has_longer_when_the_flow_is_to_end(monkeypatch: p
         mark[NODE] = node
         fleet.drain()
         began_s = time.monotonic()
-        with pytest.raises(Retriable, match=r"still work on it.*\[epoch-not-ended\]"):
+        with raises(Retriable, "epoch-not-ended"):
             fleet.collect(1)
         assert time.monotonic() - began_s > 0.2
     fleet.end()

@@ -6,6 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import OutOfResources
@@ -105,7 +106,7 @@ def test_a_disk_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(waiting.os, "pwrite", full)
     there = Waiting(memory_max=10)
-    with pytest.raises(OutOfResources, match=r"No space left on device.*TMPDIR.*\[exchange-disk-full\]"):
+    with raises(OutOfResources, "exchange-disk-full"):
         there.append(batch(*range(100)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import pytest
+from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
@@ -50,6 +50,6 @@ def test_each_source_is_asked_from_its_own_positions_on() -> None:
 def test_two_sources_of_one_partition_are_refused_at_their_first_positions_and_at_later_ones() -> None:
     both = planners(Topics(("a", "b")), Topics(("b", "c")))
     for ask in (both.initial, lambda: both.end(Positions.of({"a/0": 1, "b/0": 2, "c/0": 3}))):
-        with pytest.raises(ConfigError, match=r"'a,b' and 'b,c' of the flow both read b/0") as refused:
+        with raises(ConfigError, "sources-overlap", "'a,b'", "'b,c'") as refused:
             ask()
         assert refused.value.code == "sources-overlap"

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.engine.dataflow.plan import Chain, plan
-from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
@@ -48,7 +48,7 @@ def kept_by(chain: Chain, storage: Storage, *handles: str) -> MemoryBackend:
 def test_state_is_not_taken_for_that_of_an_operator_that_keeps_something_else(tmp_path: Path, what: str) -> None:
     storage = Storage(str(tmp_path), "shop")
     handle = kept_by(SUM, storage).freeze(1).store()
-    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as integer by.*\[state-operator-changed\]"):
+    with raises(CheckpointMismatch, "state-operator-changed"):
         kept_by(CHANGED[what], storage, handle)
 
 
@@ -67,7 +67,7 @@ def test_keys_of_another_type_are_those_of_another_operator_and_wider_ones_are_n
     ):
         handle = kept_by(by(kind), storage).freeze(1).store()
         kept_by(by(wider), storage, handle)
-        with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as .*\[state-operator-changed\]"):
+        with raises(CheckpointMismatch, "state-operator-changed"):
             kept_by(by(other), storage, handle)
 
 
@@ -90,7 +90,7 @@ def test_sums_of_a_column_of_another_type_are_not_read_as_those_of_this(
     storage = Storage(str(tmp_path), "shop")
     handle = kept_by(sums(was), storage).freeze(1).store()
     kept_by(sums(wider), storage, handle)
-    with pytest.raises(CheckpointMismatch, match=r"its state is of sum\(n\) as .*\[state-operator-changed\]"):
+    with raises(CheckpointMismatch, "state-operator-changed"):
         kept_by(sums(other), storage, handle)
 
 
@@ -98,16 +98,11 @@ def test_a_reduce_of_rows_with_one_more_column_is_another(tmp_path: Path) -> Non
     storage = Storage(str(tmp_path), "shop")
     handle = kept_by(chain(Reducing(max, ("key",))), storage).freeze(1).store()
     wider = chain(Reducing(max, ("key",)), ROWS.append(pa.field("more", pa.int64())))
-    with pytest.raises(CheckpointMismatch, match="keeps rows of key, other, n, more by key"):
+    with raises(CheckpointMismatch, "state-operator-changed"):
         kept_by(wider, storage, handle)
 
 
-def test_the_same_operator_goes_on_under_another_name_of_its_result_and_from_an_earlier_versions_mark(
-    tmp_path: Path,
-) -> None:
+def test_the_same_operator_goes_on_under_another_name_of_its_result(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "shop")
     renamed = chain(Aggregating((("sum", sum_("n")),), ("key",)))
     kept_by(renamed, storage, kept_by(SUM, storage).freeze(1).store())
-    earlier = MemoryBackend(storage, 1)
-    earlier.operator(StateSpec("kept", "$operator", StateKind.OPERATOR), lambda: [("kept",)])
-    kept_by(SUM, storage, earlier.freeze(1).store())

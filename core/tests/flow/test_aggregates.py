@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ def test_a_sum_of_integers_is_exact_or_an_error(batches: list[list[tuple[Any, An
 def test_a_sum_of_uint64_never_wraps_around(batches: list[list[tuple[Any, Any]]]) -> None:
     wanted = expected(batches, lambda values: sum(there(values)) if there(values) else None)
     if any((total or 0) >= 2**64 for total in wanted.values()):
-        with pytest.raises(BadRecord, match="aggregate-overflow"):
+        with raises(BadRecord, "aggregate-overflow"):
             accumulated(pa.uint64(), sum_("value"), batches)
     else:
         all_same(accumulated(pa.uint64(), sum_("value"), batches), wanted)
@@ -134,7 +135,7 @@ def test_a_sum_of_decimals_has_ten_digits_more_and_is_exact_or_an_error(kind: pa
 
 
 def test_an_overflow_names_the_key_and_the_sum() -> None:
-    with pytest.raises(BadRecord, match=r"^result\.sum of key 'b' comes to 9223372036854775808, which int64 cannot"):
+    with raises(BadRecord, "aggregate-overflow", "'b'"):
         accumulated(pa.int64(), sum_("value"), [[("a", 1), ("b", 2**63 - 1), ("b", 1)]])
 
 
@@ -206,7 +207,7 @@ def test_a_mean_of_decimals_has_four_places_more_rounded_half_up(batches: list[l
 
 def test_a_mean_that_its_type_cannot_hold_is_an_error() -> None:
     most = Decimal("9" * 36)
-    with pytest.raises(BadRecord, match="aggregate-overflow"):
+    with raises(BadRecord, "aggregate-overflow"):
         accumulated(pa.decimal128(38, 2), mean("value"), [[("a", most)]])
 
 
@@ -245,7 +246,7 @@ def test_the_type_of_a_result_follows_from_the_columns(
     ids=str,
 )
 def test_an_aggregate_refuses_a_type_that_it_cannot_take(aggregate: Aggregate, kind: pa.DataType) -> None:
-    with pytest.raises(ConfigError, match="aggregate-type"):
+    with raises(ConfigError, "aggregate-type"):
         aggregate.given(pa.schema({"value": kind}))
 
 

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def test_a_column_keeps_what_makes_values_differ(column: list[Any]) -> None:
 
 
 def test_a_type_that_cannot_be_stored_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"of type builtins\.set, which cannot be stored") as refused:
+    with raises(ConfigError, "state-value-type") as refused:
         encode(({1},))
     assert refused.value.code == "state-value-type"
 
@@ -107,7 +108,7 @@ def test_a_type_that_cannot_be_stored_is_refused_by_name() -> None:
 def test_bytes_that_are_cut_or_changed_are_a_named_error_or_another_value(value: Any, data: st.DataObject) -> None:
     whole = encode((value,))
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    with pytest.raises(DataLoss, match="cannot be read"):
+    with raises(DataLoss, "state-value-damaged"):
         decode(cut)
 
 
@@ -122,12 +123,12 @@ def test_bytes_that_are_cut_or_changed_are_a_named_error_or_another_value(value:
     ],
 )
 def test_bytes_that_nobody_wrote_are_damage(changed: bytes) -> None:
-    with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
+    with raises(DataLoss, "state-value-damaged"):
         decode(changed)
 
 
 def test_columns_without_keys_of_which_groups_are_wanted_are_damage() -> None:
-    with pytest.raises(DataLoss, match=r"\[state-value-damaged\]"):
+    with raises(DataLoss, "state-value-damaged"):
         from_ipc(to_ipc(Entries([(), ()], [(), ()], [(1,), (2,)])), {0, 1}, 128)
 
 
@@ -136,6 +137,6 @@ def test_a_value_of_the_deepest_schema_that_a_flow_takes_is_read() -> None:
     for _ in range(50):
         deep, kind = [deep], pa.list_(kind)
     assert as_schema(pa.schema({"a": kind}), "it").field(0).type == kind
-    with pytest.raises(ConfigError, match=r"'a' of a type of more than 50.*\[schema-too-deep\]"):
+    with raises(ConfigError, "schema-too-deep", "'a'"):
         as_schema(pa.schema({"a": pa.list_(kind)}), "it")
     assert decode(encode((deep, {"more": [[deep]]}))) == (deep, {"more": [[deep]]})

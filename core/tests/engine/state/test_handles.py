@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.engine.key_groups import key_groups_of_subtask
@@ -77,19 +78,19 @@ def test_the_handle_refuses_what_would_go_wrong_later(handle: KeyedHandle) -> No
     total = protocol.getValueState("total", "a map<string, int>, b struct<x: int, y: int>")
     total.update(({}, (1, 2)))
     for wrong in ((1,), [1, 2], (1, 2, 3), None):
-        with pytest.raises(ConfigError, match="its schema asks for a tuple of 2 values"):
+        with raises(ConfigError, "state-value-shape"):
             total.update(wrong)  # type: ignore[arg-type]
     for ask in (
         lambda: handle.getListState("total", "a int"),
         lambda: handle.getValueState("$timers", "a int"),
         lambda: handle.getValueState("", "a int"),
     ):
-        with pytest.raises(ConfigError, match="under names of their own"):
+        with raises(ConfigError, "state-name"):
             ask()
-    with pytest.raises(ConfigError, match="has ttlDurationMs=1000, and flows have no time to live yet"):
+    with raises(ConfigError, "state-ttl-unsupported"):
         handle.getValueState("other", "a int", 1000)
     handle.is_open = False
-    with pytest.raises(ConfigError, match="states are asked for in init"):
+    with raises(ConfigError, "state-name"):
         handle.getValueState("late", "a int")
 
 
@@ -116,7 +117,7 @@ def test_every_call_takes_a_key_in_any_form_and_refuses_what_is_none(handle: Key
 @pytest.mark.parametrize("keys", ["k double", "k struct<a: array<float>>", "k map<string, long>"])
 def test_floats_and_maps_are_no_keys_of_maps_at_any_depth(handle: KeyedHandle, keys: str) -> None:
     for ask in (handle.getMapState, handle.getBroadcastState):
-        with pytest.raises(ConfigError, match=r"floats are no keys.*\[map-key-type\]"):
+        with raises(ConfigError, "map-key-type"):
             ask(ask.__name__, keys, "n long")
 
 
@@ -125,7 +126,7 @@ def test_values_have_the_form_of_their_schema_and_what_is_none_is_refused(handle
     total.update((5, Decimal(1), 2, (7,)))
     assert repr(total.get()) == "(Decimal('5.00'), 1, 2.0, {'a': 7})"
     for wrong in ((1.5, 1, 1.0, None), (1, True, 1.0, None), (1, 1, None, None), (1, 1 << 63, 1.0, None)):
-        with pytest.raises(ConfigError, match=r"'total' of 'sum' gets a value.*\[state-value-type\]"):
+        with raises(ConfigError, "state-value-type", "'total'", "'sum'"):
             total.update(wrong)
     assert total.get() == (5, 1, 2, {"a": 7})
 
@@ -173,7 +174,7 @@ def test_a_maps_keys_of_another_form_than_at_the_last_start_are_refused(storage:
     for name in ("getMapState", "getBroadcastState"):
         getattr(again(), name)(name, "key decimal(12,2), of struct<a: long>", "n string")
         for changed in ("k decimal(9,3), of struct<a: int>", "k decimal(9,2), of struct<a: string>", "k decimal(9,2)"):
-            with pytest.raises(CheckpointMismatch, match=rf"{name}.* by decimal of scale 2, .*operator-changed") as it:
+            with raises(CheckpointMismatch, "state-operator-changed", f"{name}") as it:
                 getattr(again(), name)(name, changed, "n long")
             assert it.value.code == "state-operator-changed"
     deleted = again()
@@ -265,7 +266,7 @@ def test_operators_lists_are_shared_out_or_given_to_all_and_broadcasts_are_every
             rules.updateValue((2,), ("two",))
             rules.removeKey((2,))
             assert rules.containsKey((1,)) and rules.getValue((2,)) is None
-            with pytest.raises(ConfigError, match="asks for a tuple of 1 values"):
+            with raises(ConfigError, "state-value-shape"):
                 even.appendValue((1, 2))
         assert [item for items in evens for item in items] == ([(number,) for number in range(7)] if handles else [])
         assert max(map(len, evens)) - min(map(len, evens)) <= 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.disks import SmallDisk, small_disk
+from harness.errors import raises
 from pyarrow import fs
 
 from onefold.core.contract import Binding, Decided, EpochRecord, EpochState
@@ -60,22 +61,22 @@ def test_every_file_that_is_cut_changed_or_gone_is_named(storage: Storage) -> No
         content = path.read_bytes()
         for at in range(0, len(content), 7):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            with pytest.raises(DataLoss, match=name) as changed:
+            with raises(DataLoss, "state-file-damaged", name) as changed:
                 restored(storage, handle)
             assert changed.value.code == "state-file-damaged"
         for size in (0, 5, len(content) // 2, len(content) - 1):
             path.write_bytes(content[:size])
-            with pytest.raises(DataLoss, match=f"{name} is damaged"):
+            with raises(DataLoss, "state-file-damaged", f"{name}"):
                 restored(storage, handle)
-            with pytest.raises(WorkLost, match=name):
+            with raises(WorkLost, "state-work-gone", name):
                 StateCommitter(storage).verify([committable(handle)])
         path.unlink()
-        with pytest.raises(DataLoss, match=f"{name} is not there") as gone:
+        with raises(DataLoss, "state-file-missing", f"{name}") as gone:
             restored(storage, handle)
         assert gone.value.code == "state-file-missing"
-        with pytest.raises(WorkLost, match=name):
+        with raises(WorkLost, "state-work-gone", name):
             StateCommitter(storage).verify([committable(handle)])
-        with pytest.raises(Damaged, match=name):
+        with raises(Damaged, "state-decided-gone", name):
             StateCommitter(storage).commit(decided(2, handle), [committable(handle)])
         path.write_bytes(content)
     assert restored(storage, handle) == whole
@@ -87,13 +88,13 @@ def test_another_snapshot_in_the_place_of_an_earlier_file_is_damage(storage: Sto
     handle = backend.freeze(2).store()
     other = filled(storage, keys=4).freeze(1).store()
     Path(storage.path(other)).replace(storage.path(first))
-    with pytest.raises(DataLoss, match="another checksum"):
+    with raises(DataLoss, "state-file-damaged"):
         restored(storage, handle)
 
 
 def test_another_number_of_key_groups_and_another_backend_are_refused(storage: Storage) -> None:
     handle = filled(storage, max_parallelism=64).freeze(1).store()
-    with pytest.raises(CheckpointMismatch, match="has 64 key groups, and the flow now has 128") as refused:
+    with raises(CheckpointMismatch, "max-parallelism-changed") as refused:
         restored(storage, handle)
     assert refused.value.code == "max-parallelism-changed"
 
@@ -111,7 +112,7 @@ def test_a_full_disk_says_so_and_loses_nothing(disk: SmallDisk) -> None:
     backend.table(TOTALS).put_many([(key,) for key in range(5000)], [(key, "z" * 50) for key in range(5000)])
     disk.fill()
     frozen = backend.freeze(2)
-    with pytest.raises(OutOfResources, match="No space left on device") as full:
+    with raises(OutOfResources, "state-disk-full") as full:
         frozen.store()
     assert full.value.code == "state-disk-full"
     assert [name for name in storage.below("") if name.startswith("1/")] == [first]
@@ -128,9 +129,9 @@ def test_a_folder_that_may_not_be_written_is_the_users_to_mend(disk: SmallDisk, 
     subprocess.run(["mount", "-o", "remount,ro", disk.folder], check=True)
     for root in (is_file, disk.folder):
         storage = Storage(str(root), "flow")
-        with pytest.raises(ConfigError, match=r"\[state-storage-refused\]"):
+        with raises(ConfigError, "state-storage-refused"):
             filled(storage).freeze(1).store()
-        with pytest.raises(ConfigError, match=r"\[state-storage-refused\]"), storage.locked():
+        with raises(ConfigError, "state-storage-refused"), storage.locked():
             pass
 
 
@@ -182,7 +183,7 @@ def test_a_url_works_like_a_folder_and_an_unknown_one_is_refused(tmp_path: Path)
     storage = Storage(f"file://{tmp_path}", "flow")
     handle = filled(storage).freeze(1).store()
     assert len(restored(Storage(str(tmp_path), "flow"), handle)) == 5
-    with pytest.raises(ConfigError, match="cannot be kept in nowhere://x") as refused:
+    with raises(ConfigError, "state-storage-unknown") as refused:
         Storage("nowhere://x", "flow").below("")
     assert refused.value.code == "state-storage-unknown"
 
