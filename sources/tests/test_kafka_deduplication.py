@@ -53,6 +53,12 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], message: str
         make()
 
 
+def test_a_flow_deduplicates_a_stream_and_refuses_a_source_that_would_not() -> None:
+    with pytest.raises(ConfigError) as error:
+        source(OrderedIds()).planner()
+    assert error.value.code == "option-not-allowed"
+
+
 def test_the_data_source_says_where_deduplication_is_to_be_had() -> None:
     with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
         KafkaSource.from_options({**source(None).options(), "deduplicate": "true"})

@@ -101,6 +101,12 @@ class KafkaSource(KafkaSourceConfig):
         self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
     ) -> KafkaSourcePlanner:
         del journal  # its positions are one number a partition
+        if self.deduplicate is not None:
+            raise ConfigError(
+                "option-not-allowed",
+                f"the source {self.name!r} has deduplicate=, which pipeline.read does. In a flow leave it out, and call"
+                " stream.deduplicate(...)",
+            )
         return KafkaSourcePlanner(self, frozen, until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
