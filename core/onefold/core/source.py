@@ -238,8 +238,8 @@ class RecordColumns:
 
 
 @runtime_checkable
-class Recorded(Source, Protocol):
-    """A source whose rows may say which record each is."""
+class Recorded(Protocol):
+    """What a source has beside `Source`, if its rows may say which record each is."""
 
     def record_columns(self) -> RecordColumns: ...
 

@@ -48,9 +48,9 @@ def test_ids_are_in_the_key_a_header_a_column_or_two() -> None:
         before = kafka("position", "key", "headers")
         after = before.deduplicate(ids, uid="once")
         assert (once(after), after.schema) == (Deduplicating(ids, place[:-1], id, place), before.schema)
-    for ids, id in ((IdsWithin("1 day"), "kafka_key"), (IdsWithin("1 day", id="header:id"), "onefold_id")):
-        after = kafka("position", "key", "headers").deduplicate(ids, uid="once")
-        assert once(after) == Deduplicating(ids, (id,), (id,), place)
+    for within, name in ((IdsWithin("1 day"), "kafka_key"), (IdsWithin("1 day", id="header:id"), "onefold_id")):
+        after = kafka("position", "key", "headers").deduplicate(within, uid="once")
+        assert once(after) == Deduplicating(within, (name,), (name,), place)
     raw = kafka(format="raw", schema=None).deduplicate(OrderedIds(), uid="once")
     assert once(raw) == Deduplicating(OrderedIds(), ("topic", "partition"), ("key",), ("topic", "partition", "offset"))
 
