@@ -21,7 +21,20 @@ from onefold.cli.spark_session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
 from onefold.engine import FixedDelay
-from onefold.flow import BroadcastProcessor, Flow, Side, StatefulProcessor, Stream, count, last, mean, min_, sum_
+from onefold.flow import (
+    BroadcastProcessor,
+    Flow,
+    IdsWithin,
+    OrderedIds,
+    Side,
+    StatefulProcessor,
+    Stream,
+    count,
+    last,
+    mean,
+    min_,
+    sum_,
+)
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
@@ -130,8 +143,8 @@ class Ruling(BroadcastProcessor):
 @dataclass(frozen=True)
 class FlowJob:
     """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
-    rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs, or
-    "all", for several tables.
+    rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
+    "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -139,7 +152,7 @@ class FlowJob:
     url: str
     checkpoint: str
     kind: str = "rows"
-    delivery: str = "two_phase"  # of Postgres; or "kafka", "hbase", "rolling", into the topic or table `out`
+    delivery: str = "two_phase"  # of Postgres; or "kafka", "keyed", "hbase", "rolling", into the topic or table `out`
     workers: int = 1
     at_most: int = 300
     state: str = "memory"
@@ -156,7 +169,7 @@ class FlowJob:
         flow = Flow(self.name)
         has_letters = self.kind == "letters"
         letters = PostgresSink(self.url, table="letters") if has_letters else None
-        source = self._source(self.topic, on_error="dead_letter" if has_letters else "fail")
+        source = self._source(self.topic, on_error="dead_letter" if has_letters else "fail", columns=self._columns)
         records = flow.source(source, uid="records", dead_letters=letters)
         match self.kind:
             case "rows" | "letters":
@@ -169,6 +182,9 @@ class FlowJob:
             case "totals":
                 totals = records.key_by("account").aggregate(uid="totals", total=sum_("n"), records=count())
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
+            case "once" | "within":
+                ids = OrderedIds() if self.kind == "once" else IdsWithin("1 day")
+                records.deduplicate(ids, uid="once").select("id", "account", "n").sink(self._sink())
             case "all":
                 self._all(records)
             case "union":
@@ -221,7 +237,19 @@ class FlowJob:
             patience_s=self.patience_s,
         )
 
-    def _source(self, topic: str, schema: str = "id long, account long, n long", on_error: str = "fail") -> Source:
+    @property
+    def _columns(self) -> Any:
+        if self.kind in ("once", "within"):
+            return ("position", "key")
+        return ("position",) if self.delivery == "keyed" else ()
+
+    def _source(
+        self,
+        topic: str,
+        schema: str = "id long, account long, n long",
+        on_error: str = "fail",
+        columns: Any = (),
+    ) -> Source:
         source = KafkaSource(
             topic,
             bootstrap_servers=self.servers,
@@ -229,12 +257,16 @@ class FlowJob:
             schema=schema,
             max_offsets_per_trigger=self.at_most,
             on_error=on_error,
+            columns=columns,
         )
         return source if self.goes_on or self.runtime == "spark" else source.bounded()
 
     def _sink(self, **more: Any) -> Sink:
         if self.delivery == "kafka":
             return KafkaSink(self.out, bootstrap_servers=self.servers)
+        if self.delivery == "keyed":
+            ids = ("kafka_topic", "kafka_partition", "kafka_offset")
+            return KafkaSink(self.out, bootstrap_servers=self.servers, delivery="keyed", id=ids)
         if self.delivery == "hbase":
             return HBaseSink(self.hbase, self.out, row_key="id", family="f")
         if self.delivery == "rolling":

@@ -54,6 +54,12 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], code: str) -
         make()
 
 
+def test_a_flow_deduplicates_a_stream_and_refuses_a_source_that_would_not() -> None:
+    with pytest.raises(ConfigError) as error:
+        source(OrderedIds()).planner()
+    assert error.value.code == "option-not-allowed"
+
+
 def test_the_data_source_says_where_deduplication_is_to_be_had() -> None:
     with raises(ConfigError, "option-not-allowed"):
         KafkaSource.from_options({**source(None).options(), "deduplicate": "true"})

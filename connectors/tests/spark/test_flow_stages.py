@@ -23,10 +23,23 @@ from pyspark import cloudpickle
 from pyspark.sql import Row
 
 from onefold.core.dead_letters import BAD_COLUMNS
-from onefold.core.source import Part, Split
+from onefold.core.source import Part, RecordColumns, Split
 from onefold.engine.dataflow import cutting
 from onefold.engine.dataflow.plan import plan
-from onefold.flow import Flow, Side, StatefulProcessor, Stream, count, last, max_, mean, min_, sum_
+from onefold.flow import (
+    Flow,
+    IdsWithin,
+    OrderedIds,
+    Side,
+    StatefulProcessor,
+    Stream,
+    count,
+    last,
+    max_,
+    mean,
+    min_,
+    sum_,
+)
 from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
@@ -56,16 +69,20 @@ class Records:
     on_error: str = "fail"
     bad_records_max: int = 0
     step: int = 2  # records in one part
+    columns: pa.Schema = RECORDS
 
     def arrow_schema(self) -> pa.Schema:
-        return RECORDS
+        return self.columns
+
+    def record_columns(self) -> RecordColumns:
+        return RecordColumns(("topic", "partition", "offset"), "key")
 
     def read(self, split: Split, *, guarded: bool) -> Iterator[Part]:
         assert not guarded
         span, none = split.range, pa.RecordBatch.from_pylist([], BAD_COLUMNS)
         for at in range(span.start, span.end, self.step):
             rows = self.partitions[span.partition][at : min(at + self.step, span.end)]
-            yield Part(pa.RecordBatch.from_pylist(list(rows), RECORDS), none)
+            yield Part(pa.RecordBatch.from_pylist(list(rows), self.columns), none)
 
 
 class Runs(StatefulProcessor):
@@ -399,3 +416,46 @@ def test_a_batch_that_runs_again_has_the_same_calls_however_its_records_were_cut
             small.setattr(cutting, "CUT_ROWS", 3)
             found.append(as_text(Spark(flow, source, random.Random(step), monkeypatch).batch(ranges, 1_000)))
     assert found == [found[0]] * 4
+
+
+IDS = pa.schema({"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.binary()})
+ID = st.builds(lambda of, number: of + b":%d" % number, st.sampled_from([b"", b"a:b", b"\xff"]), st.integers(0, 5))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.tuples(*[st.lists(ID, max_size=12)] * PARTITIONS), st.randoms(use_true_random=False), st.data())
+def test_repeats_are_dropped_as_in_plain_python_however_a_topic_is_cut(
+    monkeypatch: pytest.MonkeyPatch, ids: Any, chance: random.Random, data: Any
+) -> None:
+    topic = tuple(
+        tuple({"topic": "orders", "partition": p, "offset": at, "key": key} for at, key in enumerate(keys))
+        for p, keys in enumerate(ids)
+    )
+    source: Any = Records(topic, columns=IDS)
+    flow = Flow("shop", max_parallelism=5)
+    records = flow.source(source, uid="orders")
+    sink(records.deduplicate(OrderedIds(), uid="ordered"), "ordered")
+    sink(records.select("key").deduplicate(IdsWithin("2 seconds"), uid="within"), "within")
+    spark, at, now_ms = Spark(flow, source, chance, monkeypatch), [0] * PARTITIONS, 1_000
+    highest: dict[Any, int] = {}
+    seen: dict[bytes, int] = {}
+    while any(begin < len(keys) for begin, keys in zip(at, ids, strict=True)):
+        ends = [data.draw(st.integers(begin, len(keys))) for begin, keys in zip(at, ids, strict=True)]
+        ordered, within = [], []
+        for row in (row for p in range(PARTITIONS) for row in topic[p][at[p] : ends[p]]):
+            of, _, number = row["key"].rpartition(b":")
+            if int(number) > highest.get((row["partition"], of), -1):
+                highest[row["partition"], of] = int(number)
+                ordered.append(row)
+            if row["key"] not in seen or seen[row["key"]] + 2_000 <= now_ms:
+                seen[row["key"]] = now_ms
+                within.append({"key": row["key"]})
+        ranges, before = (
+            [OffsetRange("orders", p, at[p], ends[p]) for p in range(PARTITIONS)],
+            copy.deepcopy(spark.store),
+        )
+        found = spark.batch(ranges, now_ms)
+        assert as_text(found) == as_text({"ordered": ordered, "within": within})
+        spark.store = before
+        assert as_text(spark.batch(ranges, now_ms)) == as_text(found)
+        at, now_ms = ends, now_ms + 900

@@ -23,11 +23,14 @@ __all__ = [
     "MemoryJournal",
     "Part",
     "Placed",
+    "RecordColumns",
+    "Recorded",
     "Settled",
     "Source",
     "SourcePlanner",
     "Split",
     "own_positions",
+    "record_columns",
     "settled",
 ]
 
@@ -219,6 +222,28 @@ class Placed(Source, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """The columns of a source's rows that say which record each is.
+
+    place    those that name the record's partition, and last the one with its number there; empty where the rows do not
+             say it. Rows of one partition come in the order of these numbers, with each number once
+    key      its key; None where the rows have none
+    headers  its headers, a list of structs of `key` and `value`
+    """
+
+    place: tuple[str, ...] = ()
+    key: str | None = None
+    headers: str | None = None
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """What a source has beside `Source`, if its rows may say which record each is."""
+
+    def record_columns(self) -> RecordColumns: ...
+
+
 @dataclass(frozen=True)
 class BoundedSource:
     """A source up to where it ended when it was resolved; before that, it has no planner."""
@@ -271,6 +296,12 @@ def settled(source: Source) -> Settled | None:
     """The source, where its begin is a setting; None where it is not."""
     inner = source.source if isinstance(source, BoundedSource) else source
     return inner if isinstance(inner, Settled) else None
+
+
+def record_columns(source: Source) -> RecordColumns:
+    """What the source's rows say of their records."""
+    inner = source.source if isinstance(source, BoundedSource) else source
+    return inner.record_columns() if isinstance(inner, Recorded) else RecordColumns()
 
 
 def own_positions(source: Source, positions: Positions) -> Positions:

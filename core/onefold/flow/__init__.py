@@ -1,5 +1,6 @@
 """What users write as a flow: streams of records, functions on them, keyed state, sinks. Knows no runtime."""
 
+from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
@@ -30,11 +31,13 @@ __all__ = [
     "ExpiredTimer",
     "Flow",
     "Graph",
+    "IdsWithin",
     "KeyedStream",
     "ListState",
     "MapState",
     "Node",
     "OperatorListState",
+    "OrderedIds",
     "ProcessorHandle",
     "Shipping",
     "Side",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.declaring import as_schema
+from onefold.flow.evaluation import column_of
 from onefold.flow.graph import Edge, Node
-from onefold.flow.operators import Operator, Writing
+from onefold.flow.operators import Filtering, Operator, Selecting, Writing
 from onefold.flow.processor import Schema
 
-__all__ = ["Nodes", "check_key", "check_state_key", "needs_uid"]
+__all__ = ["Nodes", "Origin", "check_key", "check_state_key", "needs_uid", "origin_of"]
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _OF_ONE_CLOCK = re.compile(r"UTC|GMT|Etc/(UTC|GMT.*)|[+-]\d\d:\d\d")  # zones in which no hour comes twice
@@ -76,6 +78,32 @@ class Nodes:
                 f"flow {self.flow!r} has two operators with uid={uid!r}, and each keeps its state under its own: rename"
                 " one",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The last node before a place that did more than to choose rows and columns, and which of its outputs it is.
+
+    `names` are the columns of that output that are still there, and what they are called now.
+    """
+
+    node: Node
+    output: str | None
+    names: dict[str, str]
+
+
+def origin_of(nodes: Nodes, edge: Edge) -> Origin:
+    """Of the rows on an edge."""
+    node = nodes.made[edge.source]
+    match node.operator:
+        case Filtering():
+            return origin_of(nodes, node.inputs[0])
+        case Selecting(columns):
+            before, now = origin_of(nodes, node.inputs[0]), {column_of(made): name for name, made in columns}
+            names = {first: now[then] for first, then in before.names.items() if then in now}
+            return Origin(before.node, before.output, names)
+        case _:
+            return Origin(node, edge.output, {name: name for name in nodes.schema(edge).names})
 
 
 def needs_uid(uid: str | None, what: str) -> str:

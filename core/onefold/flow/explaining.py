@@ -9,12 +9,14 @@ import pyarrow as pa
 from onefold.core.contract import Guarantee, Sink, SinkKind
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
+from onefold.core.values.ids import IdsWithin, called
 from onefold.flow.drawing.layers import Box, Line
 from onefold.flow.drawing.svg import drawn
 from onefold.flow.graph import Edge, Graph, Shipping
 from onefold.flow.operators import (
     Aggregating,
     Connecting,
+    Deduplicating,
     Filtering,
     FlatMapping,
     MappingBatches,
@@ -31,7 +33,7 @@ from onefold.flow.ordering import order_dependent
 __all__ = ["explained", "pictured"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
-_KINDS |= {Reducing: "state", Aggregating: "state"}
+_KINDS |= {Reducing: "state", Aggregating: "state", Deduplicating: "state"}
 
 
 def explained(graph: Graph) -> str:
@@ -85,6 +87,11 @@ def _what(operator: Operator) -> str:
             return f"reduces by {', '.join(key)} with {_called(function)}"
         case Aggregating(aggregates, key):
             return f"aggregates by {', '.join(key)}: {', '.join(f'{name} = {each}' for name, each in aggregates)}"
+        case Deduplicating(IdsWithin(span) as ids):
+            return f"drops rows whose id was seen within {span}: {called(ids)}; state: ids of that time"
+        case Deduplicating(ids, key):
+            kept = f"the highest number of each source, by {', '.join(key)}"
+            return f"drops rows whose id was seen: {called(ids)}; state: {kept}"
         case Writing(sink, is_letters, is_numbered):
             more = " dead letters" if is_letters else " rows and their epoch's number" if is_numbered else ""
             return f"writes{more} to {type(sink).__name__}"

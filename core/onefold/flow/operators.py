@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from onefold.core import Sink
     from onefold.core.source import Source
+    from onefold.core.values.ids import Deduplication
     from onefold.flow.aggregates import Aggregate
     from onefold.flow.declaring import StateDeclaration
     from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregating",
     "Connecting",
+    "Deduplicating",
     "Filtering",
     "FlatMapping",
     "MappingBatches",
@@ -105,6 +107,22 @@ class Aggregating:
 
 
 @dataclass(frozen=True)
+class Deduplicating:
+    """Keeps the rows whose id it has not seen.
+
+    key    the columns by which ids are kept: of the record's partition with `OrderedIds`; with `IdsWithin` the id
+    id     the column with the id, or those with its source and its sequence. One that the node's rows do not have was
+           added for this
+    place  the columns of the record's partition and its number there, for errors; empty where the rows do not say it
+    """
+
+    ids: Deduplication
+    key: tuple[str, ...]
+    id: tuple[str, ...]
+    place: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Connecting:
     """Two inputs: the first's rows by key, the second's broadcast to every subtask. `processor` sees both."""
 
@@ -136,6 +154,7 @@ Operator = (
     | Processing
     | Reducing
     | Aggregating
+    | Deduplicating
     | Connecting
     | Writing
 )

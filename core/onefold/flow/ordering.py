@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ids import IdsWithin
 from onefold.flow.aggregates.functions import Merge
 from onefold.flow.declaring import DeclaredKind
 from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Aggregating, Connecting, Processing, Reducing
+from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
 
 __all__ = ["check_same_again", "in_fixed_order", "order_dependent"]
 
@@ -23,7 +24,8 @@ _OF_TASKS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)
 
 def order_dependent(graph: Graph, sink: Node) -> list[Node]:
     """The operators before a sink whose rows depend on the order of their input. Rows one by one, counts, minima,
-    maxima, and sums of integers and decimals do not."""
+    maxima, and sums of integers and decimals do not. Neither do `OrderedIds`, whose partitions keep their order
+    whichever comes first; which row of an id is the first one, does."""
     return [node for node in _before(graph, sink) if _is_order_dependent(graph, node)]
 
 
@@ -66,7 +68,7 @@ def _before(graph: Graph, node: Node) -> Iterator[Node]:
 
 def _is_order_dependent(graph: Graph, node: Node) -> bool:
     match node.operator:
-        case Processing() | Connecting() | Reducing():
+        case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()):
             return True
         case Aggregating(aggregates, _):
             given = graph.schema(node.inputs[0])

@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.ids import Deduplication
 from onefold.core.values.names import check_columns, near
 from onefold.flow.aggregates import Aggregate, aggregated_schema
 from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
+from onefold.flow.deduplicating import deduplicated
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.graph import Edge, Node, Shipping
 from onefold.flow.operators import (
@@ -103,6 +105,15 @@ class Stream:
         """What a function makes of each row, a dict: it yields any number of rows, dicts (or tuples) of `schema`, and
         `Side("late", row)` for the side outputs that `sides` has the schemas of. None is no row."""
         return self._next(FlatMapping(function), as_schema(schema, "flat_map"), sides)
+
+    def deduplicate(self, ids: Deduplication, uid: str | None = None) -> Stream:
+        """The rows whose id has not been seen: `deduplicate(OrderedIds(), uid="once")`, where ids are numbered within
+        their source, or `IdsWithin("2 hours", id="event")`. Of a source's own stream, which says where each record was;
+        with `IdsWithin` and a column of ids also of any other.
+
+        A record whose id is missing or malformed ends the flow with `BadRecord`.
+        """
+        return Stream(self._nodes, deduplicated(self._nodes, self._edge, ids, needs_uid(uid, "deduplicate")))
 
     def key_by(self, *columns: str) -> KeyedStream:
         """The same rows, all of a key in one task and in the order in which they come there."""

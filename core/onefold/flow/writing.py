@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from onefold.core.contract import Sink, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.replacing import Origins, check_replaces
-from onefold.flow.building import Nodes, check_key
-from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Node, Shipping
+from onefold.flow.building import Nodes, Origin, check_key, origin_of
+from onefold.flow.graph import Edge, Shipping
 from onefold.flow.operators import (
     Aggregating,
     Filtering,
@@ -42,12 +41,13 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
         return
     schema, upsert = nodes.schema(edge), sink.upsert() if isinstance(sink, Upserting) else None
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
-    origin = _origin(nodes, edge)
-    if origin.groups is not None:
+    origin = origin_of(nodes, edge)
+    groups = _groups(origin)
+    if groups is not None:
         check_replaces(
             sink.name,
             upsert,
-            partial(_origins, origin.groups),
+            partial(_origins, groups),
             row="an aggregate's or a reduce's row",
             instead="emit what is final from a process()",
         )
@@ -56,35 +56,12 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """The last node before a place that did more than to choose rows and columns.
-
-    `names` are the columns of that node that are still there, and what they are called now.
-    """
-
-    node: Node
-    names: dict[str, str]
-
-    @property
-    def groups(self) -> dict[str, str | None] | None:
-        """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
-        operator = self.node.operator
-        if not isinstance(operator, Aggregating | Reducing):
-            return None
-        return {name: self.names.get(name) for name in operator.key}
-
-
-def _origin(nodes: Nodes, edge: Edge) -> _Origin:
-    node = nodes.made[edge.source]
-    match node.operator:
-        case Filtering():
-            return _origin(nodes, node.inputs[0])
-        case Selecting(columns):
-            before, now = _origin(nodes, node.inputs[0]), {column_of(made): name for name, made in columns}
-            return _Origin(before.node, {first: now[then] for first, then in before.names.items() if then in now})
-        case _:
-            return _Origin(node, {name: name for name in nodes.schema(edge).names})
+def _groups(origin: Origin) -> dict[str, str | None] | None:
+    """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
+    operator = origin.node.operator
+    if not isinstance(operator, Aggregating | Reducing):
+        return None
+    return {name: origin.names.get(name) for name in operator.key}
 
 
 def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
@@ -95,7 +72,7 @@ def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
     return before or edge.shipping is Shipping.REBALANCE
 
 
-def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: _Origin) -> Edge:
+def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: Origin) -> Edge:
     """The edge to the sink, with an exchange where rows of one key must come to one writer."""
     need = needed_by(sink)
     is_rebalanced = _is_rebalanced(nodes, edge)
@@ -108,7 +85,7 @@ def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: _Origin) -> Edge:
     if need.in_place or not need.partition_by:
         return edge
     if isinstance(origin.node.operator, Aggregating) and not is_rebalanced:
-        now = {*(origin.groups or {}).values()}
+        now = {*(_groups(origin) or {}).values()}
         if now <= {*need.partition_by}:  # equal values of these are in one task already
             return edge
     check_key(need.partition_by, nodes.schema(edge), f"sink {sink.name!r}, which needs rows by {need.partition_by}")

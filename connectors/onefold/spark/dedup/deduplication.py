@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegralType, StringType
 
 from onefold.core import BadRecord, ConfigError
+from onefold.core.values.ids import HEADER, Deduplication, IdsWithin, OrderedIds, called
 from onefold.sources.kafka import KafkaSource
-from onefold.sources.kafka.config.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
 from onefold.sources.kafka.formats.columns import Choice, added_columns
 from onefold.spark.dedup.dedup_state import BLOCKS, ID, KEPT, WATERMARKS, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE
@@ -43,7 +43,7 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     A batch DataFrame, which ends, needs no state; there `IdsWithin` drops repeats however far apart they are.
     Raises ConfigError; a record whose id is missing or malformed ends the query with BadRecord.
     """
-    places = replace(_places(df), id_is=_called(ids))
+    places = replace(_places(df), id_is=called(ids))
     if isinstance(ids, IdsWithin):
         return _within(df, ids, places)
     # Spark takes quadratic time for a column of lists that are null (it fills the offsets anew for every row).
@@ -96,7 +96,7 @@ def _parts(df: DataFrame, ids: OrderedIds) -> list[Column]:
         id = _id(df, ids.id)
         if not _is_text(df, id):
             raise ConfigError(
-                "id-column-type", f"{_called(ids)} is no text: ordered ids are texts SOURCE:NUMBER, or two columns"
+                "id-column-type", f"{called(ids)} is no text: ordered ids are texts SOURCE:NUMBER, or two columns"
             )
         return [id.cast("binary").alias(ID)]
     for name in (ids.source, ids.sequence):
@@ -121,15 +121,6 @@ def _id(df: DataFrame, id: str | None) -> Column:
         F.col(_one_of(df, _names(df.columns, "headers"), "its headers")), lambda header: header["key"] == name
     )
     return F.try_element_at(named, F.lit(-1))["value"]  # as Kafka's own lastHeader
-
-
-def _called(ids: Deduplication) -> str:
-    """What errors call the id."""
-    if isinstance(ids, OrderedIds) and ids.source is not None:
-        return f"the id ({ids.source}, {ids.sequence})"
-    if ids.id is None:
-        return "the record's key"
-    return f"the id ({ids.id})"
 
 
 def _places(df: DataFrame) -> Places:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from onefold.engine.logics.deduplicating import above
+
 __all__ = ["SEQUENCE", "SOURCE", "HighWatermark"]
 
 SOURCE = "__onefold_source"
@@ -36,20 +38,7 @@ class HighWatermark:
         names: list[bytes] = named.dictionary.to_pylist()
         codes, numbers = named.indices.to_numpy(), rows.column(SEQUENCE).to_numpy()
         before = np.fromiter((self._watermarks.get(name, _NONE) for name in names), np.int64, len(names))
-        order = np.argsort(codes, kind="stable")
-        by_source = codes[order]
-        starts = np.flatnonzero(np.diff(by_source, prepend=-1))  # of each source's rows, in the order of codes
-        # The known watermark of a source goes ahead of its rows. One running maximum over all sources finds the
-        # greatest so far within each: it runs over ranks, with a step between sources that no rank reaches.
-        heights = np.insert(numbers[order], starts, before)
-        ranks = np.unique(heights, return_inverse=True)[1].astype(np.int64)
-        climbing = np.insert(by_source, starts, by_source[starts]).astype(np.int64) * len(heights) + ranks
-        rises = climbing[1:] > np.maximum.accumulate(climbing)[:-1]
-        is_row = np.ones(len(heights), bool)
-        is_row[starts + np.arange(len(starts))] = False
-        is_new = np.empty(len(numbers), bool)
-        is_new[order] = rises[is_row[1:]]
-        tops = np.maximum(np.maximum.reduceat(numbers[order], starts), before)
+        is_new, tops = above(numbers, codes, np.argsort(codes, kind="stable"), before)
         self._watermarks.update(zip(names, tops.tolist(), strict=True))
         return pa.array(is_new)
 

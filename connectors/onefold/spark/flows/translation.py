@@ -16,7 +16,7 @@ from onefold.core.writing.attempt import Written
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Shipping
-from onefold.flow.operators import Processing
+from onefold.flow.operators import Deduplicating, Processing
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
 from onefold.spark.flows.stages import Batches, LevelProcessor, levels, read_stage, sink_chains, step_stage, write_stage
 from onefold.spark.runtime.epoch_job import OwnWriting
@@ -91,7 +91,7 @@ class Translation(OwnWriting):
     def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:
         if all(chain.uid is None for chain in level):
             return rows.repartition(*PLACE).mapInArrow(partial(step_stage, self.plan, level), PACKED_DDL)
-        has_clock = any(isinstance(chain.head.operator, Processing) for chain in level)
+        has_clock = any(isinstance(chain.head.operator, Processing | Deduplicating) for chain in level)
         return rows.groupBy(*PLACE).transformWithState(
             LevelProcessor(self.plan, level), PACKED_DDL, "append", "ProcessingTime" if has_clock else "None"
         )

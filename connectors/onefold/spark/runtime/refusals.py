@@ -48,7 +48,7 @@ def check_direct_source(source: KafkaSource) -> None:
         raise ConfigError(
             "direct-path-unsupported",
             "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
-            " pipeline.read and pipeline.write",
+            " pipeline.read and pipeline.write; in a flow, stream.deduplicate(...)",
         )
 
 

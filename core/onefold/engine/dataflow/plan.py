@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.source import Source
 from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Aggregating, Connecting, Processing, Reading, Reducing, Writing
+from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
 
 __all__ = ["Chain", "Channel", "Exchange", "Plan", "is_stateful", "plan"]
 
@@ -108,7 +108,7 @@ class Plan:
 
 
 def is_stateful(node: Node) -> bool:
-    return isinstance(node.operator, Processing | Reducing | Aggregating | Connecting)
+    return isinstance(node.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting)
 
 
 def plan(graph: Graph, sinks_apart: bool = False) -> Plan:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from onefold.core.checks import present
 from onefold.core.contract import Sink
+from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.logics.aggregating import AggregatingLogic
+from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.logic import Logic
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reading import ReadingLogic
@@ -18,7 +20,7 @@ from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.state.backend import StateTables
 from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Aggregating, Connecting, Processing, Reading, Reducing, Writing
+from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
 
 __all__ = ["make_logic"]
 
@@ -42,5 +44,10 @@ def make_logic(
         case Aggregating(aggregates, key):
             given = graph.schema(node.inputs[0])
             return AggregatingLogic(node, given, aggregates, key, present(backend, f"{node.name} keeps state"))
+        case Deduplicating(OrderedIds()) as operator:
+            return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
+        case Deduplicating() as operator:
+            keeps = present(backend, f"{node.name} keeps state")
+            return IdsWithinLogic(node, operator, keeps, graph.max_parallelism)
         case _:
             return TransformingLogic(node)

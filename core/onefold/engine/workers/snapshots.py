@@ -7,6 +7,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.values.exact import Family, family
+from onefold.core.values.ids import OrderedIds
 from onefold.core.values.tuples import form_name
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
@@ -15,7 +16,7 @@ from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import Restoring
 from onefold.flow.aggregates import Aggregate
-from onefold.flow.operators import Aggregating, Connecting, Processing, Reducing
+from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
 
@@ -40,6 +41,10 @@ def kept_by(chain: Chain) -> str:
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key) | Connecting(_, key):
             what = "a processor's states"
+        case Deduplicating(OrderedIds(), key):
+            what = "the highest number of each source"
+        case Deduplicating(_, key):
+            what = "ids and when they came"
         case operator:
             raise AssertionError(operator)
     return f"{what} by {', '.join(f'{name} ({_form(given.field(name).type)})' for name in key)}"

@@ -28,7 +28,7 @@ class KafkaSink:
     - `transactional`: every task leaves an open transaction, and the driver commits those that were decided; readers
       with `isolation.level=read_committed` see each row once, a task's rows at once;
     - `keyed`: every record carries a unique id, and shows as it is written, maybe repeatedly; readers drop what they
-      have seen (`KafkaSource(deduplicate=...)`). `id` names the column with the ids, or several of which they are made:
+      have seen (`stream.deduplicate`). `id` names the column with the ids, or several of which they are made:
       `id=("topic", "partition", "offset")` gives `orders/3:1700`. The id is the record's key, or with `id_header="id"`
       that header. This needs no transactions, neither of the brokers nor of the readers. Where `id` names several
       columns, the pipeline brings the rows of each source of ids into one task, in the order of their numbers.

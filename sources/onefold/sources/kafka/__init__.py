@@ -4,7 +4,7 @@
 `read_parts` also gives the records that could not be read.
 """
 
-from onefold.sources.kafka.config.deduplication import IdsWithin, OrderedIds
+from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.sources.kafka.fetching.fetcher import close_consumers, fetch
 from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats.columns import POSITION_COLUMNS

@@ -12,10 +12,10 @@ from onefold.clients.exposure import of_kafka, of_registry
 from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.source import BoundedSource, Journal, Keep, Part, Split
+from onefold.core.source import BoundedSource, Journal, Keep, Part, RecordColumns, Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.config.options import constructor_arguments, spark_options
-from onefold.sources.kafka.formats.columns import Choice
+from onefold.sources.kafka.formats.columns import Choice, places_of
 from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
 from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.native import described
@@ -88,10 +88,24 @@ class KafkaSource(KafkaSourceConfig):
             )
         return record_schema(self)
 
+    def record_columns(self) -> RecordColumns:
+        """Of the raw format all; of the others those that `columns` adds."""
+        place = places_of(self.format, self.columns)
+        if self.format == "raw":
+            return RecordColumns(place, "key", "headers")
+        key, headers = (f"kafka_{each}" if each in self.columns else None for each in ("key", "headers"))
+        return RecordColumns(place, key, headers)
+
     def planner(
         self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
     ) -> KafkaSourcePlanner:
         del journal  # its positions are one number a partition
+        if self.deduplicate is not None:
+            raise ConfigError(
+                "option-not-allowed",
+                f"the source {self.name!r} has deduplicate=, which pipeline.read does. In a flow leave it out, and call"
+                " stream.deduplicate(...)",
+            )
         return KafkaSourcePlanner(self, frozen, until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:

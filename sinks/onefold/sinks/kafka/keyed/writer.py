@@ -25,7 +25,7 @@ KEYED = Guarantee(
     SinkKind.WRITE_THROUGH,
     False,
     (
-        "readers drop the records whose id they have seen (KafkaSource(deduplicate=...)): each may be there repeatedly",
+        "readers drop the records whose id they have seen (stream.deduplicate of a flow): each may be there repeatedly",
         "ids are unique, and those of one source of ids are in one task, in their order",
         "the transformation is deterministic and its code unchanged between replays, and the source still has an epoch "
         "that was begun: it cannot be given up, only written again",

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from onefold.clients.kafka import consumer_config
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.config.deduplication import Deduplication, check_deduplication
+from onefold.core.values.ids import Deduplication, check_deduplication
 from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
 from onefold.sources.kafka.formats.columns import Choice as Column
 from onefold.sources.kafka.native import Choice as CompiledFetch

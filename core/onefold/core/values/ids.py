@@ -1,4 +1,4 @@
-"""Which records of a topic are repeats: where their ids are, and how long ids are remembered."""
+"""Which records are repeats: where their ids are, and how long ids are remembered."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["HEADER", "Deduplication", "IdsWithin", "OrderedIds", "check_deduplication"]
+__all__ = ["HEADER", "Deduplication", "IdsWithin", "OrderedIds", "called", "check_deduplication"]
 
 HEADER = "header:"  # an id that names a header begins so
 
 _SPAN = re.compile(r"\s*[0-9]+\s+(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
+_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,26 @@ class IdsWithin:
 
     def __post_init__(self) -> None:
         _check_id("IdsWithin", self.id)
-        if not isinstance(self.span, str) or _SPAN.fullmatch(self.span) is None or int(self.span.split()[0]) == 0:
+        if not isinstance(self.span, str) or _SPAN.fullmatch(self.span) is None or self.span_ms == 0:
             raise ConfigError(
                 "option-value", f"IdsWithin: the span is a time such as '2 hours' or '30 minutes', not {self.span!r}"
             )
 
+    @property
+    def span_ms(self) -> int:
+        """The span in milliseconds."""
+        number, unit = self.span.split()
+        return int(number) * _MS[unit.lower().removesuffix("s")]
+
 
 Deduplication = OrderedIds | IdsWithin
+
+
+def called(ids: Deduplication) -> str:
+    """What people call the id."""
+    if isinstance(ids, OrderedIds) and ids.source is not None:
+        return f"the id ({ids.source}, {ids.sequence})"
+    return "the record's key" if ids.id is None else f"the id ({ids.id})"
 
 
 def check_deduplication(value: object) -> None:
