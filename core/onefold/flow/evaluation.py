@@ -202,7 +202,8 @@ def _first_failing(batch: pa.RecordBatch, expressions: Mapping[str, pc.Expressio
         (row,) = dicts_of(batch)
     except BadRecord:  # a value that Python has none for
         return text, "a row"
-    return text, f"the row {plain(str(row), 200)}"
+    named = {name: value for name, value in row.items() if name in text}
+    return text, f"the row {plain(str(named or row), 200)}"
 
 
 def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:

@@ -67,7 +67,7 @@ def calculated(sign: str, left: Term, right: Term) -> Term:
     if sign == "%":
         quotient = pc.divide_checked(a, b)  # towards zero, so that the rest has the sign of a
         return Term(pc.subtract_checked(a, pc.multiply_checked(quotient, b)), kind)
-    return Term(_CHECKED[sign](a, b), kind)
+    return _in_order(sign, a, b, kind)
 
 
 def negated(term: Term) -> Term:
@@ -97,7 +97,13 @@ def _of_decimals(sign: str, left: Term, right: Term, kind: pa.DataType) -> Term:
         result = decimal(kind.precision + 1, kind.scale)
         kinds = [_of_width(result.bit_width > 128, kind.precision, kind.scale)] * 2
     a, b = (converted(term, each).expression for term, each in zip((left, right), kinds, strict=True))
-    return Term(_CHECKED[sign](a, b), result)
+    return _in_order(sign, a, b, result)
+
+
+def _in_order(sign: str, a: pc.Expression, b: pc.Expression, kind: pa.DataType) -> Term:
+    """Acero reorders a chain of sums, or of products, also of doubles, and whether one overflows: a cast that changes
+    nothing ends the chain."""
+    return Term(_CHECKED[sign](a, b).cast(kind), kind)
 
 
 def _of_width(is_wide: bool, precision: int, scale: int) -> pa.DataType:

@@ -51,6 +51,14 @@ class ExpressionText:
             raise self._unreadable("it is empty")
         return tree
 
+    def check_parentheses(self, tree: exp.Expr) -> None:
+        """sqlglot adds some: it reads `a = b IS NULL` as `a = (b IS NULL)`, and other dialects as `(a = b) IS NULL`."""
+        words = [self._source(number).upper() for number in range(len(self._tokens))]
+        nodes = [*tree.walk()]
+        read = sum(type(node) in (exp.Paren, exp.In) or _has_length(node) for node in nodes)
+        if words.count("(") != read + words.count("AS"):
+            raise self.unsupported("a condition as an operand without parentheses", None)
+
     def before(self, literal: exp.Expr) -> str:
         """The word, or sign, before a literal."""
         at = bisect_left(self._tokens, literal.meta.get("start", 0), key=lambda token: token.start)
@@ -109,3 +117,8 @@ class ExpressionText:
     def _where(self, at: int | None) -> str:
         place = "" if at is None else f", near character {at + 1}, {self._shown(at)}"
         return f"{self._label}({plain(repr(self._text), 200)}){place}"
+
+
+def _has_length(node: exp.Expr) -> bool:
+    """Whether the node is a type with numbers in parentheses."""
+    return type(node) is exp.DataType and bool(node.expressions)

@@ -80,6 +80,7 @@ class _Translation:
     def whole(self, tree: exp.Expr) -> pc.Expression:
         """The expression of a tree. Raises ConfigError for a type that no column of a flow has."""
         term = self._term(tree)
+        self._text.check_parentheses(tree)
         if pa.types.is_null(term.kind):
             raise self._text.mismatch("NULL alone has no type: CAST(NULL AS long)", None)
         if pa.types.is_decimal256(term.kind) and not isinstance(tree, exp.Column | exp.Dot):
@@ -181,6 +182,8 @@ class _Translation:
         path: list[exp.Expr] = []
         while type(node) is exp.Dot:
             path, node = [node.expression, *path], node.this
+        if type(node) is not exp.Column:
+            raise self._text.unsupported("a field of what is no column", self._text.place(node))
         parts = [node.args.get(part) for part in ("catalog", "db", "table", "this")]
         path = [part for part in parts if isinstance(part, exp.Expression)] + path
         kind: pa.DataType = pa.struct(list(self._schema))
