@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -16,12 +18,26 @@ __all__ = ["ExpressionText"]
 
 LENGTH_MAX = 100_000
 _BLANKS = " \t\r\n"
-_OTHER_WORDS = {
-    "::": "CAST(x AS type)",
-    "==": "=",
-    ";": "one expression",
-    "ISNULL": "IS NULL",
-    "NOTNULL": "IS NOT NULL",
+_WORDS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Add: ("+",),
+    exp.And: ("AND",),
+    exp.Between: ("BETWEEN", "AND"),
+    exp.Div: ("/",),
+    exp.EQ: ("=",),
+    exp.GT: (">",),
+    exp.GTE: (">=",),
+    exp.Is: ("IS",),
+    exp.LT: ("<",),
+    exp.LTE: ("<=",),
+    exp.Mod: ("%",),
+    exp.Mul: ("*",),
+    exp.NEQ: ("<>",),
+    exp.Neg: ("-",),
+    exp.Not: ("NOT",),
+    exp.Null: ("NULL",),
+    exp.Or: ("OR",),
+    exp.Paren: ("(",),
+    exp.Sub: ("-",),
 }
 
 
@@ -37,27 +53,52 @@ class ExpressionText:
             self._tokens = Dialect.get_or_raise(None).tokenize(text)
         except TokenError:
             raise self._unreadable("a quote or a comment is not closed") from None
-        self._check_tokens()
+        self._check_comments()
 
     def tree(self) -> exp.Expr:
         """What sqlglot reads. Raises ConfigError where that is not one expression, RecursionError."""
         parser = Dialect.get_or_raise(None).parser(error_message_context=LENGTH_MAX)
         try:
-            (tree,) = parser.parse_into(exp.Condition, self._tokens, self._text)
+            trees = parser.parse_into(exp.Condition, self._tokens, self._text)
         except ParseError as error:
             at = len(error.errors[0].get("start_context") or "")
             raise self._unreadable(f"it cannot be read at {self._shown(at)}, character {at + 1}") from None
-        if not isinstance(tree, exp.Expression):
-            raise self._unreadable("it is empty")
-        return tree
+        if len(trees) != 1 or trees[0] is None:
+            raise self._unreadable("it is not one expression")
+        return trees[0]
 
-    def check_parentheses(self, tree: exp.Expr) -> None:
-        """sqlglot adds some: it reads `a = b IS NULL` as `a = (b IS NULL)`, and other dialects as `(a = b) IS NULL`."""
-        words = [self._source(number).upper() for number in range(len(self._tokens))]
+    def check_whole(self, tree: exp.Expr) -> None:
+        """Whether the tree has each word of the text, and nothing else: sqlglot passes over some, takes others for what
+        they are not, and reads `a = b IS NULL` as `a = (b IS NULL)`, which other dialects read as `(a = b) IS NULL`."""
         nodes = [*tree.walk()]
-        read = sum(type(node) in (exp.Paren, exp.In) or _has_length(node) for node in nodes)
-        if words.count("(") != read + words.count("AS"):
-            raise self.unsupported("a condition as an operand without parentheses", None)
+        starts = {node.meta.get("start") for node in nodes if isinstance(node, exp.Identifier | exp.Literal)}
+        wanted = Counter(word for node in nodes for word in self._words(node))
+        wanted[")"] = wanted["("]
+        before = ""
+        for number, token in enumerate(self._tokens):
+            word = self._source(number).upper().replace("!=", "<>")
+            if token.start not in starts and before != "AS" and word != ".":
+                wanted[word] -= 1
+                if wanted[word] < 0:
+                    raise self.unsupported(f"{word} as it stands there", token.start)
+            before = word
+        if more := next((word for word in wanted if wanted[word]), None):
+            raise self.unsupported("a condition as an operand, without parentheses," if more == "(" else more, None)
+
+    def _words(self, node: exp.Expr) -> Sequence[str]:
+        """The words, and signs, that a node was read from. Names and literals are told by their places."""
+        match node:
+            case exp.Boolean():
+                return (str(node.this).upper(),)
+            case exp.Cast():
+                before = self.before(node.this) if isinstance(node.this, exp.Literal) else "("
+                return ("CAST", "(", "AS") if before == "(" else (before,)
+            case exp.In():
+                return ("IN", "(", *[","] * (len(node.expressions) - 1))
+            case exp.DataType(expressions=[_, *more]):
+                return ("(", *[","] * len(more))
+            case _:
+                return _WORDS.get(type(node), ())
 
     def before(self, literal: exp.Expr) -> str:
         """The word, or sign, before a literal."""
@@ -91,15 +132,11 @@ class ExpressionText:
             ' has other signs than letters, digits and _, stands in double quotes, "order", and a text in single ones',
         )
 
-    def _check_tokens(self) -> None:
-        """sqlglot reads over comments, takes several statements, and other words for what the language has."""
+    def _check_comments(self) -> None:
         end = 0
-        for number, token in enumerate(self._tokens):
+        for token in self._tokens:
             self._check_blank(end, token.start)
             end = token.end + 1
-            source = self._source(number)
-            if better := _OTHER_WORDS.get(source.upper()):
-                raise self.unsupported(f"{source}, for which it has {better},", token.start)
         self._check_blank(end, len(self._text))
 
     def _check_blank(self, start: int, end: int) -> None:
@@ -117,8 +154,3 @@ class ExpressionText:
     def _where(self, at: int | None) -> str:
         place = "" if at is None else f", near character {at + 1}, {self._shown(at)}"
         return f"{self._label}({plain(repr(self._text), 200)}){place}"
-
-
-def _has_length(node: exp.Expr) -> bool:
-    """Whether the node is a type with numbers in parentheses."""
-    return type(node) is exp.DataType and bool(node.expressions)

@@ -80,7 +80,7 @@ class _Translation:
     def whole(self, tree: exp.Expr) -> pc.Expression:
         """The expression of a tree. Raises ConfigError for a type that no column of a flow has."""
         term = self._term(tree)
-        self._text.check_parentheses(tree)
+        self._text.check_whole(tree)
         if pa.types.is_null(term.kind):
             raise self._text.mismatch("NULL alone has no type: CAST(NULL AS long)", None)
         if pa.types.is_decimal256(term.kind) and not isinstance(tree, exp.Column | exp.Dot):
