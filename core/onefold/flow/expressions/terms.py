@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from onefold.core.values.ddl import type_name
 from onefold.core.values.exact import TAKES, Family, Mismatch, exact_array, family
 
-__all__ = ["NUMBERS", "Term", "Unfit", "common", "converted", "decimal", "digits", "literal"]
+__all__ = ["NUMBERS", "Term", "Unfit", "common", "converted", "decimal", "decoded", "digits", "literal"]
 
 NUMBERS = {Family.INTEGER, Family.DECIMAL, Family.FLOAT}
 _NARROW_MAX, _WIDE_MAX = 38, 76  # digits of 128 and 256 bits
@@ -95,6 +95,11 @@ def converted(term: Term, kind: pa.DataType) -> Term:
     if term.is_literal:
         return _constant(_as_float(term.value, kind), kind)
     return Term(_cast(term.expression, term.kind, kind), kind)
+
+
+def decoded(term: Term) -> Term:
+    """The term without the encoding of its values by a dictionary, which may have nulls of its own."""
+    return converted(term, term.kind.value_type) if pa.types.is_dictionary(term.kind) else term
 
 
 def common(*terms: Term) -> pa.DataType:

@@ -6,11 +6,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import schema_of
 from onefold.core.values.names import near
 from onefold.core.values.plain import plain
 
@@ -77,13 +79,15 @@ class ExpressionText:
         before = ""
         for number, token in enumerate(self._tokens):
             word = self._source(number).upper().replace("!=", "<>")
-            if token.start not in starts and before != "AS" and word != ".":
+            if before == "AS":
+                self.type_of(word, token.start)
+            elif token.start not in starts and word != ".":
                 wanted[word] -= 1
                 if wanted[word] < 0:
                     raise self.unsupported(f"{word} as it stands there", token.start)
             before = word
         if more := next((word for word in wanted if wanted[word]), None):
-            raise self.unsupported("a condition as an operand, without parentheses," if more == "(" else more, None)
+            raise self.unsupported("an operand of this kind without parentheses" if more == "(" else more, None)
 
     def _words(self, node: exp.Expr) -> Sequence[str]:
         """The words, and signs, that a node was read from. Names and literals are told by their places."""
@@ -99,6 +103,13 @@ class ExpressionText:
                 return ("(", *[","] * len(more))
             case _:
                 return _WORDS.get(type(node), ())
+
+    def type_of(self, ddl: str, at: int | None) -> pa.DataType:
+        """The type of that name in a schema. sqlglot knows more names."""
+        try:
+            return schema_of(f"x {ddl.lower()}").field(0).type
+        except ConfigError:
+            raise self.unsupported(f"the type {ddl}", at) from None
 
     def before(self, literal: exp.Expr) -> str:
         """The word, or sign, before a literal."""

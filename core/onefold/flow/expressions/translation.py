@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from onefold.core.errors import ConfigError
-from onefold.core.values.ddl import schema_of
 from onefold.flow.expressions.arithmetic import Compare, among, calculated, compared, negated
-from onefold.flow.expressions.terms import Term, Unfit, converted, literal
+from onefold.flow.expressions.terms import Term, Unfit, converted, decoded, literal
 from onefold.flow.expressions.text import ExpressionText
 
 __all__ = ["translated"]
@@ -30,10 +28,7 @@ _COMPARED: dict[type[exp.Expr], Compare] = {
     exp.GTE: operator.ge,
 }
 _CALCULATED: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_JOINED: dict[type[exp.Expr], Compare] = {
-    exp.And: operator.and_,
-    exp.Or: operator.or_,
-}  # Kleene's, of Arrow expressions
+_JOINED: dict[type[exp.Expr], Compare] = {exp.And: operator.and_, exp.Or: operator.or_}  # Kleene's, of expressions
 _PARTS: dict[type[exp.Expr], set[str]] = {
     **{kind: {"this", "expression"} for kind in (*_COMPARED, *_CALCULATED, *_JOINED, exp.Is, exp.Dot)},
     **{kind: {"this"} for kind in (exp.Not, exp.Neg, exp.Paren, exp.Boolean)},
@@ -44,7 +39,19 @@ _PARTS: dict[type[exp.Expr], set[str]] = {
     exp.Literal: {"this", "is_string"},
     exp.Null: set(),
 }
-_CONDITIONS = (*_COMPARED, *_JOINED, exp.Between, exp.In, exp.Is, exp.Not)
+_OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
+_BINDS: dict[type[exp.Expr], int] = {
+    exp.Or: _OR,
+    exp.And: _AND,
+    exp.Not: _NOT,
+    **{kind: _COMPARISON for kind in (*_COMPARED, exp.Between, exp.In, exp.Is)},
+    exp.Add: _SUM,
+    exp.Sub: _SUM,
+    exp.Mul: _PRODUCT,
+    exp.Div: _PRODUCT,
+    exp.Mod: _PRODUCT,
+    exp.Neg: _SIGN,
+}
 _SIGNS: dict[type[exp.Expr], str] = {
     exp.Alias: "an alias",
     exp.BitwiseXor: "^",
@@ -106,32 +113,31 @@ class _Translation:
             self._level -= 1
 
     def _translated(self, node: exp.Expr) -> Term:
-        kind = type(node)
+        kind, binds = type(node), _BINDS.get(type(node), _ATOM)
         if kind in _JOINED:
-            sides = [self._condition(node.this).expression, self._condition(node.expression).expression]
+            sides = [self._condition(side, binds).expression for side in (node.this, node.expression)]
             return Term(_JOINED[kind](*sides), pa.bool_())
         if kind in _COMPARED:
-            return compared(_COMPARED[kind], self._operand(node.this), self._operand(node.expression))
+            return compared(_COMPARED[kind], self._operand(node.this, _SUM), self._operand(node.expression, _SUM))
         if kind in _CALCULATED:
-            return calculated(_CALCULATED[kind], self._operand(node.this), self._operand(node.expression))
+            left, right = self._operand(node.this, binds), self._operand(node.expression, binds + 1)
+            return calculated(_CALCULATED[kind], left, right)
         if kind is exp.Not:
-            return Term(~self._condition(node.this).expression, pa.bool_())
+            return Term(~self._condition(node.this, binds).expression, pa.bool_())
         if kind is exp.Neg:
-            return negated(self._operand(node.this))
+            return negated(self._operand(node.this, binds))
         if kind is exp.Paren:
             return self._term(node.this)
         if kind is exp.Between:
-            term = self._operand(node.this)
-            above = compared(operator.ge, term, self._operand(node.args["low"]))
-            return Term(
-                above.expression & compared(operator.le, term, self._operand(node.args["high"])).expression, above.kind
-            )
+            term, low, high = (self._operand(node.args[part], _SUM) for part in ("this", "low", "high"))
+            both = compared(operator.ge, term, low).expression & compared(operator.le, term, high).expression
+            return Term(both, pa.bool_())
         if kind is exp.In:
             return self._in(node)
         if kind is exp.Is:
             if type(node.expression) is not exp.Null:
                 raise self._text.unsupported("IS with anything but NULL", self._text.place(node))
-            return Term(self._operand(node.this).expression.is_null(), pa.bool_())
+            return Term(decoded(self._operand(node.this, _SUM)).expression.is_null(), pa.bool_())
         if kind is exp.Cast:
             return self._cast(node)
         if kind is exp.Literal:
@@ -140,15 +146,15 @@ class _Translation:
             return literal(bool(node.this))
         return literal(None) if kind is exp.Null else self._column(node)
 
-    def _operand(self, node: exp.Expr) -> Term:
-        """What stands beside a sign. SQL's dialects differ in what `a = b IS NULL` is, so a condition needs
-        parentheses there."""
-        if type(node) in _CONDITIONS:
-            raise self._text.unsupported("a condition as an operand without parentheses", self._text.place(node))
+    def _operand(self, node: exp.Expr, binds: int) -> Term:
+        """What stands beside a sign, and binds at least so tightly: dialects differ in what `a = b IS NULL` is, and
+        versions of sqlglot in what `a % b + c` is."""
+        if _BINDS.get(type(node), _ATOM) < binds:
+            raise self._text.unsupported("an operand of this kind without parentheses", self._text.place(node))
         return self._term(node)
 
-    def _condition(self, node: exp.Expr) -> Term:
-        term = self._term(node)
+    def _condition(self, node: exp.Expr, binds: int) -> Term:
+        term = self._operand(node, binds)
         if not pa.types.is_boolean(term.kind) and not pa.types.is_null(term.kind):
             raise self._text.mismatch(
                 f"AND, OR and NOT take conditions, and this is {term.kind}: compare it with a value",
@@ -157,10 +163,10 @@ class _Translation:
         return converted(term, pa.bool_())
 
     def _in(self, node: exp.Expr) -> Term:
-        items = [self._operand(item) for item in node.expressions]
+        items = [self._term(item) for item in node.expressions]
         if not items or not all(item.is_literal for item in items):
             raise self._text.unsupported("IN without a list of literals", self._text.place(node))
-        return among(self._operand(node.this), items)
+        return among(self._operand(node.this, _SUM), items)
 
     def _cast(self, node: exp.Expr) -> Term:
         wanted = node.args["to"]
@@ -168,13 +174,9 @@ class _Translation:
             if before not in ("DATE", "TIMESTAMP") or not node.this.is_string:
                 raise self._text.unsupported(f"a literal behind {before}", self._text.place(node))
             return literal(_time(node.this.name, before == "DATE"))
-        term, name = self._operand(node.this), str(getattr(wanted.this, "value", wanted.this)).lower()
+        term, name = self._term(node.this), str(getattr(wanted.this, "value", wanted.this)).lower()
         inner = ",".join(part.name for part in wanted.expressions)
-        ddl = f"{_DDL_NAMES.get(name, name)}{inner and f'({inner})'}"
-        try:
-            kind = schema_of(f"x {ddl}").field(0).type
-        except ConfigError as error:
-            raise Unfit(f"CAST(... AS {ddl}): {error.message}") from None
+        kind = self._text.type_of(f"{_DDL_NAMES.get(name, name)}{inner and f'({inner})'}", self._text.place(node))
         return converted(term, kind)
 
     def _column(self, node: exp.Expr) -> Term:
