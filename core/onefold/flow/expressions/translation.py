@@ -44,7 +44,7 @@ _BINDS: dict[type[exp.Expr], int] = {
     exp.Or: _OR,
     exp.And: _AND,
     exp.Not: _NOT,
-    **{kind: _COMPARISON for kind in (*_COMPARED, exp.Between, exp.In, exp.Is)},
+    **dict.fromkeys((*_COMPARED, exp.Between, exp.In, exp.Is), _COMPARISON),
     exp.Add: _SUM,
     exp.Sub: _SUM,
     exp.Mul: _PRODUCT,
