@@ -40,6 +40,7 @@ NEEDS = {
     "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('mariadb://shop@db/shop')": "mariadb",
     "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('postgresql://shop@db/shop')": "postgres",
     "from onefold.flow import Flow; Flow('f').run(checkpoint='c')": "engine",
+    "from onefold.flow.expressions import expression_of; expression_of('1', None, 'filter')": "expressions",
     "from onefold.local import KafkaServer": "local",
     "import os; os.environ.pop('ONEFOLD_CACHE', ''); from onefold.local import cache; cache.cache_directory()": "local",
 }

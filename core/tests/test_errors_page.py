@@ -36,6 +36,7 @@ MEANINGS = {
     "download-failed": "a server's jars could not be downloaded; the message says why",
     "epoch-notes-lost": "a write-through destination no longer knows an epoch that was decided: it is an older copy",
     "expression-type": "an expression of a flow cannot be computed of its stream's columns; the message says why",
+    "expression-unsupported": "a text has what the language of expressions lacks; the message names it and its place",
     "function-row": "a function of a flow gives a row of other columns than it was declared with",
     "function-value": "a function of a flow gives a value that its column does not take, or Python lacks one of a row",
     "hbase-table-unsuitable": "HBase's table is disabled, or lacks a column family, versions or durability",

@@ -21,6 +21,7 @@ _PACKAGES = {
     "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
     "hbase": ("thriftpy2", "numpy"),
     "engine": ("numpy",),
+    "expressions": ("sqlglot",),
     "state": ("rocksdict",),
     "mariadb": ("pymysql",),
     "cli": ("typer", "rich", "pydantic", "structlog", "fastapi", "uvicorn", "prometheus_client"),

@@ -6,7 +6,7 @@ Expressions run in Acero, without threads of its own: 40 to 100 microseconds a b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from onefold.core.checks import require
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import near
+from onefold.core.values.plain import plain
 from onefold.flow.graph import Node
 from onefold.flow.operators import Batches, Filtering, FlatMapping, MappingBatches, Selecting, Uniting
 from onefold.flow.rows import Output, RowCollector, Side, dicts_of, note, undeclared
@@ -34,10 +35,10 @@ def evaluation(node: Node) -> Evaluation:
     declared with. What a user's function raises comes through.
     """
     match node.operator:
-        case Filtering(condition):
-            return lambda batch: _filtered(node, condition, batch)
-        case Selecting(columns):
-            return _selection(node, columns)
+        case Filtering(condition, text):
+            return lambda batch: _filtered(node, {text or str(condition): condition}, batch)
+        case Selecting():
+            return _selection(node, node.operator)
         case MappingBatches(function):
             return lambda batch: _mapped(node, function, batch)
         case FlatMapping(function):
@@ -142,8 +143,8 @@ def _refused(schema: pa.Schema, expression: pc.Expression, label: str, reason: s
     return ConfigError("expression-type", f"{label} {expression} cannot be computed: {reason.strip()}. Mend it: {hint}")
 
 
-def _filtered(node: Node, condition: pc.Expression, batch: pa.RecordBatch) -> Iterator[Output]:
-    (mask,) = _of_records(node, batch, [condition])
+def _filtered(node: Node, condition: Mapping[str, pc.Expression], batch: pa.RecordBatch) -> Iterator[Output]:
+    (mask,) = _of_records(node, batch, condition)
     kept = mask.true_count
     if kept == batch.num_rows:
         yield from _unless_empty(None, batch)
@@ -151,12 +152,16 @@ def _filtered(node: Node, condition: pc.Expression, batch: pa.RecordBatch) -> It
         yield None, batch.filter(mask)
 
 
-def _selection(node: Node, columns: Sequence[tuple[str, pc.Expression]]) -> Evaluation:
+def _selection(node: Node, operator: Selecting) -> Evaluation:
     """Columns that are taken as they are cost nothing."""
     schema = node.outputs()[None]
 
-    taken = [column_of(expression) for _, expression in columns]
-    expressions = [expression for (_, expression), name in zip(columns, taken, strict=True) if name is None]
+    taken = [column_of(expression) for _, expression in operator.columns]
+    expressions = {
+        f"{name} = {operator.texts.get(name, expression)}": expression
+        for (name, expression), column in zip(operator.columns, taken, strict=True)
+        if column is None
+    }
 
     def select(batch: pa.RecordBatch) -> Iterator[Output]:
         made = iter(_of_records(node, batch, expressions) if expressions else ())
@@ -166,15 +171,39 @@ def _selection(node: Node, columns: Sequence[tuple[str, pc.Expression]]) -> Eval
     return select
 
 
-def _of_records(node: Node, batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
+def _of_records(node: Node, batch: pa.RecordBatch, expressions: Mapping[str, pc.Expression]) -> list[pa.Array]:
     try:
-        return computed(batch, expressions)
+        return computed(batch, [*expressions.values()])
     except pa.ArrowException as error:
+        text, row = _first_failing(batch, expressions)
         raise BadRecord(
             "expression-fails",
-            f"{node.name}: {', '.join(map(str, expressions))} cannot be computed of a record: {error}. Filter such"
-            " records before it, or cast its columns to types that hold the result",
+            f"{node.name}: {text} cannot be computed of {row}: {error}. Filter such records before it, or cast its"
+            " columns to types that hold the result",
         ) from error
+
+
+def _first_failing(batch: pa.RecordBatch, expressions: Mapping[str, pc.Expression]) -> tuple[str, str]:
+    """The expression that fails, and the first row for which it does, found by halves."""
+
+    def fails(expression: pc.Expression, rows: pa.RecordBatch) -> bool:
+        try:
+            computed(rows, [expression])
+        except pa.ArrowException:
+            return True
+        return False
+
+    failing = (text for text, expression in expressions.items() if fails(expression, batch))
+    text = next(failing, next(iter(expressions)))  # memory may be there by now
+    while batch.num_rows > 1:
+        half = batch.slice(0, batch.num_rows // 2)
+        batch = half if fails(expressions[text], half) else batch.slice(half.num_rows)
+    try:
+        (row,) = dicts_of(batch)
+    except BadRecord:  # a value that Python has none for
+        return text, "a row"
+    named = {name: value for name, value in row.items() if name in text}
+    return text, f"the row {plain(str(named or row), 200)}"
 
 
 def _mapped(node: Node, function: Batches, batch: pa.RecordBatch) -> Iterator[Output]:

@@ -69,10 +69,10 @@ def _what(operator: Operator) -> str:
     match operator:
         case Reading(source):
             return f"reads {type(source).__name__} {source.name}"
-        case Filtering(condition):
-            return f"keeps rows with {condition}"
-        case Selecting(columns):
-            taken = [name if name == str(made) else f"{name} = {made}" for name, made in columns]
+        case Filtering(condition, text):
+            return f"keeps rows with {text or condition}"
+        case Selecting(columns, texts):
+            taken = [name if name == str(made) else f"{name} = {texts.get(name, made)}" for name, made in columns]
             return f"selects {', '.join(taken)}"
         case MappingBatches(function):
             return f"maps batches by {_called(function)}"

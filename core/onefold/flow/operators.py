@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,16 +48,18 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)  # expressions have no equality of their own
 class Filtering:
-    """Keeps the rows for which the expression is true."""
+    """Keeps the rows for which the expression is true. `text` is what it was given as, where that was a text."""
 
     condition: pc.Expression
+    text: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Selecting:
-    """Rows of these columns, by name, each from an expression."""
+    """Rows of these columns, by name, each from an expression. `texts` has what those were given as that were texts."""
 
     columns: tuple[tuple[str, pc.Expression], ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

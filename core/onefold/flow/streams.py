@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
 from onefold.flow.deduplicating import deduplicated
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
+from onefold.flow.expressions import expression_of
 from onefold.flow.graph import Edge, Node, Shipping
 from onefold.flow.operators import (
     Aggregating,
@@ -39,6 +41,7 @@ from onefold.flow.writing import add_sink
 __all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "Stream"]
 
 Sides = Mapping[str, Schema] | None
+Expressed: TypeAlias = "pc.Expression | str"  # a text of the language in docs/flows.md
 
 
 class Stream:
@@ -53,22 +56,23 @@ class Stream:
         """The columns of its rows."""
         return self._nodes.schema(self._edge)
 
-    def filter(self, condition: pc.Expression) -> Stream:
-        """The rows for which a pyarrow expression is true: `filter(pc.field("amount") > Decimal(0))`."""
-        (kind,) = self._types("filter", [condition])
+    def filter(self, condition: Expressed) -> Stream:
+        """The rows for which an expression is true: a text, `filter("amount > 0")`, or one of pyarrow,
+        `filter(pc.field("amount") > Decimal(0))`."""
+        (made,), (kind,) = self._types("filter", [condition])
         if kind != pa.bool_():
             raise ConfigError("expression-type", f"filter({condition}) gives {kind}: give a condition, which is a bool")
-        return self._next(Filtering(condition), self.schema)
+        return self._next(Filtering(made, condition if isinstance(condition, str) else None), self.schema)
 
-    def select(self, *names: str, **expressions: pc.Expression) -> Stream:
-        """Rows of these columns: by name, and computed: `select("id", cents=pc.field("amount") * Decimal(100))`."""
+    def select(self, *names: str, **expressions: Expressed) -> Stream:
+        """Rows of these columns: by name, and computed: `select("id", cents="amount * 100")`."""
         check_columns(names, self.schema, "select")
         columns = [*((name, pc.field(name)) for name in names), *expressions.items()]
         if not columns or len({name for name, _ in columns}) != len(columns):
             raise ConfigError("option-value", "select names no column, or one of them twice: name each once")
         return self._selected("select", columns)
 
-    def with_columns(self, **expressions: pc.Expression) -> Stream:
+    def with_columns(self, **expressions: Expressed) -> Stream:
         """The rows with more columns, or with others in the place of those that they have, each computed from the rows
         as they were."""
         columns = {**{name: pc.field(name) for name in self.schema.names}, **expressions}
@@ -154,20 +158,24 @@ class Stream:
         """Write the rows to a sink. Where its writers need rows of one key in one task, they are brought there."""
         add_sink(self._nodes, self._edge, sink)
 
-    def _types(self, label: str, expressions: list[pc.Expression]) -> list[pa.DataType]:
-        for each in expressions:
+    def _types(self, label: str, given: list[Expressed]) -> tuple[list[pc.Expression], list[pa.DataType]]:
+        made = [expression_of(each, self.schema, label) if isinstance(each, str) else each for each in given]
+        for each in made:
             if not isinstance(each, pc.Expression):
                 raise ConfigError(
                     "expression-type",
-                    f"{label}: {each!r:.100} is no expression of pyarrow.compute: write pc.field('column') for a"
-                    " column, and pc.scalar(value) for a value",
+                    f"{label}: {each!r:.100} is no expression: write a text, 'amount * 100', or one of pyarrow.compute,"
+                    " with pc.field('column') for a column and pc.scalar(value) for a value",
                 )
-        return expression_types(self.schema, expressions, label)
+        return made, expression_types(self.schema, made, label)
 
-    def _selected(self, label: str, columns: list[tuple[str, pc.Expression]]) -> Stream:
-        kinds = self._types(label, [expression for _, expression in columns])
+    def _selected(self, label: str, given: list[tuple[str, Expressed]]) -> Stream:
+        names = [name for name, _ in given]
+        made, kinds = self._types(label, [expression for _, expression in given])
+        columns = tuple(zip(names, made, strict=True))
         fields = [_field(self.schema, *column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        return self._next(Selecting(tuple(columns)), pa.schema(fields))
+        texts = {name: text for name, text in given if isinstance(text, str)}
+        return self._next(Selecting(columns, texts), pa.schema(fields))
 
     def _tried(self, function: Batches) -> list[tuple[str | None, pa.RecordBatch]]:
         try:

@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "a decimal and an int": (lambda _, s: s.filter(pc.field("amount") > 0), "expression-type"),
     "a condition that is none": (lambda _, s: s.filter(pc.field("id")), "expression-type"),
     "an aggregate as an expression": (lambda _, s: s.select(x=pc.sum(pc.field("id"))), "expression-type"),
-    "a text as an expression": (lambda _, s: s.with_columns(x="id"), "expression-type"),
+    "a number as an expression": (lambda _, s: s.with_columns(x=1), "expression-type"),
     "no column": (lambda _, s: s.select(), "option-value"),
     "a column twice": (lambda _, s: s.select("id", id=pc.field("id")), "option-value"),
     "a name that is no text": (lambda _, s: s.select(pc.field("id")), "option-value"),
