@@ -133,9 +133,7 @@ class Positions:
 
     def beside(self, others: Positions) -> Positions:
         """These positions, and those of the others that these do not have."""
-        return Positions.of(
-            {**dict(others.items), **dict(self.items)}, {**dict(others.marks), **dict(self.marks)}
-        )
+        return Positions.of({**dict(others.items), **dict(self.items)}, {**dict(others.marks), **dict(self.marks)})
 
     def begun(self) -> Positions:
         """Where the stream began that these are positions of, in the topics that say so: a partition that is not

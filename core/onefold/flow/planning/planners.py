@@ -21,6 +21,9 @@ from onefold.core.source import (
 __all__ = ["Planners"]
 
 
+NOWHERE = Positions()
+
+
 class Planners:
     """`sources` by the numbers of their nodes; `journal` gives that of a source by its name. `added` is where those
     begin that came later, which the chain of epochs does not know: to it, what has no position stands at its first
@@ -31,7 +34,7 @@ class Planners:
         sources: Mapping[int, Source],
         frozen: Positions | None,
         journal: Callable[[str], Journal],
-        added: Positions = Positions(),
+        added: Positions = NOWHERE,
     ) -> None:
         self._sources = dict(sources)
         self._frozen, self._journal = frozen, journal

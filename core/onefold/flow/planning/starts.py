@@ -56,8 +56,9 @@ def check_apart(sources: Iterable[Source], checkpoint: str, own: str, store: str
     if database.get_backend_name() == "sqlite" and database.database:
         places.append((database.database, database.database))
     for source in sources:
-        for place in places if isinstance(source, Placed) else ():
-            source.check_apart(*place)
+        if isinstance(source, Placed):
+            for place in places:
+                source.check_apart(*place)
 
 
 def check_journals(
