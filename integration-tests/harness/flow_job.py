@@ -129,7 +129,9 @@ class Ruling(BroadcastProcessor):
 
 @dataclass(frozen=True)
 class FlowJob:
-    """`topic` and `other` are topics, or folders of files. `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
+    """`topic` and `other` are topics, or folders of files.
+
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
     rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs, or
     "all", for several tables.
     """

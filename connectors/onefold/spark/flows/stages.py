@@ -105,7 +105,8 @@ def _read(
         has_turns = any(isinstance(each.operator, Uniting) for each in chain.nodes)
         for part in cut(parts) if has_turns else parts:
             yield chain, operators.take(part, 0)
-        bad[node] += operators.bad_of_epoch()
+        if count := operators.bad_of_epoch():
+            bad[node] += count
 
 
 def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.RecordBatch]:
