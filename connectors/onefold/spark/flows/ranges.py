@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from onefold.core.errors import CheckpointMismatch, Retriable
+from onefold.core.errors import ConfigError, Retriable
 from onefold.core.job.offset_json import StreamOffset
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, Source, Split
@@ -59,25 +59,15 @@ class Wanted:
         return {_OPTION: base64.b64encode(pickled).decode()}
 
     def planners(self) -> Planners:
-        return Planners(self.sources, self.begin, self._journal, self.added)
+        from onefold.core.store.checkpoint_store import CheckpointStore  # with the SQL toolkit
+        from onefold.core.store.journal import StoreJournal
 
-    def _journal(self, source: str) -> Journal:
-        from onefold.core.store.journal import StoreJournal  # with the SQL toolkit
+        store = CheckpointStore(self.store)  # which a journal connects to that is asked
 
-        return StoreJournal(self._store, self.flow, source)
+        def journal(source: str) -> Journal:
+            return StoreJournal(store, self.flow, source, self.store_id)
 
-    @cached_property
-    def _store(self) -> Any:
-        from onefold.core.store.checkpoint_store import CheckpointStore
-
-        store = CheckpointStore(self.store)
-        if store.look() != self.store_id:  # and would be made anew
-            raise CheckpointMismatch(
-                "another-store",
-                f"the checkpoint store of flow {self.flow!r} is gone, or another one has its place since the flow"
-                " started. Nothing was read. Restore it, and start the flow again",
-            )
-        return store
+        return Planners(self.sources, self.begin, journal, self.added)
 
 
 class OnefoldRanges(DataSource):
@@ -163,7 +153,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """An offset of the checkpoint's. Raises ConfigError where no source reads what it is of."""
         offset = StreamOffset.of(value)
         if offset is None:
-            raise CheckpointMismatch(
+            raise ConfigError(
                 "checkpoint-of-another-query",
                 f"the checkpoint of flow {self._wanted.flow!r} has offsets of another query. Nothing was read. Start"
                 " the flow with its own checkpoint directory; or with a new, empty one and starting_offsets='ledger'",
