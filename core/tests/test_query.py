@@ -25,6 +25,9 @@ from onefold.core import (
     Range,
     TaskId,
 )
+from onefold.core.job import offset_log
+from onefold.core.job.offset_json import StreamOffset
+from onefold.core.job.other_sources import within
 from onefold.core.job.query import Job, QueryLife, RunningQuery
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol.coordinator import Coordinator
@@ -227,3 +230,23 @@ def test_windows_do_not_go_on_from_the_ledger_without_their_state() -> None:
     resumed.plans(0, 20, begun=10)
     with raises(CheckpointMismatch, "state-missing"):
         resumed.runs(0, WINDOWS)
+
+
+def test_a_flows_stream_says_itself_where_it_began_also_what_is_no_offset() -> None:
+    began = Positions.of({"t/0": 5}, {"t/id": "x"})
+    end = Positions.of({"t/0": 7, "#in ü/": "3:abc"}, {"t/id": "x", "t/epochs": "0:1"})
+    offset = json.dumps(StreamOffset(end, began).value())
+    files = {"root/offsets/0": f"v1\n{{}}\n{offset}"}
+
+    def answer(protocol: Any) -> Any:
+        effect = next(protocol)
+        try:
+            while True:
+                effect = protocol.send(files.get(effect.path))
+        except StopIteration as stop:
+            return stop.value
+
+    assert answer(offset_log.end_of_running("root", 0)) == end
+    assert answer(offset_log.first_start("root", 0, end)) == began
+    assert within("query", end) is end  # such positions count for every query
+    assert StreamOffset.of(json.loads(offset)) == StreamOffset(end, began)

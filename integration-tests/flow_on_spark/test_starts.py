@@ -107,4 +107,4 @@ def test_another_begin_and_other_topics_are_refused(rig: Rig, kafka_topic: Any) 
     assert started.ids("other") == [*range(100)]
     with pytest.raises(ConfigError) as refused:
         started.run(started.flow("other", kafka_topic(partitions=1)), "other")
-    assert refused.value.code == "topics-changed"
+    assert refused.value.code == "positions-not-read"

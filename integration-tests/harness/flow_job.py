@@ -36,7 +36,7 @@ from onefold.flow import (
     sum_,
 )
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
-from onefold.sources import KafkaSource
+from onefold.sources import FileSource, KafkaSource
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
 
@@ -142,7 +142,9 @@ class Ruling(BroadcastProcessor):
 
 @dataclass(frozen=True)
 class FlowJob:
-    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
+    """`topic` and `other` are topics, or folders of files.
+
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
     rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
     "once" and "within", by their keys, or "all", for several tables.
     """
@@ -250,15 +252,19 @@ class FlowJob:
         on_error: str = "fail",
         columns: Any = (),
     ) -> Source:
-        source = KafkaSource(
-            topic,
-            bootstrap_servers=self.servers,
-            format="json",
-            schema=schema,
-            max_offsets_per_trigger=self.at_most,
-            on_error=on_error,
-            columns=columns,
-        )
+        if "/" in topic:
+            of: Any = FileSource(topic, format="json", schema=schema, max_files_per_trigger=2, on_error=on_error)
+        else:
+            of = KafkaSource(
+                topic,
+                bootstrap_servers=self.servers,
+                format="json",
+                schema=schema,
+                max_offsets_per_trigger=self.at_most,
+                on_error=on_error,
+                columns=columns,
+            )
+        source: KafkaSource | FileSource = of
         return source if self.goes_on or self.runtime == "spark" else source.bounded()
 
     def _sink(self, **more: Any) -> Sink:

@@ -31,6 +31,16 @@ class Flows:
         self.produce(topic or self.topic, values, partitions)
         self.sent += records
 
+    def put_files(self, folder: Path, count: int, files: int = 4) -> None:
+        """As many more records in new files of the folder, whose names have what names may have."""
+        folder.mkdir(exist_ok=True)
+        first = len(self.sent)
+        records = [(i, i % 7, i * i % 1009) for i in range(first, first + count)]
+        for number in range(files):
+            lines = [b'{"id":%d,"account":%d,"n":%d}\n' % record for record in records[number::files]]
+            (folder / f'{first} ü"#:%,{number}.json').write_bytes(b"".join(lines))
+        self.sent += records
+
     def produce(self, topic: str, values: Sequence[bytes], partitions: int = 4) -> None:
         producer = in_order(self.servers)
         for number, value in enumerate(values):

@@ -264,6 +264,11 @@ class EpochWriter:
             self._live.close()
             self._live = None
 
+    @property
+    def _url(self) -> str:
+        """Of the checkpoint store."""
+        return self._store_url or default_store(self.name, Path())
+
     def _check_access(self, spark: SparkSession) -> None:
         """Before a query: nobody but Spark may call this process."""
         self._check_exposure(spark)
@@ -276,11 +281,10 @@ class EpochWriter:
 
     def _session(self) -> QuerySession:
         if self._live is None:
-            url = self._store_url or default_store(self.name, Path())
             self._live = QuerySession(
                 self.name,
                 self.sinks,
-                CheckpointStore(url),
+                CheckpointStore(self._url),
                 self.patience_s,
                 self.dead_letters,
                 self.bad_records,

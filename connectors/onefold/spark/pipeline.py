@@ -18,6 +18,7 @@ from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.restores import Beginning, beginning
+from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.writing.bad_records import check_dead_letters
@@ -172,13 +173,7 @@ class Pipeline(EpochWriter):
         from onefold.sources.kafka import record_ddl
 
         struct_of(record_ddl(source))  # a schema that Spark does not read is refused before anything is taken over
-        self._check_access(spark)
-        session = self._session()
-        session.prepare_workers(spark, source)
-        register(spark)
-        session.refuse_second_query(spark)
-        facts = session.facts()
-        refuse_query(facts, self.name)
+        session, facts = self._prepared(spark, source)
         frozen_before = facts.frozen
         begin = frozen_before
         if begin is None:
@@ -194,13 +189,27 @@ class Pipeline(EpochWriter):
             )
         assert started.start is not None
         self._check_topics(started.start, source.subscription)
-        self._gate.begin()  # for a job that starts its query itself
-        self.error, self._reading, self._numbers_epochs = None, None, False
         self._group = source.group_positions()
         until = {} if started.until is None else {"until": format_offsets(started.until)}
         frozen = {**source.options(started.start), **until, **options}
-        load = partial(_loaded, spark.readStream.format("onefold_kafka").options(**frozen))
-        return session.patience.retry(load, "planning the source", OutOfResources)
+        return self._planning(session, spark.readStream.format("onefold_kafka").options(**frozen))
+
+    def _prepared(self, spark: SparkSession, *sources: object) -> tuple[QuerySession, StoreFacts]:
+        """Before a start: the session, and what the store knows."""
+        self._check_access(spark)
+        session = self._session()
+        session.prepare_workers(spark, *sources)
+        register(spark)
+        session.refuse_second_query(spark)
+        facts = session.facts()
+        refuse_query(facts, self.name)
+        return session, facts
+
+    def _planning(self, session: QuerySession, reader: DataStreamReader) -> DataFrame:
+        """After a start: what the query reads."""
+        self._gate.begin()  # for a job that starts its query itself
+        self.error, self._reading, self._numbers_epochs = None, None, False
+        return session.patience.retry(partial(_loaded, reader), "planning the source", OutOfResources)
 
     def _check_topics(self, start: Positions, subscription: Subscription) -> None:
         """Raise ConfigError where the source does not name the topics that the pipeline began with. A pattern may match

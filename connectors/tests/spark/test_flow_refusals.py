@@ -13,9 +13,10 @@ from harness.errors import raises
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, sum_
+from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
-from onefold.sources import KafkaSource
-from onefold.spark.flows.refusals import check_flow
+from onefold.sources import FileSource, KafkaSource
+from onefold.spark.flows.refusals import check_flow, check_reached
 from onefold.spark.flows.starting import _check_state, start
 
 NO_SPARK: Any = SimpleNamespace()
@@ -76,7 +77,7 @@ def test_state_by_key_is_not_refused() -> None:
         lambda handle: handle.getMapState("s", "id long", "id long"),
         lambda handle: handle.getBytesState("s"),
     ):
-        assert check_flow(processed(ask).graph()) == source()
+        check_flow(processed(ask).graph())
 
 
 def test_state_of_no_key_is_refused() -> None:
@@ -85,12 +86,7 @@ def test_state_of_no_key_is_refused() -> None:
     assert "flow.run" in said
 
 
-def test_a_broadcast_stream_and_a_second_source_are_refused() -> None:
-    flow = Flow("shop")
-    rules = flow.source(source("rules"), uid="rules").broadcast()
-    keyed = flow.source(source(), uid="orders").key_by("account")
-    keyed.connect(rules).process(Rules(), "id long", uid="over").sink(PostgresSink("postgresql://localhost/x", "t"))
-    assert "'orders' is a second source" in refusal(flow)
+def test_a_broadcast_stream_is_refused() -> None:
     flow = Flow("shop")
     orders = flow.source(source(), uid="orders")
     both = orders.key_by("account").connect(orders.broadcast())
@@ -168,11 +164,20 @@ def test_state_is_not_read_as_that_of_other_keys_and_types(changed: dict[str, An
     assert raised.value.code == "state-operators-changed"
 
 
-def test_a_bounded_source_is_refused_with_the_trigger_that_ends() -> None:
-    flow = flow_with(lambda keyed: keyed.process(Asking(id), "id long", uid="none"), source().bounded())
-    said = refusal(flow)
-    assert "'orders' is a BoundedSource" in said
-    assert "availableNow" in said
+def test_a_folder_of_this_machine_is_refused_where_tasks_run_elsewhere() -> None:
+    def reading(path: str) -> Graph:
+        flow = Flow("shop")
+        files: Any = FileSource(path, format="json", schema="id long")
+        flow.source(files.bounded(), uid="in").sink(PostgresSink("postgresql://localhost/x", "t"))
+        return flow.graph()
+
+    check_reached(reading("/data/in"), None)
+    check_reached(reading("s3://bucket/in"), "the master is 'spark://a:7077'")
+    for path in ("/data/in", "file:///data/in"):
+        with pytest.raises(ConfigError) as raised:
+            check_reached(reading(path), "the master is 'spark://a:7077'")
+        assert raised.value.code == "flow-not-on-spark"
+        assert "'in' reads a folder of this machine" in raised.value.message
 
 
 def test_spark_connect_is_refused() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import pickle
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -139,8 +140,9 @@ class Spark:
     def _read(self, task: int, wanted: OffsetRange) -> Iterator[Packed]:
         context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
         self.patch.setattr(stages.TaskContext, "get", lambda: context)
-        ranges = pa.RecordBatch.from_pylist([asdict(wanted)])
-        rows = [row for batch in read_stage(self.plan, self.source, [ranges]) for row in packed_rows(batch)]  # type: ignore[arg-type]
+        split = Split(f"{wanted.topic}/{wanted.partition}", wanted)
+        splits, sources = pa.RecordBatch.from_pylist([{"node": 0, "split": pickle.dumps(split)}]), {0: self.source}
+        rows = [row for batch in read_stage(self.plan, sources, [splits]) for row in packed_rows(batch)]  # type: ignore[arg-type]
         self.patch.undo()
         return iter(rows)
 

@@ -131,6 +131,10 @@ class Positions:
         """The same positions, without the clocks beside them."""
         return Positions(tuple(item for item in self.items if item[0] not in CLOCKS), self.marks)
 
+    def beside(self, others: Positions) -> Positions:
+        """These positions, and those of the others that these do not have."""
+        return Positions.of({**dict(others.items), **dict(self.items)}, {**dict(others.marks), **dict(self.marks)})
+
     def begun(self) -> Positions:
         """Where the stream began that these are positions of, in the topics that say so: a partition that is not
         listed stood at its first record."""

@@ -216,6 +216,11 @@ class Bounded(Source, Protocol):
 class Placed(Source, Protocol):
     """A source that reads what lies in a folder."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is one of this machine's."""
+        ...
+
     def check_apart(self, root: str, own: str) -> None:
         """Raise ConfigError where it would read what a pipeline keeps in the folder or file `root`, of this machine or
         a URL; or where it reads what lies in `own`, the pipeline's own place within."""

@@ -38,7 +38,7 @@ PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, 
 PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
 # Each sender's rows as it sent them: the same when an epoch runs again.
 ORDER = (*PLACE, "exchange", "sender", "number")
-BAD = -1  # the exchange of a row that only says how many records could not be read, as its number
+BAD = -1  # the exchange of a row that only says how many records its sender, a node, could not read, as its number
 _SCHEMA = schema_of(PACKED_DDL)
 _BYTES_MAX = 4 << 20
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from onefold.core import ConfigError
+from onefold.core.source import Placed
 from onefold.flow.declaring import DeclaredKind
 from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Connecting, Processing
-from onefold.sources.kafka import KafkaSource
+from onefold.flow.operators import Connecting, Processing, Reading
 from onefold.spark.runtime.refusals import check_direct_source
 
-__all__ = ["check_flow"]
+__all__ = ["check_flow", "check_reached"]
 
 _KEYED = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)
 
 
-def check_flow(graph: Graph) -> KafkaSource:
-    """The flow's source. Raises ConfigError, by the uid, for the first of its operators that Spark cannot run."""
-    first, *others = graph.readings()
-    if others:
-        raise _refused(graph, others[0][0], "is a second source, and a query has one: read both topics with one source")
+def check_flow(graph: Graph) -> None:
+    """Raises ConfigError, by the uid, for the first of its operators that Spark cannot run."""
     for node in graph.nodes:
         match node.operator:
             case Connecting():
@@ -29,16 +26,20 @@ def check_flow(graph: Graph) -> KafkaSource:
                         raise _refused(graph, node, f"deletes the state {state.name!r} of earlier code: leave it there")
                     if state.kind not in _KEYED:
                         raise _refused(graph, node, f"has {state.name!r}, a state of no key ({state.kind.value})")
-    node, reading = first
-    if not isinstance(reading.source, KafkaSource):
-        raise _refused(
-            graph,
-            node,
-            f"is a {type(reading.source).__name__}: give it a KafkaSource, without bounded(), and read what there is"
-            " with trigger={'availableNow': True}",
-        )
-    check_direct_source(reading.source)
-    return reading.source
+            case Reading(source) if getattr(source, "deduplicate", None) is not None:
+                check_direct_source(source)  # type: ignore[arg-type]  # what has this is one of Kafka
+
+
+def check_reached(graph: Graph, elsewhere: str | None) -> None:
+    """Raises ConfigError for a source that is a folder of this machine, where tasks run `elsewhere`."""
+    for node, reading in graph.readings():
+        if elsewhere is not None and isinstance(reading.source, Placed) and reading.source.is_local:
+            raise _refused(
+                graph,
+                node,
+                f"reads a folder of this machine, and {elsewhere}: give it a place that all machines reach, such as"
+                " s3://",
+            )
 
 
 def _refused(graph: Graph, node: Node, why: str) -> ConfigError:

@@ -8,39 +8,56 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, fields
+from dataclasses import astuple, dataclass, fields
+from itertools import chain as flatten
 from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter, itemgetter
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from onefold.core import EpochRecord, Sink, TaskId
+from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.job.session import task_of
-from onefold.core.writing.attempt import Written
+from onefold.core.source import Source
 from onefold.engine.dataflow.cutting import cut
-from onefold.engine.dataflow.operators import Operators
+from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.logics.making import make_logic
 from onefold.flow.operators import Uniting, Writing
 from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.ranges import splits_of
 from onefold.spark.flows.state import SparkTables
-from onefold.spark.runtime.direct import parts_of
-from onefold.spark.runtime.workers import freeze_imports
+from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
-if TYPE_CHECKING:
-    from onefold.sources.kafka import KafkaSource
-
-__all__ = ["Batches", "LevelProcessor", "levels", "read_stage", "sink_chains", "step_stage", "write_stage"]
+__all__ = [
+    "Batches",
+    "LevelProcessor",
+    "Prepared",
+    "direct_stage",
+    "levels",
+    "read_stage",
+    "sink_chains",
+    "step_stage",
+    "write_stage",
+]
 
 Batches = Iterable[pa.RecordBatch]
 _Row = Row(*(field.name for field in fields(Packed)))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a task has prepared, and how many bad records it found, by the numbers of the nodes that read them."""
+
+    committables: tuple[Committable, ...]
+    bad: Mapping[int, int]
 
 
 def levels(plan: Plan) -> list[list[Chain]]:
@@ -62,19 +79,34 @@ def sink_chains(plan: Plan) -> list[Chain]:
     return [chain for chain in plan.chains if isinstance(chain.head.operator, Writing)]
 
 
-def read_stage(plan: Plan, source: KafkaSource, ranges: Batches) -> Iterator[pa.RecordBatch]:
-    """Reads ranges of offsets, and runs the chain that reads. Where it unites streams of its own, whose rows take turns
-    by batches, these are cut so that the turns are the same when an epoch runs again."""
-    freeze_imports()
+def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> Iterator[pa.RecordBatch]:
+    """Reads splits, and runs the chains that read."""
     index = present(TaskContext.get(), "it runs in a task").partitionId()
-    chain = plan.chains[0]
-    operators, packer = _operators(plan, chain, None), Packer(plan, chain, index)
-    parts = (part for batch in ranges for part in parts_of(source, batch))
-    has_turns = any(isinstance(node.operator, Uniting) for node in chain.nodes)
-    for part in cut(parts) if has_turns else parts:
-        yield packed_batch(packer.pack(operators.take(part, 0)))
-    if bad := operators.bad_of_epoch():
-        yield packed_batch([Packed("", index, BAD, index, bad)])
+    bad = Counter[int]()
+    packers: dict[int, Packer] = {}
+    for chain, emitted in _read(plan, sources, splits, bad):
+        packer = packers.setdefault(chain.number, Packer(plan, chain, index))
+        yield packed_batch(packer.pack(emitted))
+    if bad:
+        yield packed_batch(Packed("", index, BAD, node, count) for node, count in bad.items())
+
+
+def _read(
+    plan: Plan, sources: Mapping[int, Source], splits: Batches, bad: Counter[int]
+) -> Iterator[tuple[Chain, Iterator[Emitted]]]:
+    """What chains that read emit, part by part; counts `bad` records by their nodes. Where a chain unites streams of
+    its own, whose rows take turns by batches, these are cut so that the turns are the same when an epoch runs again."""
+    freeze_imports()
+    rows = (row for batch in splits for row in splits_of(batch))
+    for node, of in groupby(rows, itemgetter(0)):
+        chain = plan.chain_of(node)
+        operators = _operators(plan, chain, None)
+        parts = flatten.from_iterable(sources[node].read(split, guarded=is_guarded()) for _, split in of)
+        has_turns = any(isinstance(each.operator, Uniting) for each in chain.nodes)
+        for part in cut(parts) if has_turns else parts:
+            yield chain, operators.take(part, 0)
+        if count := operators.bad_of_epoch():
+            bad[node] += count
 
 
 def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -160,21 +192,49 @@ class _Running:
 
 
 def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """One attempt to write rows to the sinks, which were opened. Gives one row: what was prepared, pickled."""
-    freeze_imports()
-    task, bad = task_of(record), 0
-    sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
-    writers = {name_of(chain): _operators(plan, chain, None, sinks) for chain in sink_chains(plan)}
-    for writer in writers.values():
-        writer.begin(task)
-    try:
+    """One attempt to write rows to the sinks, which were opened. Gives one row: a `Prepared`, pickled."""
+    bad = Counter[int]()
+
+    def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
         for batch in batches:
             for row in packed_rows(batch):
                 if row.exchange == BAD:
-                    bad += row.number
+                    bad[row.sender] += row.number
                 else:
-                    for _ in writers[row.chain].take(unpacked(plan, row), 0):
-                        raise AssertionError("a sink emits nothing")
+                    yield plan.chain_of(plan.exchanges[row.exchange].target), unpacked(plan, row)
+
+    return _written(plan, record, rows(), bad)
+
+
+def direct_stage(
+    plan: Plan, sources: Mapping[int, Source], record: EpochRecord, splits: Batches
+) -> Iterator[pa.RecordBatch]:
+    """`read_stage` and `write_stage` in one task, where nothing is exchanged."""
+    bad = Counter[int]()
+
+    def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
+        for chain, emitted in _read(plan, sources, splits, bad):
+            for node, output, batch in emitted:
+                for exchange in chain.outputs:
+                    if (exchange.edge.source, exchange.edge.output) == (node, output):
+                        yield plan.chain_of(exchange.target), batch
+
+    return _written(plan, record, rows(), bad)
+
+
+def _written(
+    plan: Plan, record: EpochRecord, rows: Iterable[tuple[Chain, pa.RecordBatch]], bad: Counter[int]
+) -> Iterator[pa.RecordBatch]:
+    freeze_imports()
+    task = task_of(record)
+    sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
+    writers = {chain.number: _operators(plan, chain, None, sinks) for chain in sink_chains(plan)}
+    for writer in writers.values():
+        writer.begin(task)
+    try:
+        for chain, batch in rows:
+            for _ in writers[chain.number].take(batch, 0):
+                raise AssertionError("a sink emits nothing")
         failpoint("writers:written")
         prepared = [committable for writer in writers.values() for committable in writer.prepare()]
     except BaseException:
@@ -182,7 +242,7 @@ def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[p
             writer.abort()
         raise
     failpoint("writers:prepared")
-    written = pickle.dumps(Written(tuple(prepared), bad))
+    written = pickle.dumps(Prepared(tuple(prepared), dict(bad)))
     yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -11,26 +12,34 @@ from functools import partial
 from typing import Any, ClassVar
 
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import CheckpointMismatch, ConfigError
+from onefold.core.checks import present
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.source import Source
 from onefold.core.values.tuples import form_of
 from onefold.core.values.ways import SPARK_FLOW, Ways
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.workers.snapshots import kept_by
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
+from onefold.flow.planning.planners import Planners
+from onefold.flow.planning.starts import check_apart, check_covered, check_journals, initial_of
 from onefold.flow.processor import StatefulProcessor
-from onefold.spark.flows.refusals import check_flow
+from onefold.spark.flows.ranges import OnefoldRanges, Wanted
+from onefold.spark.flows.refusals import check_flow, check_reached
 from onefold.spark.flows.stages import levels
 from onefold.spark.flows.translation import Translation
+from onefold.spark.formats.registration import register_format
 from onefold.spark.pipeline import Pipeline
-from onefold.spark.runtime.direct import RANGES
+from onefold.spark.runtime.checkpoint import elsewhere
 
 __all__ = ["FlowQuery", "recover", "start"]
+
+log = logging.getLogger("onefold")
 
 _PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -93,6 +102,8 @@ def recover(
     """As `Pipeline.recover`, of a flow that Spark runs: without starting it. Its checkpoint is not looked at."""
     del checkpoint
     with closing(_pipeline(graph, spark, store, patience_s)) as pipeline:
+        if adopt_ledger:
+            pipeline.check_journals(graph)
         return pipeline.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
 
 
@@ -122,6 +133,11 @@ def _pipeline(
 class _FlowPipeline(Pipeline):
     WAYS: ClassVar[Ways] = SPARK_FLOW
 
+    def check_journals(self, graph: Graph) -> None:
+        """Raise the error of a source whose journal does not have what the ledgers name."""
+        session, sources = self._session(), [reading.source for _, reading in graph.readings()]
+        session.patience.retry(lambda: check_journals(sources, session.ledgers(), session.journal), "reading the store")
+
     def start(
         self, spark: SparkSession, graph: Graph, checkpoint: str, trigger: Mapping[str, Any] | None
     ) -> StreamingQuery:
@@ -135,14 +151,45 @@ class _FlowPipeline(Pipeline):
             )
         flow = plan(graph, sinks_apart=True)
         _check_state(session.pin, flow)
-        node, _ = next(graph.readings())
-        source: Any = graph.resolved(node, session.pin)
-        translation = Translation(flow, source)
+        sources = {node.number: graph.resolved(node, session.pin) for node, _ in graph.readings()}
+        check_reached(graph, elsewhere(spark))
+        check_apart(sources.values(), checkpoint, checkpoint, self._url)
+        translation = Translation(flow, sources)
         _check_pickles(translation)
-        ranges = self._load(spark, source, RANGES)
+        splits = self._splits(spark, sources)
         self._reading = translation
         with _settings(spark, _wanted(spark, graph, trigger or {})):
-            return self._write(translation.read(ranges), checkpoint, trigger, "append")
+            return self._write(translation.read(splits), checkpoint, trigger, "append")
+
+    def _splits(self, spark: SparkSession, sources: Mapping[int, Source]) -> DataFrame:
+        """The stream of all sources, whose begins this start settles."""
+        session, facts = self._prepared(spark, *sources.values())
+        check_covered(self.name, sources.values(), facts)
+        with closing(Planners(sources, facts.frozen, session.journal)) as planners:
+            begin = facts.frozen
+            if begin is None:
+                begin = session.patience.retry(planners.initial, "asking where the sources begin")
+            started = session.start(initial_of(self.name, sources.values(), facts, begin), goes_on=True)
+            begin = present(started.start, "a start finds where a first epoch begins").of_records()
+            facts = session.facts()
+            at = begin if facts.last is None else facts.last.range.end.of_records()
+            added = session.patience.retry(
+                lambda: [*planners.begin_added(at, session.pin)], "asking where the sources begin"
+            )
+        for names, setting in added:
+            log.info("flow %r: %s, added later: read from starting_offsets=%r on", self.name, names, setting)
+        wanted = Wanted(
+            self.name,
+            sources,
+            begin,
+            started.until and started.until.of_records(),
+            planners.added,
+            self._url,
+            started.store_id,
+            session.patience.patience_s,
+        )
+        register_format(spark, OnefoldRanges)
+        return self._planning(session, spark.readStream.format(OnefoldRanges.name()).options(**wanted.options()))
 
 
 def _check_state(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None:

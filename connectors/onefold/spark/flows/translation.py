@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onefold.core import EpochRecord, Sink
 from onefold.core.job.session import task_of
+from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.bad_records import Found, Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Deduplicating, Processing
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
-from onefold.spark.flows.stages import Batches, LevelProcessor, levels, read_stage, sink_chains, step_stage, write_stage
+from onefold.spark.flows.stages import (
+    LevelProcessor,
+    Prepared,
+    direct_stage,
+    levels,
+    read_stage,
+    sink_chains,
+    step_stage,
+    write_stage,
+)
 from onefold.spark.runtime.epoch_job import OwnWriting
-from onefold.spark.runtime.writers import RESULT_SCHEMA, collected, writers_max
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka import KafkaSource
+from onefold.spark.runtime.writers import RESULT_SCHEMA, results, writers_max
 
 __all__ = ["Translation"]
-
-Stage = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
 class Translation(OwnWriting):
-    """The plan of a flow, and the source that it reads. Pickles."""
+    """The plan of a flow, and the sources that it reads, by the numbers of their nodes. Pickles."""
 
     plan: Plan
-    source: KafkaSource
+    sources: Mapping[int, Source]
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         graph = self.plan.graph
         return {writing.sink.name: graph.written(node) for node, writing in graph.writings()}
 
-    @property
-    def policy(self) -> Policy | None:
-        """That bad records are written, the flow itself says."""
-        letters = next((writing.sink for _, writing in self.plan.graph.writings() if writing.is_letters), None)
-        return Policy.of(self.source, letters)
-
-    def read(self, ranges: DataFrame) -> DataFrame:
-        """The query's rows, of its ranges of offsets: all that is done before the sinks."""
+    def read(self, splits: DataFrame) -> DataFrame:
+        """The query's rows, of its splits: all that is done before the sinks."""
         if self._is_direct:
-            return ranges
-        rows = ranges.mapInArrow(self._reading, PACKED_DDL)
+            return splits
+        rows = splits.mapInArrow(partial(read_stage, self.plan, self.sources), PACKED_DDL)
         for level in levels(self.plan)[1:]:
             rows = self._exchanged(rows, level)
         return rows
@@ -63,15 +61,26 @@ class Translation(OwnWriting):
             rows = rows.repartition(*PLACE).sortWithinPartitions(*ORDER)
         if (most := writers_max(sinks)) is not None:
             rows = rows.coalesce(most)
-        plan, before = self.plan, self._reading if self._is_direct else None
+        write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
+        tasks: list[Prepared] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
+        return Written(tuple(each for task in tasks for each in task.committables), found=self._found(tasks, record))
 
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return write_stage(plan, record, batches if before is None else before(batches))
+    def _found(self, tasks: Sequence[Prepared], record: EpochRecord) -> tuple[Found, ...]:
+        """The bad records of each source. Raises BadRecord where it has too many."""
+        found = []
+        for number, source in self.sources.items():
+            policy, bad = Policy.of(source, self._letters(number)), sum(task.bad.get(number, 0) for task in tasks)
+            if policy is not None:
+                policy.refuse(task_of(record), bad)
+                found.append((bad, policy))
+        return tuple(found)
 
-        written = collected(rows.mapInArrow(write, RESULT_SCHEMA))
-        if self.policy is not None:
-            self.policy.refuse(task_of(record), written.bad)
-        return written
+    def _letters(self, reading: int) -> Sink | None:
+        """The sink of a source's dead letters."""
+        graph = self.plan.graph
+        return next(
+            (of.sink for node, of in graph.writings() if of.is_letters and node.inputs[0].source == reading), None
+        )
 
     @property
     def _is_direct(self) -> bool:
@@ -83,10 +92,6 @@ class Translation(OwnWriting):
         """Whether rows are written in the tasks that they are in."""
         ways = [exchange.edge.shipping for chain in sink_chains(self.plan) for exchange in chain.inputs]
         return all(way is Shipping.FORWARD for way in ways)
-
-    @property
-    def _reading(self) -> Stage:
-        return partial(read_stage, self.plan, self.source)
 
     def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:
         if all(chain.uid is None for chain in level):

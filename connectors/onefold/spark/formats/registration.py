@@ -16,7 +16,7 @@ from onefold.core.extras import extra_of, to_install
 from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
-__all__ = ["register"]
+__all__ = ["register", "register_format"]
 
 log = logging.getLogger("onefold")
 
@@ -36,12 +36,12 @@ def register(spark: SparkSession) -> None:
         close_callbacks(spark)
     for client, (module, name) in _FORMATS.items():
         if find_spec(client) is not None:
-            _register(spark, getattr(import_module(module), name))
+            register_format(spark, getattr(import_module(module), name))
         else:
             log.info("%s needs %s: %s", name, client, to_install(present(extra_of(client), client)))
 
 
-def _register(spark: SparkSession, format_: type[DataSource]) -> None:
+def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
     """Spark warns of a format that is registered again."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None or not session.sessionState().dataSourceManager().dataSourceExists(format_.name()):

@@ -24,23 +24,16 @@ from onefold.spark.runtime.writers import run_writers
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["OwnWriting", "Reading", "policy_of", "ranges_of", "write_epoch"]
+__all__ = ["OwnWriting", "Reading", "ranges_of", "write_epoch"]
 
 
 class OwnWriting(ABC):
     """A query whose rows are not those of its sinks: it writes its epochs itself. Pickles."""
 
-    source: KafkaSource
-
     @property
     @abstractmethod
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Of the rows of each sink, by its name."""
-
-    @property
-    @abstractmethod
-    def policy(self) -> Policy | None:
-        """What becomes of bad records."""
 
     @abstractmethod
     def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
@@ -48,15 +41,6 @@ class OwnWriting(ABC):
 
 
 Reading: TypeAlias = Fetch | BadFetch | OwnWriting
-
-
-def policy_of(reading: Reading | None, dead_letters: Sink | None) -> Policy | None:
-    """The policy for bad records that the epoch's own jobs find."""
-    if isinstance(reading, OwnWriting):
-        return reading.policy
-    if reading is None or (isinstance(reading, BadFetch) and reading.source.on_error != "dead_letter"):
-        return None
-    return Policy.of(reading.source, dead_letters)
 
 
 def write_epoch(
@@ -69,9 +53,9 @@ def write_epoch(
     """Write the rows of `df` to the sinks, and the epoch's bad records to theirs."""
     if isinstance(reading, OwnWriting):
         return reading.write(df, record, sinks)
-    task, policy = task_of(record), policy_of(reading, dead_letters)
+    task = task_of(record)
     if isinstance(reading, Fetch):
-        return run_writers(df, sinks, task, reading, policy)
+        return run_writers(df, sinks, task, reading, Policy.of(reading.source, dead_letters))
     if dead_letters is None:
         return run_writers(df, sinks, task)
     if reading is None:
@@ -84,8 +68,8 @@ def write_epoch(
     ranges = ranges_of(df.sparkSession, reading.source, record.range)
     if ranges is None:
         return rows
-    bad = run_writers(ranges, (), task, reading, policy, others=sinks)
-    return Written(rows.committables + bad.committables, bad.bad)
+    bad = run_writers(ranges, (), task, reading, Policy.of(reading.source, dead_letters), others=sinks)
+    return Written(rows.committables + bad.committables, found=bad.found)
 
 
 def ranges_of(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:

@@ -26,7 +26,7 @@ from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.columns import arrow_of, with_epoch
 from onefold.spark.runtime.direct import Fetch
-from onefold.spark.runtime.epoch_job import OwnWriting, Reading, policy_of, write_epoch
+from onefold.spark.runtime.epoch_job import OwnWriting, Reading, write_epoch
 from onefold.spark.runtime.refusals import check_direct_sinks
 from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
@@ -158,7 +158,7 @@ class QuerySession(Session):
         try:
             with guarding(df.sparkSession, self._has_worker_died):
                 written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
-            self._tally.count(record.epoch, written.bad, policy_of(reading, self.dead_letters))
+            self._tally.count(record.epoch, written.found)
             return written.committables
         except OnefoldError:
             raise

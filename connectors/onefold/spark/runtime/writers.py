@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -18,7 +19,7 @@ from onefold.core.writing.bad_records import Bad, Policy
 from onefold.spark.runtime.columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["RESULT_SCHEMA", "Fetching", "collected", "run_writers", "shared_out", "writers_max"]
+__all__ = ["RESULT_SCHEMA", "Fetching", "results", "run_writers", "shared_out", "writers_max"]
 
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
@@ -43,10 +44,12 @@ def run_writers(
     plan = passes(sinks) if fetch is None else [Pass(AS_THEY_COME, tuple(sinks))]
     with _kept(df, plan):
         parts = [_run_pass(shared_out(df, one.arrangement, most), one.sinks, task, fetch, policy) for one in plan]
+    prepared = tuple(committable for part in parts for committable in part.committables)
+    if policy is None:
+        return Written(prepared)
     bad = sum(part.bad for part in parts)
-    if policy is not None:
-        policy.refuse(task, bad)
-    return Written(tuple(committable for part in parts for committable in part.committables), bad)
+    policy.refuse(task, bad)
+    return Written(prepared, found=((bad, policy),))
 
 
 def _run_pass(
@@ -57,13 +60,13 @@ def _run_pass(
         written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
-    return collected(mapped(df, write, RESULT_SCHEMA))
-
-
-def collected(df: DataFrame) -> Written:
-    """Run the tasks, each of which gives one row of RESULT_SCHEMA: what its accepted attempt prepared, pickled."""
-    tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.collect()]
+    tasks: list[Written] = results(mapped(df, write, RESULT_SCHEMA))
     return Written(tuple(committable for one in tasks for committable in one.committables), sum(t.bad for t in tasks))
+
+
+def results(df: DataFrame) -> list[Any]:
+    """Run the tasks, each of which gives one row of RESULT_SCHEMA: what its accepted attempt prepared, pickled."""
+    return [pickle.loads(bytes(row.written)) for row in df.collect()]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Sequence
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
-from onefold.core.job.offset_json import parse_offsets
+from onefold.core.job.offset_json import StreamOffset, parse_offsets
 from onefold.core.positions import Positions
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ListFolder, ReadFile
@@ -79,6 +79,8 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
     """
     planned = (yield from _planned(root, batch_id)) or Positions()
+    if (began := (yield from _stream_began(root, batch_id))) is not None:
+        return began
     ours = planned.begun()
     logged: dict[str, int | str] = {}
     for number in range(SOURCES_MAX):
@@ -106,6 +108,14 @@ def _planned(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol
     path = f"{root}/offsets/{batch_id}"
     text: str | None = yield from retry(ReadFile(path))
     return None if text is None else _parse(text, path, clocks)
+
+
+def _stream_began(root: str, batch_id: int) -> Protocol[Positions | None]:
+    """Where a flow's stream began, whose batch it is; None of another query."""
+    text: str | None = yield from retry(ReadFile(f"{root}/offsets/{batch_id}"))
+    lines = (text or "").split("\n")
+    offsets = [StreamOffset.of(json.loads(line)) for line in lines[2:] if line.startswith("{")]
+    return next((offset.began for offset in offsets if offset is not None), None)
 
 
 def _batches(folder: str) -> Protocol[list[int]]:

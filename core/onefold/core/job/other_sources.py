@@ -16,7 +16,7 @@ QUERY = "#query"  # beside positions that only mean something within one query's
 
 def within(query_id: str, positions: Positions) -> Positions:
     """The positions, marked as those of a query where they only count within it."""
-    if not any(name.startswith("#") for name, _ in positions.items):
+    if not any(_is_of_query(name) for name, _ in positions.items):
         return positions
     return Positions.of({**dict(positions.items), QUERY: query_id}, positions.marks)
 
@@ -24,7 +24,7 @@ def within(query_id: str, positions: Positions) -> Positions:
 def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[str, int | str]]:
     """Where a query's first batch starts in its other sources: before everything. Raises CheckpointMismatch for a new
     checkpoint of a pipeline that has written, since its positions there are unknown."""
-    nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name.startswith("#")}
+    nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if _is_of_query(name)}
     if nowhere:
         facts: StoreFacts = yield from retry(ReadStore())
         last = facts.last
@@ -54,3 +54,8 @@ def files_of(root: str, end: Positions) -> Protocol[str]:
             text = (yield from retry(ReadFile(log))) or (yield from retry(ReadFile(f"{log}.compact")))
             digest.update((text or "").encode())
     return digest.hexdigest()[:16] if found else ""
+
+
+def _is_of_query(name: str) -> bool:
+    """`#0/logOffset`; the position of a source of onefold's own, `#name/`, counts everywhere."""
+    return name.startswith("#") and not name.endswith("/")

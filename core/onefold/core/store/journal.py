@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from onefold.core.errors import InDoubt, Retriable
+from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.tables import journals
 
@@ -17,10 +17,11 @@ _NAMES_AT_ONCE = 500  # in a statement
 
 
 class StoreJournal:
-    """Implements Journal. `source` has 200 characters at most."""
+    """Implements Journal. `source` has 200 characters at most. `store_id` is the store's, where a start has found that
+    before: then none is made."""
 
-    def __init__(self, store: CheckpointStore, pipeline: str, source: str) -> None:
-        self._store = store
+    def __init__(self, store: CheckpointStore, pipeline: str, source: str, store_id: str | None = None) -> None:
+        self._store, self._store_id = store, store_id
         self._own = {"pipeline": pipeline, "source": source}
         self._where = sa.and_(journals.c.pipeline == pipeline, journals.c.source == source)
 
@@ -56,7 +57,14 @@ class StoreJournal:
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         """Raises Retriable also where it may have been committed: nobody has been told its names, or they are gone."""
-        self._store.id()
+        if self._store_id is None:
+            self._store.id()
+        elif self._store.look() != self._store_id:
+            raise CheckpointMismatch(
+                "another-store",
+                f"the checkpoint store of {self._own['pipeline']!r} is gone, or another one has its place since the"
+                " start. Nothing was read. Restore it, and start again",
+            )
         try:
             with self._store.database.transaction() as connection:
                 yield connection

@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
-from onefold.core.writing.bad_records import Bad, Letters, Policy
+from onefold.core.writing.bad_records import Bad, Found, Letters, Policy
 
 __all__ = ["Batches", "Written", "write_task"]
 
@@ -20,10 +20,11 @@ Batches = Iterable[pa.RecordBatch | Bad]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task, or all of them, prepared, and how many bad records they found."""
+    """What one task prepared, and how many bad records it found; or what all did, and what became of those `found`."""
 
     committables: tuple[Committable, ...]
     bad: int = 0
+    found: tuple[Found, ...] = ()
 
 
 def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:

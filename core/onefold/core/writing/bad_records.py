@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from onefold.core.dead_letters import letters
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.source import Source
 
-__all__ = ["Bad", "Letters", "Policy", "Tally", "check_dead_letters"]
+__all__ = ["Bad", "Found", "Letters", "Policy", "Tally", "check_dead_letters"]
 
 log = logging.getLogger("onefold")
 
@@ -51,6 +52,10 @@ class Policy:
             )
 
 
+Found: TypeAlias = tuple[int, Policy]
+"""How many bad records of a source an epoch has, and what becomes of them."""
+
+
 class Letters:
     """One task's bad records: counted, and written to the sink that takes them."""
 
@@ -76,23 +81,24 @@ class Tally:
 
     def __init__(self) -> None:
         self.dead_letters = self.skipped = 0
-        self._running: tuple[int, int, Policy | None] = (0, 0, None)
+        self._running: tuple[int, tuple[Found, ...]] = (0, ())
 
-    def count(self, epoch: int, bad: int, policy: Policy | None) -> None:
+    def count(self, epoch: int, found: tuple[Found, ...]) -> None:
         """Notes an epoch whose writers are done; they may run again before it is complete."""
-        self._running = epoch, bad, policy
+        self._running = epoch, found
 
     def confirm(self) -> None:
         """Adds the counted epoch, which is complete now."""
-        (epoch, bad, policy), self._running = self._running, (0, 0, None)
-        if not bad or policy is None:
-            return
-        if policy.sink is None:
-            self.skipped += bad
-            log.warning("epoch %d: unreadable records, skipped: %d", epoch, bad)
-        else:
-            self.dead_letters += bad
-            log.warning("epoch %d: unreadable records, dead letters in %r: %d", epoch, policy.sink.name, bad)
+        (epoch, found), self._running = self._running, (0, ())
+        for bad, policy in found:
+            if not bad:
+                continue
+            if policy.sink is None:
+                self.skipped += bad
+                log.warning("epoch %d: unreadable records, skipped: %d", epoch, bad)
+            else:
+                self.dead_letters += bad
+                log.warning("epoch %d: unreadable records, dead letters in %r: %d", epoch, policy.sink.name, bad)
 
 
 def check_dead_letters(source: Source, dead_letters: Sink | None) -> None:

@@ -22,18 +22,19 @@ from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
-from onefold.engine.driver.planners import Planners
+from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.settings import Settings
 from onefold.engine.driver.standing import Kept, Standing, check_workers, standing, with_workers
-from onefold.engine.driver.starts import HasWritten, check_covered, initial_of
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 from onefold.flow.ordering import check_same_again, in_fixed_order
+from onefold.flow.planning.planners import Planners
+from onefold.flow.planning.starts import check_covered, initial_of
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.job.session import Session
-from onefold.core.source import Placed
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
@@ -24,10 +23,11 @@ from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
+from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.settings import Settings
-from onefold.engine.driver.starts import HasWritten
 from onefold.engine.state import folder_of
 from onefold.engine.workers.nursery import Nursery
+from onefold.flow.planning.starts import check_apart
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
@@ -63,13 +63,11 @@ def opened(
 def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, patience_s: float) -> Iterator[Session]:
     """A flow's session with its store and its sinks, of which its state is one; closed with the block."""
     graph = plan.graph
-    _check_apart(plan, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}")
     keeper = _keeper(checkpoint, retain) if plan.has_state else None
     sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
     url = _store_url(graph.flow, sinks, checkpoint, store)
-    database = url_of(url, "the checkpoint store's")
-    if database.get_backend_name() == "sqlite" and database.database:
-        _check_apart(plan, database.database, database.database)
+    sources = [reading.source for _, reading in graph.readings()]
+    check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
     session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, ways=FLOW)
     try:
@@ -77,13 +75,6 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
             yield session
     finally:
         session.close()
-
-
-def _check_apart(plan: Plan, root: str, own: str) -> None:
-    """Raises ConfigError where a source would read the flow's own files."""
-    for _, reading in plan.graph.readings():
-        if isinstance(reading.source, Placed):
-            reading.source.check_apart(root, own)
 
 
 def _keeper(checkpoint: str, retain: int) -> Sink:

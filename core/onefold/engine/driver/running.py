@@ -116,7 +116,7 @@ def recover(
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
     from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
-    from onefold.engine.driver.starts import check_journals
+    from onefold.flow.planning.starts import check_journals
 
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
         if adopt_ledger:

@@ -92,6 +92,10 @@ class FileSource(FileSourceConfig):
         """The files that there are at a flow's first start, and no others."""
         return BoundedFiles(self)
 
+    @property
+    def is_local(self) -> bool:
+        return urlparse(self.path).scheme in ("", "file")
+
     def check_apart(self, root: str, own: str) -> None:
         place, others = _place(self.path), (_place(root), _place(own))
         is_read = any(other[: len(place)] == place and not any(map(is_hidden, other[len(place) :])) for other in others)
@@ -106,7 +110,7 @@ class FileSource(FileSourceConfig):
     def exposure(self) -> str:
         """Why others on the network could read or change what is read; empty if they cannot."""
         place = urlparse(self.path)
-        if place.scheme in ("", "file"):
+        if self.is_local:
             return ""
         if place.scheme in ("s3", "gs", "gcs"):
             open_ = parse_qs(place.query).get("scheme") == ["http"]
@@ -137,6 +141,10 @@ class BoundedFiles(BoundedSource):
         self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
     ) -> FilePlanner:
         return FilePlanner(self.source, frozen, until, journal, is_bounded=until is None)
+
+    @property
+    def is_local(self) -> bool:
+        return self.source.is_local
 
     def check_apart(self, root: str, own: str) -> None:
         self.source.check_apart(root, own)

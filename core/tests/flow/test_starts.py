@@ -14,8 +14,8 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import BoundedSource, Journal, MemoryJournal, Source
-from onefold.engine.driver.planners import Planners
-from onefold.engine.driver.starts import check_covered, initial_of
+from onefold.flow.planning.planners import Planners
+from onefold.flow.planning.starts import check_covered, initial_of
 
 FACTS = StoreFacts("store", 1, None, None, (), None)
 

@@ -4,47 +4,67 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Journal, Keep, Source, SourcePlanner, Split, own_positions, settled
+from onefold.core.source import (
+    BoundedSource,
+    Journal,
+    Keep,
+    Source,
+    SourcePlanner,
+    Split,
+    own_positions,
+    settled,
+)
 
 __all__ = ["Planners"]
 
 
+NOWHERE = Positions()
+
+
 class Planners:
-    """`sources` by the numbers of their nodes; `journal` gives that of a source by its name."""
+    """`sources` by the numbers of their nodes; `journal` gives that of a source by its name. `added` is where those
+    begin that came later, which the chain of epochs does not know: to it, what has no position stands at its first
+    record."""
 
     def __init__(
-        self, sources: Mapping[int, Source], frozen: Positions | None, journal: Callable[[str], Journal]
+        self,
+        sources: Mapping[int, Source],
+        frozen: Positions | None,
+        journal: Callable[[str], Journal],
+        added: Positions = NOWHERE,
     ) -> None:
         self._sources = dict(sources)
-        self._planners: dict[int, SourcePlanner] = {}
-        self._added: dict[int, Positions] = {}
-        for number, source in sources.items():
-            own = None if frozen is None else own_positions(source, frozen)
-            self._planners[number] = source.planner(own, journal=journal(source.name))
+        self._frozen, self._journal = frozen, journal
+        self._planners = {number: self._planner(source) for number, source in sources.items()}
+        self.added = added
 
     def initial(self) -> Positions:
         return self._joined(lambda _, planner: planner.initial())
 
     def begin_added(self, at: Positions, keep: Keep) -> Iterator[tuple[str, str]]:
         """From here on what was added to the flow and has no position at `at`, begins where its own setting says, as
-        that was found first. Returns each source's name and setting.
-
-        The chain of epochs knows no such begin: to it, what has no position stands at its first record.
-        """
-        for number, source in self._sources.items():
+        that was found first. Returns each source's name and setting."""
+        for source in self._sources.values():
             if (of := settled(source)) is None:
                 continue
             found = of.added(own_positions(source, at))
             topics = sorted({name.rpartition("/")[0] for name, _ in found.items})
             if topics:  # each by itself: the next start may have one more
                 kept = [Positions.from_json(keep(_pin(topic), _of_topic(found, topic).to_json)) for topic in topics]
-                items = chain.from_iterable(each.items for each in kept)
-                self._added[number] = Positions.of(items, chain.from_iterable(each.marks for each in kept))
+                for each in kept:
+                    self.added = each.beside(self.added)
                 yield ",".join(topics), of.starting_text
+
+    def end_now(self, at: Positions) -> None:
+        """From here on nothing is planned beyond what there is now."""
+        for number, source in self._sources.items():
+            if not isinstance(source, BoundedSource):  # which ends before that
+                until = self._planners[number].latest(self._own(number, at))
+                self._planners[number].close()
+                self._planners[number] = self._planner(source, until)
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""
@@ -78,11 +98,12 @@ class Planners:
         for planner in self._planners.values():
             planner.close()
 
+    def _planner(self, source: Source, until: Positions | None = None) -> SourcePlanner:
+        own = None if self._frozen is None else own_positions(source, self._frozen)
+        return source.planner(own, until, self._journal(source.name))
+
     def _own(self, number: int, positions: Positions) -> Positions:
-        own, added = own_positions(self._sources[number], positions), self._added.get(number)
-        if added is None:
-            return own
-        return Positions.of({**dict(added.items), **dict(own.items)}, {**dict(added.marks), **dict(own.marks)})
+        return own_positions(self._sources[number], positions.beside(self.added))
 
     def _joined(self, ask: Callable[[int, SourcePlanner], Positions]) -> Positions:
         """The positions of all sources. Raises ConfigError where two of them have a partition in common."""

@@ -1,0 +1,205 @@
+"""`onefold_ranges`: all sources of a flow as one streaming data source of Spark. A row is a split of one source.
+
+Spark calls the stream reader in one long-lived Python process of the driver's machine: that plans, as the engine's
+driver does. Nothing is read here; the tasks do that with the rows. Offsets are the joined positions of all sources.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from onefold.core.errors import ConfigError, Retriable
+from onefold.core.job.offset_json import StreamOffset
+from onefold.core.positions import Positions, Range
+from onefold.core.source import Journal, Source, Split
+from onefold.core.values.ddl import schema_of
+from onefold.core.waiting import Wait, hold, retry
+from onefold.flow.planning.planners import Planners
+from onefold.flow.planning.starts import check_read
+from onefold.spark.runtime.workers import freeze_imports
+
+__all__ = ["OnefoldRanges", "Wanted", "splits_of"]
+
+log = logging.getLogger("onefold")
+
+SPLITS_DDL = "node int, split binary"
+TASKS_MAX = 200  # of one source in one epoch; splits beyond that share a task
+_OPTION = "secret.wanted"  # Spark shows no option whose name says secret
+_PAUSE_S, _HOLD_S = 0.1, 1.0  # a query that is stopped waits as long
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a start has settled for the process that plans: the sources, by their nodes' numbers, where a new checkpoint
+    begins, and must end, and the store that has the journals. Pickles."""
+
+    flow: str
+    sources: Mapping[int, Source]
+    begin: Positions
+    until: Positions | None
+    added: Positions
+    store: str
+    store_id: str
+    patience_s: float
+
+    def options(self) -> dict[str, str]:
+        """Of the data source."""
+        pickled: bytes = cloudpickle.dumps(self)  # type: ignore[no-untyped-call]  # it has no types
+        return {_OPTION: base64.b64encode(pickled).decode()}
+
+    def planners(self) -> Planners:
+        from onefold.core.store.checkpoint_store import CheckpointStore  # with the SQL toolkit
+        from onefold.core.store.journal import StoreJournal
+
+        store = CheckpointStore(self.store)  # which a journal connects to that is asked
+
+        def journal(source: str) -> Journal:
+            return StoreJournal(store, self.flow, source, self.store_id)
+
+        return Planners(self.sources, self.begin, journal, self.added)
+
+
+class OnefoldRanges(DataSource):
+    """Takes the options of a `Wanted`: made by a flow's start, and by nobody else."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "onefold_ranges"
+
+    def schema(self) -> str:
+        return SPLITS_DDL
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        del schema
+        wanted = pickle.loads(base64.b64decode(self.options[_OPTION]))
+        assert isinstance(wanted, Wanted)
+        return _StreamReader(wanted)
+
+
+@dataclass(frozen=True)
+class _Task(InputPartition):
+    """Splits of one source, by its node's number, that one task reads in this order."""
+
+    node: int
+    splits: tuple[Split, ...]
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._is_available_now = self._has_end = False
+        self._wait: Wait | None = None  # for a source that does not answer
+        self._completed: Positions | None = None
+
+    def __getstate__(self) -> None:
+        """A task needs its partition alone."""
+
+    @cached_property
+    def _planners(self) -> Planners:
+        return self._wanted.planners()
+
+    def initialOffset(self) -> dict[str, Any]:
+        return StreamOffset(self._wanted.begin).value()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._is_available_now = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()  # each source has its own limits
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        del limit
+        at = self._known(start)
+        if at.began is not None and at.at != self._completed:  # all batches up to here are done
+            self._planners.completed(at.at)
+            self._completed = at.at
+        end = self._until(at) or self._end(at.at)
+        began = at.at if at.began is None else at.began
+        return StreamOffset(end, began, self._planners.added).value()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, until = self._known(start), self._known(end)
+        at = begin.at
+        if begin.began is None and until.began is not None:
+            # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
+            at = until.began
+        splits = retry(lambda: self._planners.splits(Range(at, until.at)), self._wanted.patience_s)
+        return [task for node, of in splits.items() for task in _tasks(node, of)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        assert isinstance(partition, _Task), partition
+        splits = [pickle.dumps(split) for split in partition.splits]
+        yield pa.RecordBatch.from_pydict(
+            {"node": [partition.node] * len(splits), "split": splits}, schema=schema_of(SPLITS_DDL)
+        )
+
+    def stop(self) -> None:
+        if "_planners" in self.__dict__:
+            self._planners.close()
+
+    def _known(self, value: dict[str, Any]) -> StreamOffset:
+        """An offset of the checkpoint's. Raises ConfigError where no source reads what it is of."""
+        offset = StreamOffset.of(value)
+        if offset is None:
+            raise ConfigError(
+                "checkpoint-of-another-query",
+                f"the checkpoint of flow {self._wanted.flow!r} has offsets of another query. Nothing was read. Start"
+                " the flow with its own checkpoint directory; or with a new, empty one and starting_offsets='ledger'",
+            )
+        check_read(self._wanted.flow, self._wanted.sources.values(), offset.at)
+        self._planners.added = self._planners.added.beside(offset.added)
+        return offset
+
+    def _until(self, at: StreamOffset) -> Positions | None:
+        """Where the batch from there on must end: an epoch that writes through was begun there."""
+        until = self._wanted.until
+        if until is None or at.at != self._wanted.begin:
+            return None
+        # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
+        return until if at.began is None or until != at.at else None
+
+    def _end(self, at: Positions) -> Positions:
+        """Where a batch from there on may end now. Where a source does not answer, that is where it begins, for as long
+        as there is patience; with AvailableNow that would end the query, so it waits."""
+        while True:
+            try:
+                if self._is_available_now and not self._has_end:
+                    self._planners.end_now(at)
+                    self._has_end = True
+                end = self._planners.end(at)
+                is_known = end != at or not self._is_available_now or self._planners.is_done(at)
+                self._wait = None
+            except Retriable as error:
+                self._wait = self._wait or Wait(self._wanted.patience_s, _PAUSE_S, _HOLD_S)
+                log.warning("asking how far the sources go waits: %s (try %d)", error, self._wait.pauses + 1)
+                if not self._wait.again():
+                    raise
+                end, is_known = at, not self._is_available_now
+            if is_known:
+                return end
+            hold(_PAUSE_S)  # a source's rate, or a file that is watched
+
+
+def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[int, Split]]:
+    """The splits of a batch of rows, and the numbers of the nodes that read them; in a task."""
+    for node, split in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        yield node, pickle.loads(split)
+
+
+def _tasks(node: int, splits: Sequence[Split]) -> Iterator[_Task]:
+    """The same ones whenever the epoch runs, on whichever cluster: the order of rows depends on them."""
+    step = -(-len(splits) // TASKS_MAX)
+    for at in range(0, len(splits), step or 1):
+        yield _Task(node, tuple(splits[at : at + step]))

@@ -1,0 +1,111 @@
+"""What a flow's start settles and refuses by its sources: positions that none of them reads, settings that have no
+effect, journals that are gone."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+
+from onefold.core.contract import LedgerEntry
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.epoch import Initial
+from onefold.core.protocol.misfits import other_setting
+from onefold.core.source import Journal, Placed, Source, own_positions, settled
+
+__all__ = ["check_apart", "check_covered", "check_journals", "check_read", "initial_of"]
+
+log = logging.getLogger("onefold")
+
+SHOWN_MAX = 3
+
+
+def check_covered(flow: str, sources: Iterable[Source], facts: StoreFacts) -> None:
+    """Raise ConfigError where the flow stands in something that no source of today reads, or has begun an epoch there,
+    which runs again without its records."""
+    at = facts.last.range.end.of_records() if facts.last else facts.frozen or Positions()
+    begun = facts.begun.range.end.of_records() if facts.begun else Positions()
+    check_read(flow, sources, at.beside(begun))
+
+
+def check_read(flow: str, sources: Iterable[Source], at: Positions) -> None:
+    """Raise ConfigError where the flow is to go on from positions that no source of today reads."""
+    read = [*sources]
+    strange = [name for name, _ in at.items if not any(source.covers(name) for source in read)]
+    if strange:
+        more = f" and {len(strange) - SHOWN_MAX} more" if len(strange) > SHOWN_MAX else ""
+        raise ConfigError(
+            "positions-not-read",
+            f"flow {flow!r} stands at positions in {', '.join(strange[:SHOWN_MAX])}{more}, which none of its sources"
+            f" reads ({', '.join(source.name for source in read) or 'it has none'}): a source or a topic was taken out,"
+            " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
+            " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
+        )
+
+
+def check_apart(sources: Iterable[Source], checkpoint: str, own: str, store: str) -> None:
+    """Raise ConfigError where a source would read the flow's own files: its checkpoint, whose part `own` is the flow's,
+    or the store, by its URL."""
+    from onefold.core.sql.backends import url_of  # with the SQL toolkit, which planners do without
+
+    database = url_of(store, "the checkpoint store's")
+    places = [(checkpoint, own)]
+    if database.get_backend_name() == "sqlite" and database.database:
+        places.append((database.database, database.database))
+    for source in sources:
+        if isinstance(source, Placed):
+            for place in places:
+                source.check_apart(*place)
+
+
+def check_journals(
+    sources: Iterable[Source], ledgers: Mapping[str, LedgerEntry | None], journal: Callable[[str], Journal]
+) -> None:
+    """Raise the source's own error where a ledger has positions that name texts of a journal which is gone, as with
+    the store that had it: such a ledger is not to be adopted."""
+    for source in sources:
+        for entry in ledgers.values():
+            own = own_positions(source, Positions() if entry is None else entry.positions)
+            if any(isinstance(position, str) for _, position in own.items):
+                with closing(source.planner(journal=journal(source.name))) as planner:
+                    planner.is_done(own)
+
+
+def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:
+    """Where the flow's first start begins. Raises ConfigError for a setting that is another than the one by which this
+    was settled, and says so in the log where it has no effect any more, since records were written. A flow whose
+    sources have none goes on where it stands, as with "ledger"."""
+    read = [*sources]
+    told = {source.name: of.starting_text for source in read if (of := settled(source)) is not None}
+    for source in read:
+        was, now = _settled_by(source, facts.frozen), told.get(source.name)
+        if was is None or now in (None, was, "ledger"):
+            continue
+        if facts.last is None:
+            raise other_setting(was, now)
+        log.warning(
+            "flow %r: starting_offsets=%r of %s is ignored: the flow goes on from what was written. To begin"
+            " elsewhere, give it another name and an empty table",
+            flow,
+            now,
+            source.name,
+        )
+    goes_on = "ledger" in told.values() or (not told and facts.last is not None)
+    if facts.frozen is not None:
+        setting = facts.frozen.setting
+    else:  # of one source as it is, as a pipeline on Spark has it
+        setting = json.dumps(sorted(told.items())) if len(told) > 1 else next(iter(told.values()), None)
+    return Initial(begin, goes_on, setting)
+
+
+def _settled_by(source: Source, frozen: Positions | None) -> str | None:
+    """The setting by which the begin of a source was settled; None for one that was added later."""
+    text = frozen.setting if frozen else None
+    if frozen is None or text is None:
+        return None
+    if text.startswith("["):
+        return dict(json.loads(text)).get(source.name)
+    return text if any(source.covers(name) for name, _ in frozen.items) else None
