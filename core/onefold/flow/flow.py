@@ -97,7 +97,10 @@ class Flow:
         Asks a server only where a sink's guarantee depends on it."""
         if format not in ("text", "svg"):
             raise ConfigError("option-value", f"format={format!r} must be text or svg")
-        from onefold.flow.explaining import explained, pictured  # with the drawing, which no run of a flow needs
+        from onefold.flow.drawing.explaining import (  # with the drawing, which no run of a flow needs
+            explained,
+            pictured,
+        )
 
         return explained(self.graph()) if format == "text" else pictured(self.graph())
 

@@ -12,11 +12,11 @@ from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
-from onefold.core.values.row_bytes import row_bytes
 from onefold.engine.dataflow import cutting, waiting
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.items import Barrier, Item
+from onefold.engine.dataflow.row_bytes import row_bytes
 from onefold.engine.dataflow.waiting import Waiting
 
 

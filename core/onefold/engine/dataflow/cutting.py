@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from onefold.core.source import Part
-from onefold.core.values.row_bytes import row_bytes
+from onefold.engine.dataflow.row_bytes import row_bytes
 
 __all__ = ["CUT_ROWS", "Cutter", "cut"]
 
