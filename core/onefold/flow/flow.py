@@ -97,7 +97,7 @@ class Flow:
         Asks a server only where a sink's guarantee depends on it."""
         if format not in ("text", "svg"):
             raise ConfigError("option-value", f"format={format!r} must be text or svg")
-        from onefold.flow.drawing.explaining import (  # with the drawing, which no run of a flow needs
+        from onefold.flow.explaining import (  # with the drawing, which no run of a flow needs
             explained,
             pictured,
         )
