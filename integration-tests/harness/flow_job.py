@@ -129,7 +129,8 @@ class Ruling(BroadcastProcessor):
 
 @dataclass(frozen=True)
 class FlowJob:
-    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
+    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark totals", by Spark's,
+    "union",
     rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs, or
     "all", for several tables.
     """
@@ -169,6 +170,10 @@ class FlowJob:
             case "totals":
                 totals = records.key_by("account").aggregate(uid="totals", total=sum_("n"), records=count())
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
+            case "spark totals":
+                sql = "SELECT account, sum(n) AS total, count(*) AS records FROM source GROUP BY account"
+                totals_of_spark = records.spark_sql(sql, "account long, total long, records long", "update")
+                totals_of_spark.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
             case "all":
                 self._all(records)
             case "union":

@@ -16,6 +16,7 @@ from onefold.flow.processor import (
     TimerValues,
     ValueState,
 )
+from onefold.flow.querying import SparkStream
 from onefold.flow.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, Stream
 
@@ -38,6 +39,7 @@ __all__ = [
     "ProcessorHandle",
     "Shipping",
     "Side",
+    "SparkStream",
     "StatefulProcessor",
     "Stream",
     "TimerValues",

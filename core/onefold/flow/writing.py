@@ -18,6 +18,7 @@ from onefold.flow.operators import (
     Filtering,
     FlatMapping,
     MappingBatches,
+    Querying,
     Reducing,
     Selecting,
     Uniting,
@@ -43,7 +44,9 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     schema, upsert = nodes.schema(edge), sink.upsert() if isinstance(sink, Upserting) else None
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
     origin = _origin(nodes, edge)
-    if origin.groups is not None:
+    if isinstance(origin.node.operator, Querying):
+        is_numbered = False  # that depends on all sinks, see `with_query`
+    elif origin.groups is not None:
         check_replaces(
             sink.name,
             upsert,

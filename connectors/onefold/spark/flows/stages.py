@@ -28,7 +28,7 @@ from onefold.engine.dataflow.cutting import cut
 from onefold.engine.dataflow.operators import Operators
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.logics.making import make_logic
-from onefold.flow.operators import Uniting, Writing
+from onefold.flow.operators import Querying, Uniting, Writing
 from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.direct import parts_of
@@ -37,18 +37,18 @@ from onefold.spark.runtime.workers import freeze_imports
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["Batches", "LevelProcessor", "levels", "read_stage", "sink_chains", "step_stage", "write_stage"]
+__all__ = ["Batches", "LevelProcessor", "last_chains", "levels", "read_stage", "step_stage", "write_stage"]
 
 Batches = Iterable[pa.RecordBatch]
 _Row = Row(*(field.name for field in fields(Packed)))
 
 
 def levels(plan: Plan) -> list[list[Chain]]:
-    """The chains of each level but the sinks'. A chain comes one level after the last of those that feed it."""
+    """The chains of each level but the last ones. A chain comes one level after the last of those that feed it."""
     level_of: dict[int, int] = {}
     found: list[list[Chain]] = []
     for chain in plan.chains:
-        if isinstance(chain.head.operator, Writing):
+        if isinstance(chain.head.operator, Querying | Writing):
             continue
         before = [level_of[plan.chain_of(exchange.edge.source).number] for exchange in chain.inputs]
         level_of[chain.number] = level = 1 + max(before, default=-1)
@@ -58,8 +58,10 @@ def levels(plan: Plan) -> list[list[Chain]]:
     return found
 
 
-def sink_chains(plan: Plan) -> list[Chain]:
-    return [chain for chain in plan.chains if isinstance(chain.head.operator, Writing)]
+def last_chains(plan: Plan) -> list[Chain]:
+    """Those of the sinks; where Spark makes what these get, its own."""
+    kind = Writing if plan.graph.querying() is None else Querying
+    return [chain for chain in plan.chains if isinstance(chain.head.operator, kind)]
 
 
 def read_stage(plan: Plan, source: KafkaSource, ranges: Batches) -> Iterator[pa.RecordBatch]:
@@ -164,7 +166,7 @@ def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[p
     freeze_imports()
     task, bad = task_of(record), 0
     sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
-    writers = {name_of(chain): _operators(plan, chain, None, sinks) for chain in sink_chains(plan)}
+    writers = {name_of(chain): _operators(plan, chain, None, sinks) for chain in last_chains(plan)}
     for writer in writers.values():
         writer.begin(task)
     try:

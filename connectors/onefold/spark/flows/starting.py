@@ -25,10 +25,11 @@ from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
 from onefold.flow.processor import StatefulProcessor
 from onefold.spark.flows.refusals import check_flow
+from onefold.spark.flows.spark_operator import for_tasks, operator_of
 from onefold.spark.flows.stages import levels
 from onefold.spark.flows.translation import Translation
 from onefold.spark.pipeline import Pipeline
-from onefold.spark.runtime.direct import RANGES
+from onefold.spark.runtime.direct import RANGES, BadFetch
 
 __all__ = ["FlowQuery", "recover", "start"]
 
@@ -109,10 +110,12 @@ def _pipeline(
         raise ConfigError(
             "flow-not-on-spark", f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own"
         )
+    letters = [writing.sink for _, writing in graph.writings() if writing.is_letters and graph.querying() is not None]
     return _FlowPipeline(
         graph.flow,
-        [writing.sink for _, writing in graph.writings()],
+        [writing.sink for _, writing in graph.writings() if writing.sink not in letters],
         store,
+        dead_letters=next(iter(letters), None),
         patience_s=patience_s,
         on_outcome=on_outcome,
         trust_machine=trust_machine,
@@ -125,6 +128,9 @@ class _FlowPipeline(Pipeline):
     def start(
         self, spark: SparkSession, graph: Graph, checkpoint: str, trigger: Mapping[str, Any] | None
     ) -> StreamingQuery:
+        operator = operator_of(graph)
+        if operator is not None:
+            operator.check(spark, self.sinks)
         session = self._session()
         groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:
@@ -133,13 +139,17 @@ class _FlowPipeline(Pipeline):
                 f"flow {graph.flow!r} began with max_parallelism={groups}, and has {graph.max_parallelism} now: that is"
                 " for good",
             )
-        flow = plan(graph, sinks_apart=True)
+        flow = plan(for_tasks(graph), sinks_apart=True)
         _check_state(session.pin, flow)
         node, _ = next(graph.readings())
         source: Any = graph.resolved(node, session.pin)
         translation = Translation(flow, source)
         _check_pickles(translation)
         ranges = self._load(spark, source, RANGES)
+        if operator is not None:
+            self._reading = BadFetch(source, source.arrow_schema())
+            rows = operator.rows(translation.given(operator, ranges))
+            return self.write(rows, checkpoint, trigger, operator.output_mode)
         self._reading = translation
         with _settings(spark, _wanted(spark, graph, trigger or {})):
             return self._write(translation.read(ranges), checkpoint, trigger, "append")

@@ -18,7 +18,8 @@ from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Processing
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
-from onefold.spark.flows.stages import Batches, LevelProcessor, levels, read_stage, sink_chains, step_stage, write_stage
+from onefold.spark.flows.spark_operator import SparkOperator
+from onefold.spark.flows.stages import Batches, LevelProcessor, last_chains, levels, read_stage, step_stage, write_stage
 from onefold.spark.runtime.epoch_job import OwnWriting
 from onefold.spark.runtime.writers import RESULT_SCHEMA, collected, writers_max
 
@@ -57,6 +58,12 @@ class Translation(OwnWriting):
             rows = self._exchanged(rows, level)
         return rows
 
+    def given(self, operator: SparkOperator, ranges: DataFrame) -> DataFrame:
+        """The rows that come to the operator that Spark runs."""
+        rows = self.read(ranges)
+        rows = rows if self._keeps_places else rows.repartition(*PLACE)
+        return operator.of_packed(self.plan, rows, self._reading if self._is_direct else None)
+
     def write(self, rows: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
         """Write the rows of an epoch to the sinks, in one pass."""
         if not self._keeps_places:
@@ -81,7 +88,7 @@ class Translation(OwnWriting):
     @property
     def _keeps_places(self) -> bool:
         """Whether rows are written in the tasks that they are in."""
-        ways = [exchange.edge.shipping for chain in sink_chains(self.plan) for exchange in chain.inputs]
+        ways = [exchange.edge.shipping for chain in last_chains(self.plan) for exchange in chain.inputs]
         return all(way is Shipping.FORWARD for way in ways)
 
     @property
