@@ -129,10 +129,9 @@ class Ruling(BroadcastProcessor):
 
 @dataclass(frozen=True)
 class FlowJob:
-    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark totals", by Spark's,
-    "union",
-    rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs, or
-    "all", for several tables.
+    """`kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark
+    totals", by Spark's, "union", rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad
+    records in a table of theirs, or "all", for several tables.
     """
 
     servers: str

@@ -47,8 +47,10 @@ def _selected(df: DataFrame, sql: str) -> DataFrame:
 
 
 def _has_view(spark: SparkSession) -> bool:
-    """Whether the job has a view of that name of its own."""
-    return any(table.isTemporary and table.name == SOURCE for table in spark.catalog.listTables(pattern=SOURCE))
+    """Whether the job has a view of that name of its own. Spark Connect cannot tell."""
+    if not hasattr(spark, "_jsparkSession"):
+        return False
+    return bool(spark._jsparkSession.sessionState().catalog().getTempView(SOURCE).isDefined())
 
 
 def _said(error: Exception) -> str:
