@@ -21,7 +21,7 @@ from onefold.sinks import PostgresSink, SqlSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
-WAIT_S = 120
+WAIT_S = 300
 ZONE = "spark.sql.session.timeZone"
 PURCHASES = "at long, account long, amount long"
 TOTALS = "start long, account long, n long, total long"

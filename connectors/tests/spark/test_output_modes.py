@@ -34,7 +34,7 @@ def test_a_column_that_the_rows_lack_is_left_to_the_sink_which_names_those_that_
 
 
 def test_an_order_by_the_epoch_is_refused_in_append_mode_with_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"Give pipeline.write output_mode='update'.*\[epoch-without-update\]"):
+    with pytest.raises(ConfigError, match=r"\[epoch-without-update\]"):
         check_output_mode("append", TOTALS, [table("account", order=("minute", "onefold_epoch"))])
     check_output_mode("append", TOTALS, [table("account", order="minute")])
     numbered = cast(DataFrame, SimpleNamespace(columns=[*TOTALS.columns, "onefold_epoch"]))

@@ -16,9 +16,8 @@ from onefold.flow.processor import (
     TimerValues,
     ValueState,
 )
-from onefold.flow.querying import SparkStream
 from onefold.flow.rows import Side
-from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, Stream
+from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream
 
 __all__ = [
     "Aggregate",

@@ -17,9 +17,8 @@ from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
 from onefold.flow.operators import Reading
-from onefold.flow.querying import with_query
 from onefold.flow.streams import Stream
-from onefold.flow.writing import add_sink
+from onefold.flow.writing import add_sink, with_query
 
 __all__ = ["Flow"]
 

@@ -34,11 +34,10 @@ from onefold.flow.operators import (
     Uniting,
 )
 from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
-from onefold.flow.querying import SparkStream
 from onefold.flow.rows import Side
 from onefold.flow.writing import add_sink
 
-__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "Stream"]
+__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream"]
 
 Sides = Mapping[str, Schema] | None
 
@@ -288,6 +287,23 @@ class ConnectedStream:
         uid = needs_uid(uid, f"process({label})")
         node = self._nodes.add(operator, self._edges, as_schema(schema, label), sides, uid)
         return Stream(self._nodes, Edge(node.number))
+
+
+class SparkStream:
+    """Rows that Spark makes: they go to sinks, and to nothing else."""
+
+    def __init__(self, nodes: Nodes, edge: Edge) -> None:
+        self._nodes = nodes
+        self._edge = edge
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, as they were declared."""
+        return self._nodes.schema(self._edge)
+
+    def sink(self, sink: Sink) -> None:
+        """Write the rows to a sink. It may be called for several sinks, which all get the same rows."""
+        add_sink(self._nodes, self._edge, sink)
 
 
 def _field(schema: pa.Schema, name: str, expression: pc.Expression, kind: pa.DataType) -> pa.Field:

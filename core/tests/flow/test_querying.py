@@ -84,7 +84,7 @@ def test_what_no_start_could_take_is_refused_at_once(use: Callable[[Any], Any], 
 def test_all_sinks_get_the_epochs_number_where_one_orders_by_it_and_groups_change() -> None:
     for mode, number in (("update", [pa.field("onefold_epoch", pa.int64())]), ("append", [])):
         flow, stream = orders()
-        rows = stream.spark_sql(SQL, GROUPS, mode)  # type: ignore[arg-type]  # one of both
+        rows = stream.spark_sql(SQL, GROUPS, mode)
         assert rows.schema.names == ["account", "n"]
         rows.sink(AnySink("table", replaces=BY_EPOCH))
         rows.sink(AnySink("cells", replaces=Upsert(("account",))))
