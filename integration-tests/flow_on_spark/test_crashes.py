@@ -12,7 +12,13 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 @pytest.mark.parametrize(
     ("kind", "place"),
-    [("numbered", "before:Decide#2"), ("totals", "after:Decide#2"), ("numbered", "before:WriteLedger#2")],
+    [
+        ("numbered", "before:Decide#2"),
+        ("totals", "after:Decide#2"),
+        ("numbered", "before:WriteLedger#2"),
+        ("spark totals", "before:Decide#2"),
+        ("spark totals", "after:Decide#2"),
+    ],
 )
 def test_a_driver_that_is_killed_leaves_every_row_once_and_its_state(flows: Any, kind: str, place: str) -> None:
     flows.put(900)

@@ -144,9 +144,9 @@ class Ruling(BroadcastProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files.
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "union",
-    rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad records in a table of theirs,
-    "once" and "within", by their keys, or "all", for several tables.
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark
+    totals", by Spark's, "union", rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad
+    records in a table of theirs, "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -187,6 +187,10 @@ class FlowJob:
             case "once" | "within":
                 ids = OrderedIds() if self.kind == "once" else IdsWithin("1 day")
                 records.deduplicate(ids, uid="once").select("id", "account", "n").sink(self._sink())
+            case "spark totals":
+                sql = "SELECT account, sum(n) AS total, count(*) AS records FROM source GROUP BY account"
+                totals_of_spark = records.spark_sql(sql, "account long, total long, records long", "update")
+                totals_of_spark.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
             case "all":
                 self._all(records)
             case "union":

@@ -94,7 +94,7 @@ class Flows:
                 counts = {a: sum(account == a for _, account, _ in self.sent) for a in range(7)}
                 expected = [(a, number) for a, count in counts.items() for number in range(1, count + 1)]
                 assert self.sql("SELECT account, number FROM rows ORDER BY account, number") == expected
-            case "totals":
+            case "totals" | "spark totals":
                 found = {
                     a: (int(total), count) for a, total, count in self.sql("SELECT account, total, records FROM rows")
                 }

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from onefold.clients.options import options_model
-from onefold.core import ConfigError, OnefoldError
+from onefold.core import ConfigError
 from onefold.core.checks import present
-from onefold.core.values.places import raised_at
 from onefold.definition.field_types import check_seconds, check_types
 
 if TYPE_CHECKING:
-    from pyspark.logger import PySparkLogger
     from pyspark.sql import DataFrame
 else:
     DataFrame = Any  # files are written and checked where there is no Spark
 
-__all__ = ["SOURCE", "Restart", "SparkSettings", "Transform", "Trigger"]
+__all__ = ["Restart", "SparkSettings", "Transform", "Trigger"]
 
-SOURCE = "source"  # what a transformation's SQL selects from
-
-_VIEW = threading.Lock()  # the view of that name is in use
 _SPAN = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s+(millisecond|second|minute|hour|day)s?\s*", re.IGNORECASE)
 
 
@@ -59,46 +52,9 @@ class Transform:
 
     def of_dataframe(self, df: DataFrame) -> DataFrame:
         """The rows to write of these rows of the source. Not for `arrow`. Raises ConfigError where it fails."""
-        from pyspark.logger import PySparkLogger
+        from onefold.spark.transforming import transformed
 
-        with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
-            if self.sql is not None:
-                return _selected(df, self.sql)
-            function = present(self.dataframe, "a transformation has one of the three")
-            try:
-                return function(df)
-            except OnefoldError:
-                raise
-            except Exception as error:
-                says = f"the transformation's function failed{raised_at(error)}: {type(error).__name__}: {_said(error)}"
-                raise ConfigError("transform-failed", says) from error
-
-
-def _selected(df: DataFrame, sql: str) -> DataFrame:
-    from pyspark.errors import AnalysisException, ParseException
-
-    df.createOrReplaceTempView(SOURCE)
-    try:
-        return df.sparkSession.sql(sql)
-    except (AnalysisException, ParseException) as error:
-        raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None
-    finally:
-        df.sparkSession.catalog.dropTempView(SOURCE)
-
-
-def _said(error: Exception) -> str:
-    """Its first line: Spark's plans and traces follow."""
-    return str(error).strip().partition("\n")[0].rstrip(";")
-
-
-@contextmanager
-def _silenced(logger: PySparkLogger) -> Iterator[None]:
-    """It prints each error that Spark raises, as JSON with its stack trace: the error itself says it."""
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+        return transformed(df, present(self.dataframe, "it has one of the three") if self.sql is None else self.sql)
 
 
 @options_model

@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from onefold.core import ConfigError, Sink, Upsert, Upserting
-from onefold.core.writing.replacing import Origins, check_replaces
+from onefold.core.writing.replacing import Origins, check_mode, check_replaces
 from onefold.spark.origins import origins
 from onefold.spark.runtime.columns import EPOCH_COLUMN
 
@@ -18,14 +18,7 @@ __all__ = ["check_output_mode", "is_epoch_named", "refused_query"]
 
 def check_output_mode(mode: str, df: DataFrame, sinks: Sequence[Sink]) -> None:
     """Raise ConfigError where the sinks cannot take what the query writes in that mode."""
-    if mode == "complete":
-        raise ConfigError(
-            "complete-mode-unsupported",
-            "output_mode='complete' writes all groups again in every epoch, and no sink takes the groups away that are"
-            " gone. Use output_mode='update', which writes the groups that changed, and sinks that replace rows by key",
-        )
-    if mode not in ("append", "update"):
-        raise ConfigError("option-value", f"output_mode={mode!r} must be append or update")
+    check_mode(mode)
     if mode == "append":
         for sink in sinks:
             _check_has_epoch(sink.name, _upsert_of(sink), df)
@@ -72,7 +65,7 @@ def _check_has_epoch(sink: str, upsert: Upsert | None, df: DataFrame) -> None:
         raise ConfigError(
             "epoch-without-update",
             f"sink {sink!r} has {EPOCH_COLUMN!r} in order=, a column that rows get with output_mode='update' only, and"
-            " this query's is 'append'. Give pipeline.write output_mode='update'; or, where each group is written once,"
+            " this query's is 'append'. Give the query output_mode='update'; or, where each group is written once,"
             " name any other column in order=",
         )
 

@@ -70,6 +70,13 @@ def refusal(flow: Flow) -> str:
     return raised.value.message
 
 
+def test_spark_connect_is_refused_also_where_spark_makes_the_rows() -> None:
+    flow = Flow("shop")
+    rows = flow.source(source(), uid="orders").spark_sql("SELECT id FROM source", schema="id long")
+    rows.sink(PostgresSink("postgresql://localhost/x", "t"))
+    assert "Spark Connect" in refusal(flow)
+
+
 def test_state_by_key_is_not_refused() -> None:
     for ask in (
         lambda handle: handle.getValueState("s", "id long"),

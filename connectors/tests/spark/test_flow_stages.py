@@ -45,7 +45,7 @@ from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
 from onefold.spark.flows.packing import Packed, packed_batch, packed_rows, unpacked
-from onefold.spark.flows.stages import LevelProcessor, levels, read_stage, sink_chains, step_stage
+from onefold.spark.flows.stages import LevelProcessor, last_chains, levels, read_stage, step_stage
 
 RECORDS = pa.schema(
     {
@@ -131,7 +131,7 @@ class Spark:
             else:
                 batch = packed_batch(self._shuffled(rows))
                 rows = [row for made in step_stage(self.plan, level, [batch]) for row in packed_rows(made)]
-        names = {f"#{chain.number}": chain.head.name for chain in sink_chains(self.plan)}
+        names = {f"#{chain.number}": chain.head.name for chain in last_chains(self.plan)}
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
         for row in rows:
             found[names[row.chain]] += unpacked(self.plan, row).to_pylist()

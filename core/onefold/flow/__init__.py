@@ -18,7 +18,7 @@ from onefold.flow.processor import (
     ValueState,
 )
 from onefold.flow.rows import Side
-from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, Stream
+from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream
 
 __all__ = [
     "Aggregate",
@@ -41,6 +41,7 @@ __all__ = [
     "ProcessorHandle",
     "Shipping",
     "Side",
+    "SparkStream",
     "StatefulProcessor",
     "Stream",
     "TimerValues",

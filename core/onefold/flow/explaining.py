@@ -22,6 +22,7 @@ from onefold.flow.operators import (
     MappingBatches,
     Operator,
     Processing,
+    Querying,
     Reading,
     Reducing,
     Selecting,
@@ -92,6 +93,11 @@ def _what(operator: Operator) -> str:
         case Deduplicating(ids, key):
             kept = f"the highest number of each source, by {', '.join(key)}"
             return f"drops rows whose id was seen: {called(ids)}; state: {kept}"
+        case Querying(query, output_mode):
+            what = (
+                f"selects in Spark's SQL {query}" if isinstance(query, str) else f"runs {_called(query)} on DataFrames"
+            )
+            return f"{what}; only Spark does, with output_mode {output_mode}"
         case Writing(sink, is_letters, is_numbered):
             more = " dead letters" if is_letters else " rows and their epoch's number" if is_numbered else ""
             return f"writes{more} to {type(sink).__name__}"
@@ -137,6 +143,12 @@ def _guarantee(graph: Graph) -> list[str]:
     """What the sinks' guarantees make of the flow."""
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
     lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
+    if (found := graph.querying()) is not None:
+        letters = ", ".join(writing.sink.name for _, writing in graph.writings() if writing.is_letters)
+        again = f", and are read a second time for {letters}" if letters else ""
+        lines.append(
+            f"on Spark alone: {found[0].name} is Spark's, and so is its state; bad records are found before it{again}"
+        )
     for name, (node, guarantee) in told.items():
         if isinstance(guarantee, Guarantee) and guarantee.kind is SinkKind.WRITE_THROUGH:
             lines.append(

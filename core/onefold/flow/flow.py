@@ -18,7 +18,7 @@ from onefold.flow.declaring import as_schema
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
 from onefold.flow.operators import Reading
 from onefold.flow.streams import Stream
-from onefold.flow.writing import add_sink
+from onefold.flow.writing import add_sink, with_query
 
 __all__ = ["Flow"]
 
@@ -82,7 +82,8 @@ class Flow:
         return Stream(self._nodes, Edge(node.number))
 
     def graph(self) -> Graph:
-        """The flow as runtimes read it. Raises ConfigError where it has no sink, or rows that go nowhere."""
+        """The flow as runtimes read it. Raises ConfigError where it has no sink, or rows that go nowhere, and where
+        an operator that only Spark runs cannot stand."""
         if not self._nodes.sinks():
             raise ConfigError("sink-names", f"flow {self.name!r} has no sink: end its streams with .sink(...)")
         used = {(edge.source, edge.output) for node in self._nodes.made for edge in node.inputs}
@@ -90,7 +91,7 @@ class Flow:
             for output in node.outputs():
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
-        return Graph(self.name, tuple(self._nodes.made), self.max_parallelism)
+        return Graph(self.name, with_query(self.name, self._nodes.made), self.max_parallelism)
 
     def explain(self, format: Literal["text", "svg"] = "text") -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.

@@ -18,6 +18,7 @@ from onefold.flow.operators import (
     FlatMapping,
     MappingBatches,
     Operator,
+    Querying,
     Reading,
     Selecting,
     Uniting,
@@ -33,6 +34,7 @@ _CALLED: dict[type, str] = {
     MappingBatches: "map_batches",
     FlatMapping: "flat_map",
     Uniting: "union",
+    Querying: "spark",
 }  # others have a uid
 
 
@@ -105,6 +107,11 @@ class Graph:
         for node in self.nodes:
             if isinstance(node.operator, Reading):
                 yield node, node.operator
+
+    def querying(self) -> tuple[Node, Querying] | None:
+        """The node whose rows Spark makes, if there is one."""
+        found = [(node, node.operator) for node in self.nodes if isinstance(node.operator, Querying)]
+        return next(iter(found), None)
 
     def resolved(self, node: Node, keep: Keep) -> Source:
         """The source of a node that reads, with the schema that the pipeline found first. Raises ConfigError where the

@@ -27,6 +27,7 @@ __all__ = [
     "MappingBatches",
     "Operator",
     "Processing",
+    "Querying",
     "Reading",
     "Reducing",
     "Selecting",
@@ -134,6 +135,15 @@ class Connecting:
 
 
 @dataclass(frozen=True)
+class Querying:
+    """Rows that Spark makes, of the columns that its user declared: by SQL, a SELECT over the view `source`, or by a
+    function from a streaming DataFrame to another. `output_mode` is Spark's own."""
+
+    query: str | Callable[[Any], Any]
+    output_mode: str
+
+
+@dataclass(frozen=True)
 class Writing:
     """Writes to a sink.
 
@@ -158,5 +168,6 @@ Operator = (
     | Aggregating
     | Deduplicating
     | Connecting
+    | Querying
     | Writing
 )

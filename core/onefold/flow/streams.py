@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.ids import Deduplication
 from onefold.core.values.names import check_columns, near
+from onefold.core.writing.replacing import check_mode
 from onefold.flow.aggregates import Aggregate, aggregated_schema
 from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
@@ -30,6 +31,7 @@ from onefold.flow.operators import (
     MappingBatches,
     Operator,
     Processing,
+    Querying,
     Reducing,
     Selecting,
     Uniting,
@@ -38,7 +40,7 @@ from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.rows import Side
 from onefold.flow.writing import add_sink
 
-__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "Stream"]
+__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream"]
 
 Sides = Mapping[str, Schema] | None
 Expressed: TypeAlias = "pc.Expression | str"  # a text of the language in docs/flows.md
@@ -119,6 +121,26 @@ class Stream:
         """
         return Stream(self._nodes, deduplicated(self._nodes, self._edge, ids, needs_uid(uid, "deduplicate")))
 
+    def spark_sql(self, query: str, schema: Schema, output_mode: Literal["append", "update"] = "append") -> SparkStream:
+        """What a SELECT of Spark's SQL over the view `source`, which has these rows, gives. Only Spark runs it.
+
+            orders.spark_sql("SELECT id, amount FROM source WHERE amount > 0", schema="id long, amount decimal(12,2)")
+
+        schema       the columns of its rows, which a start compares with those that Spark finds
+        output_mode  "update" for an aggregation whose sinks replace the rows of groups that change
+
+        It stands between operators without state and the sinks, once in a flow. Its state, as of an aggregation under a
+        watermark, is Spark's own, and in the checkpoint.
+        """
+        return self._queried("spark_sql", query, schema, output_mode)
+
+    def spark_dataframe(
+        self, function: Callable[[Any], Any], schema: Schema, output_mode: Literal["append", "update"] = "append"
+    ) -> SparkStream:
+        """As `spark_sql`, of a deterministic function from a streaming DataFrame of these rows to another. A start
+        calls it twice: first on a DataFrame without rows, to compare its columns."""
+        return self._queried("spark_dataframe", function, schema, output_mode)
+
     def key_by(self, *columns: str) -> KeyedStream:
         """The same rows, all of a key in one task and in the order in which they come there."""
         check_state_key(columns, self.schema, "key_by")
@@ -157,6 +179,18 @@ class Stream:
     def sink(self, sink: Sink) -> None:
         """Write the rows to a sink. Where its writers need rows of one key in one task, they are brought there."""
         add_sink(self._nodes, self._edge, sink)
+
+    def _queried(self, label: str, query: str | Callable[[Any], Any], schema: Schema, output_mode: str) -> SparkStream:
+        is_given = isinstance(query, str) and query.strip() if label == "spark_sql" else callable(query)
+        if not is_given:
+            raise ConfigError(
+                "option-value",
+                f"{label} has {query!r:.100}: give a SELECT over the view source, as a text; or to spark_dataframe a"
+                " function",
+            )
+        check_mode(output_mode)
+        node = self._node(Querying(query, output_mode), as_schema(schema, label))
+        return SparkStream(self._nodes, Edge(node.number))
 
     def _types(self, label: str, given: list[Expressed]) -> tuple[list[pc.Expression], list[pa.DataType]]:
         made = [expression_of(each, self.schema, label) if isinstance(each, str) else each for each in given]
@@ -271,6 +305,23 @@ class ConnectedStream:
         uid = needs_uid(uid, f"process({label})")
         node = self._nodes.add(operator, self._edges, as_schema(schema, label), sides, uid)
         return Stream(self._nodes, Edge(node.number))
+
+
+class SparkStream:
+    """Rows that Spark makes: they go to sinks, and to nothing else."""
+
+    def __init__(self, nodes: Nodes, edge: Edge) -> None:
+        self._nodes = nodes
+        self._edge = edge
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, as they were declared."""
+        return self._nodes.schema(self._edge)
+
+    def sink(self, sink: Sink) -> None:
+        """Write the rows to a sink. It may be called for several sinks, which all get the same rows."""
+        add_sink(self._nodes, self._edge, sink)
 
 
 def _field(schema: pa.Schema, name: str, expression: pc.Expression, kind: pa.DataType) -> pa.Field:

@@ -11,19 +11,23 @@ from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.replacing import Origins, check_replaces
 from onefold.flow.building import Nodes, Origin, check_key, origin_of
-from onefold.flow.graph import Edge, Shipping
+from onefold.flow.graph import Edge, Node, Shipping
 from onefold.flow.operators import (
     Aggregating,
+    Connecting,
+    Deduplicating,
     Filtering,
     FlatMapping,
     MappingBatches,
+    Processing,
+    Querying,
     Reducing,
     Selecting,
     Uniting,
     Writing,
 )
 
-__all__ = ["STATE", "add_sink"]
+__all__ = ["STATE", "add_sink", "with_query"]
 
 STATE = "state"  # the participant of an epoch that keeps the state of operators
 
@@ -43,7 +47,9 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
     origin = origin_of(nodes, edge)
     groups = _groups(origin)
-    if groups is not None:
+    if isinstance(origin.node.operator, Querying):
+        pass  # Spark knows its groups, and looks at them when it starts
+    elif groups is not None:
         check_replaces(
             sink.name,
             upsert,
@@ -62,6 +68,31 @@ def _groups(origin: Origin) -> dict[str, str | None] | None:
     if not isinstance(operator, Aggregating | Reducing):
         return None
     return {name: origin.names.get(name) for name in operator.key}
+
+
+def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes of a flow. Where Spark makes rows, all of its sinks get the number of their epoch, or none. Raises
+    ConfigError where something stands beside that which cannot."""
+    found = [(node, node.operator) for node in nodes if isinstance(node.operator, Querying)]
+    if not found:
+        return tuple(nodes)
+    (query, operator), *others = found
+    if others:
+        raise _misplaced(flow, others[0][0], f"is one more beside {query.name!r}: let one SELECT or function do both")
+    fed: dict[int, Writing] = {}
+    for node in nodes:
+        match node.operator:
+            case Processing() | Connecting() | Reducing() | Aggregating() | Deduplicating():
+                told = f"{node.name!r}, which keeps state: let Spark do that, too, or make two flows of it"
+                raise _misplaced(flow, query, f"cannot stand beside {told}")
+            case Writing(is_letters=False) as writing if node.inputs[0].source == query.number:
+                fed[node.number] = writing
+            case Writing(sink, is_letters=False):
+                told = f"the sink {sink.name!r}, which gets other rows: write these with a flow of their own"
+                raise _misplaced(flow, query, f"cannot stand beside {told} (bad records with dead_letters=)")
+    is_numbered = operator.output_mode == "update" and any(writing.is_numbered for writing in fed.values())
+    numbered = {number: replace(writing, is_numbered=is_numbered) for number, writing in fed.items()}
+    return tuple(replace(node, operator=numbered.get(node.number, node.operator)) for node in nodes)
 
 
 def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
@@ -106,3 +137,7 @@ def _origins(key: Mapping[str, str | None], names: Sequence[str]) -> Origins:
     """Of columns of groups, whose key has these names, and now those."""
     left_out = tuple(name for name, now in key.items() if now not in names)
     return Origins(tuple(name for name in names if name not in key.values()), (), left_out)
+
+
+def _misplaced(flow: str, node: Node, why: str) -> ConfigError:
+    return ConfigError("spark-operator-place", f"flow {flow!r}: {node.name!r}, which only Spark runs, {why}")

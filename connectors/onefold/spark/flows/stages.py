@@ -30,7 +30,7 @@ from onefold.engine.dataflow.cutting import cut
 from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.logics.making import make_logic
-from onefold.flow.operators import Uniting, Writing
+from onefold.flow.operators import Querying, Uniting, Writing
 from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.ranges import splits_of
 from onefold.spark.flows.state import SparkTables
@@ -41,9 +41,9 @@ __all__ = [
     "LevelProcessor",
     "Prepared",
     "direct_stage",
+    "last_chains",
     "levels",
     "read_stage",
-    "sink_chains",
     "step_stage",
     "write_stage",
 ]
@@ -61,11 +61,11 @@ class Prepared:
 
 
 def levels(plan: Plan) -> list[list[Chain]]:
-    """The chains of each level but the sinks'. A chain comes one level after the last of those that feed it."""
+    """The chains of each level but the last ones. A chain comes one level after the last of those that feed it."""
     level_of: dict[int, int] = {}
     found: list[list[Chain]] = []
     for chain in plan.chains:
-        if isinstance(chain.head.operator, Writing):
+        if isinstance(chain.head.operator, Querying | Writing):
             continue
         before = [level_of[plan.chain_of(exchange.edge.source).number] for exchange in chain.inputs]
         level_of[chain.number] = level = 1 + max(before, default=-1)
@@ -75,8 +75,10 @@ def levels(plan: Plan) -> list[list[Chain]]:
     return found
 
 
-def sink_chains(plan: Plan) -> list[Chain]:
-    return [chain for chain in plan.chains if isinstance(chain.head.operator, Writing)]
+def last_chains(plan: Plan) -> list[Chain]:
+    """Those of the sinks; where Spark makes what these get, its own."""
+    kind = Writing if plan.graph.querying() is None else Querying
+    return [chain for chain in plan.chains if isinstance(chain.head.operator, kind)]
 
 
 def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> Iterator[pa.RecordBatch]:
@@ -228,7 +230,7 @@ def _written(
     freeze_imports()
     task = task_of(record)
     sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
-    writers = {chain.number: _operators(plan, chain, None, sinks) for chain in sink_chains(plan)}
+    writers = {chain.number: _operators(plan, chain, None, sinks) for chain in last_chains(plan)}
     for writer in writers.values():
         writer.begin(task)
     try:

@@ -31,11 +31,13 @@ from onefold.flow.planning.starts import check_apart, check_covered, check_journ
 from onefold.flow.processor import StatefulProcessor
 from onefold.spark.flows.ranges import OnefoldRanges, Wanted
 from onefold.spark.flows.refusals import check_flow, check_reached
+from onefold.spark.flows.spark_operator import for_tasks, operator_of
 from onefold.spark.flows.stages import levels
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.direct import BadFetch
 
 __all__ = ["FlowQuery", "recover", "start"]
 
@@ -120,10 +122,12 @@ def _pipeline(
         raise ConfigError(
             "flow-not-on-spark", f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own"
         )
+    letters = [writing.sink for _, writing in graph.writings() if writing.is_letters and graph.querying() is not None]
     return _FlowPipeline(
         graph.flow,
-        [writing.sink for _, writing in graph.writings()],
+        [writing.sink for _, writing in graph.writings() if writing.sink not in letters],
         store,
+        dead_letters=next(iter(letters), None),
         patience_s=patience_s,
         on_outcome=on_outcome,
         trust_machine=trust_machine,
@@ -141,6 +145,9 @@ class _FlowPipeline(Pipeline):
     def start(
         self, spark: SparkSession, graph: Graph, checkpoint: str, trigger: Mapping[str, Any] | None
     ) -> StreamingQuery:
+        operator = operator_of(graph)
+        if operator is not None:
+            operator.check(spark, self.sinks)
         session = self._session()
         groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:
@@ -149,14 +156,19 @@ class _FlowPipeline(Pipeline):
                 f"flow {graph.flow!r} began with max_parallelism={groups}, and has {graph.max_parallelism} now: that is"
                 " for good",
             )
-        flow = plan(graph, sinks_apart=True)
+        flow = plan(for_tasks(graph), sinks_apart=True)
         _check_state(session.pin, flow)
         sources = {node.number: graph.resolved(node, session.pin) for node, _ in graph.readings()}
         check_reached(graph, elsewhere(spark))
         check_apart(sources.values(), checkpoint, checkpoint, self._url)
         translation = Translation(flow, sources)
         _check_pickles(translation)
+        again = None if operator is None else _read_again(sources)
         splits = self._splits(spark, sources)
+        if operator is not None:
+            self._reading = again
+            rows = operator.rows(translation.given(operator, splits))
+            return self.write(rows, checkpoint, trigger, operator.output_mode)
         self._reading = translation
         with _settings(spark, _wanted(spark, graph, trigger or {})):
             return self._write(translation.read(splits), checkpoint, trigger, "append")
@@ -190,6 +202,24 @@ class _FlowPipeline(Pipeline):
         )
         register_format(spark, OnefoldRanges)
         return self._planning(session, spark.readStream.format(OnefoldRanges.name()).options(**wanted.options()))
+
+
+def _read_again(sources: Mapping[int, Source]) -> BadFetch | None:
+    """How bad records are found for their sink: rows that Spark has made have lost where they came from."""
+    lettered = [source for source in sources.values() if source.on_error == "dead_letter"]
+    if not lettered:
+        return None
+    from onefold.sources.kafka import KafkaSource
+
+    (source,) = lettered if len(sources) == 1 else (None,)
+    if not isinstance(source, KafkaSource):
+        raise ConfigError(
+            "flow-not-on-spark",
+            f"the bad records of {lettered[0].name!r} cannot be dead letters beside an operator that Spark runs: they"
+            " are read a second time, which needs one source, a topic. Give it on_error='fail' or 'skip', or make two"
+            " flows of it",
+        )
+    return BadFetch(source, source.arrow_schema())
 
 
 def _check_state(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None:

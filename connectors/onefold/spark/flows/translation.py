@@ -18,13 +18,14 @@ from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Deduplicating, Processing
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
+from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
     LevelProcessor,
     Prepared,
     direct_stage,
+    last_chains,
     levels,
     read_stage,
-    sink_chains,
     step_stage,
     write_stage,
 )
@@ -54,6 +55,13 @@ class Translation(OwnWriting):
         for level in levels(self.plan)[1:]:
             rows = self._exchanged(rows, level)
         return rows
+
+    def given(self, operator: SparkOperator, splits: DataFrame) -> DataFrame:
+        """The rows that come to the operator that Spark runs."""
+        rows = self.read(splits)
+        rows = rows if self._keeps_places else rows.repartition(*PLACE)
+        reads = partial(read_stage, self.plan, self.sources) if self._is_direct else None
+        return operator.of_packed(self.plan, rows, reads)
 
     def write(self, rows: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
         """Write the rows of an epoch to the sinks, in one pass."""
@@ -90,7 +98,7 @@ class Translation(OwnWriting):
     @property
     def _keeps_places(self) -> bool:
         """Whether rows are written in the tasks that they are in."""
-        ways = [exchange.edge.shipping for chain in sink_chains(self.plan) for exchange in chain.inputs]
+        ways = [exchange.edge.shipping for chain in last_chains(self.plan) for exchange in chain.inputs]
         return all(way is Shipping.FORWARD for way in ways)
 
     def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:

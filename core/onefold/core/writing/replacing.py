@@ -9,7 +9,7 @@ from onefold.core.contract import Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 
-__all__ = ["Origins", "check_replaces"]
+__all__ = ["Origins", "check_mode", "check_replaces"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,18 @@ class Origins:
     of_values: tuple[str, ...] = ()  # from what is aggregated, or from the clock: the next epoch may have another value
     unknown: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()  # by what the rows are grouped besides; nothing where a column is unknown
+
+
+def check_mode(mode: str) -> None:
+    """Raise ConfigError for an output mode of Spark that no sink can follow."""
+    if mode == "complete":
+        raise ConfigError(
+            "complete-mode-unsupported",
+            "output_mode='complete' writes all groups again in every epoch, and no sink takes the groups away that are"
+            " gone. Use output_mode='update', which writes the groups that changed, and sinks that replace rows by key",
+        )
+    if mode not in ("append", "update"):
+        raise ConfigError("option-value", f"output_mode={mode!r} must be append or update")
 
 
 def check_replaces(

@@ -10,7 +10,16 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.source import Source
 from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
+from onefold.flow.operators import (
+    Aggregating,
+    Connecting,
+    Deduplicating,
+    Processing,
+    Querying,
+    Reading,
+    Reducing,
+    Writing,
+)
 
 __all__ = ["Chain", "Channel", "Exchange", "Plan", "is_stateful", "plan"]
 
@@ -113,14 +122,14 @@ def is_stateful(node: Node) -> bool:
 
 def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
     """A node without state joins the chain of its inputs where all of them are in one chain, and none is exchanged.
-    With `sinks_apart` each sink is a chain of its own."""
+    With `sinks_apart` each sink is a chain of its own, and what Spark makes."""
     chain_of: dict[int, int] = {}
     members: list[list[Node]] = []
     exchanges: list[Exchange] = []
     for node in graph.nodes:
         sources = {chain_of[edge.source] for edge in node.inputs}
         is_fed = len(sources) == 1 and all(edge.shipping is Shipping.FORWARD for edge in node.inputs)
-        if is_fed and not is_stateful(node) and not (sinks_apart and isinstance(node.operator, Writing)):
+        if is_fed and not is_stateful(node) and not (sinks_apart and isinstance(node.operator, Querying | Writing)):
             chain_of[node.number] = sources.pop()
             members[chain_of[node.number]].append(node)
             continue

@@ -70,6 +70,7 @@ def run(
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
     sources and sinks raise.
     """
+    _check_runs_here(graph)
     cut = plan(graph)
     _check(graph, workers, state)
     if state == "rocksdb" and cut.has_state:
@@ -118,6 +119,7 @@ def recover(
     from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
     from onefold.flow.planning.starts import check_journals
 
+    _check_runs_here(graph)
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
         if adopt_ledger:
             sources = [reading.source for _, reading in graph.readings()]
@@ -125,6 +127,15 @@ def recover(
                 lambda: check_journals(sources, session.ledgers(), session.journal), "reading the store"
             )
         return session.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
+
+
+def _check_runs_here(graph: Graph) -> None:
+    if (found := graph.querying()) is not None:
+        raise ConfigError(
+            "only-on-spark",
+            f"flow {graph.flow!r} has {found[0].name!r}, which only Spark runs: start it with flow.start(spark, ...);"
+            " or say the same with filter, select and aggregate, which run here, too",
+        )
 
 
 def _warm(plan: Plan) -> None:

@@ -1,0 +1,129 @@
+"""The operator of a flow that Spark itself runs: the rows that it gets, and the columns that it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
+from typing import Literal, cast
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from onefold.core import ConfigError, Sink
+from onefold.core.values.ddl import ddl_of, schema_of, type_name
+from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.flow.graph import Graph, Node
+from onefold.flow.operators import Querying
+from onefold.spark.flows.packing import name_of, packed_rows, unpacked
+from onefold.spark.flows.stages import Batches
+from onefold.spark.output_modes import check_output_mode, refused_query
+from onefold.spark.runtime.columns import arrow_of, struct_of
+from onefold.spark.runtime.workers import freeze_imports
+from onefold.spark.transforming import transformed
+
+__all__ = ["SparkOperator", "for_tasks", "operator_of"]
+
+
+_CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
+
+
+@dataclass(frozen=True)
+class SparkOperator:
+    """`given` are the columns of its input, as Spark has them."""
+
+    node: Node
+    query: str | Callable[[DataFrame], DataFrame]
+    output_mode: Literal["append", "update"]
+    given: pa.Schema
+
+    def check(self, spark: SparkSession, sinks: Sequence[Sink]) -> None:
+        """Raise ConfigError where Spark makes other columns than were declared, does not run the query in its mode, or
+        the sinks cannot take its rows. It asks no server: the rows are of a stream without any."""
+        never = spark.readStream.format("rate").load()
+        rows = self.rows(never.mapInArrow(_nothing, struct_of(ddl_of(self.given))))
+        check_output_mode(self.output_mode, rows, sinks)
+        if spark.conf.get(_CHECKED) == "false":
+            return
+        spark_sql = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+        mode = getattr(spark_sql.streaming.OutputMode, self.output_mode.capitalize())()
+        try:
+            plan = rows._jdf.queryExecution().analyzed()
+            spark_sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+        except AnalysisException as error:
+            raise refused_query(error, self.output_mode) from error
+
+    def rows(self, given: DataFrame) -> DataFrame:
+        """What it makes of these rows. Raises ConfigError where the columns are others than were declared."""
+        made = transformed(given, self.query)
+        if not isinstance(made, DataFrame) or not made.isStreaming:
+            raise ConfigError(
+                "transform-failed",
+                f"{self.node.name!r} returns {'a DataFrame of its own' if isinstance(made, DataFrame) else repr(made)},"
+                " and not one that is made of the rows that it was given: return that",
+            )
+        found, declared = _columns(arrow_of(made.schema)), _columns(self.node.schema)
+        if found != declared:
+            raise ConfigError(
+                "spark-operator-schema",
+                f"{self.node.name!r} makes other columns than were declared: {_differences(declared, found)}. Declare"
+                " them as they are made, in schema=; or have them made so, with CAST and AS",
+            )
+        return made
+
+    def of_packed(self, plan: Plan, packed: DataFrame, before: Callable[[Batches], Batches] | None) -> DataFrame:
+        """The rows of its input, of packed ones. With `before`, that is what packs them, in the same task."""
+        chain = plan.chain_of(self.node.number)
+        return packed.mapInArrow(partial(_unpack, plan, chain, self.given, before), struct_of(ddl_of(self.given)))
+
+
+def operator_of(graph: Graph) -> SparkOperator | None:
+    """Raises ConfigError for a column that Spark has no type for."""
+    if (found := graph.querying()) is None:
+        return None
+    node, operator = found
+    given = schema_of(ddl_of(graph.schema(node.inputs[0])))
+    mode = cast(Literal["append", "update"], operator.output_mode)
+    return SparkOperator(node, operator.query, mode, given)
+
+
+def for_tasks(graph: Graph) -> Graph:
+    """The graph without the operator's function, which the driver calls, and which need not pickle."""
+    nodes = [
+        replace(node, operator=replace(node.operator, query="")) if isinstance(node.operator, Querying) else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def _unpack(
+    plan: Plan, chain: Chain, given: pa.Schema, before: Callable[[Batches], Batches] | None, batches: Batches
+) -> Iterator[pa.RecordBatch]:
+    """The rows for one chain. Others are bad records, which are read again for the dead letters."""
+    freeze_imports()
+    name = name_of(chain)
+    for batch in batches if before is None else before(batches):
+        for row in packed_rows(batch):
+            if row.chain == name:
+                yield unpacked(plan, row).cast(given)
+
+
+def _columns(schema: pa.Schema | None) -> list[str]:
+    """As an error names them. Whether they may be null is for the rows to show."""
+    return [f"{field.name} {type_name(field.type)}" for field in schema or ()]
+
+
+def _differences(declared: Sequence[str], found: Sequence[str]) -> str:
+    told = []
+    for number, (wanted, made) in enumerate(zip_longest(declared, found), start=1):
+        if wanted != made:
+            told.append(f"column {number} is declared {wanted or 'not at all'}, and is {made or 'not made'}")
+    return "; ".join(told)

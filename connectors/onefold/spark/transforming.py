@@ -1,0 +1,68 @@
+"""Transformations of Spark's own: a SELECT over the view `source`, or a function from a DataFrame to another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
+
+from onefold.core import ConfigError, OnefoldError
+from onefold.core.values.places import raised_at
+
+__all__ = ["transformed"]
+
+SOURCE = "source"  # what SQL selects from
+
+_VIEW = threading.Lock()  # the view of that name is in use
+
+
+def transformed(df: DataFrame, by: str | Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """What SQL, a text, or a function makes of these rows. Raises ConfigError where it fails."""
+    with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
+        if isinstance(by, str):
+            return _selected(df, by)
+        try:
+            return by(df)
+        except OnefoldError:
+            raise
+        except Exception as error:
+            says = f"the transformation's function failed{raised_at(error)}: {type(error).__name__}: {_said(error)}"
+            raise ConfigError("transform-failed", says) from error
+
+
+def _selected(df: DataFrame, sql: str) -> DataFrame:
+    spark = df.sparkSession
+    theirs = spark.table(SOURCE) if _has_view(spark) else None
+    df.createOrReplaceTempView(SOURCE)
+    try:
+        return spark.sql(sql)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None
+    finally:
+        spark.catalog.dropTempView(SOURCE) if theirs is None else theirs.createOrReplaceTempView(SOURCE)
+
+
+def _has_view(spark: SparkSession) -> bool:
+    """Whether the job has a view of that name of its own. Spark Connect cannot tell."""
+    if not hasattr(spark, "_jsparkSession"):
+        return False
+    return bool(spark._jsparkSession.sessionState().catalog().getTempView(SOURCE).isDefined())
+
+
+def _said(error: Exception) -> str:
+    """Its first line: Spark's plans and traces follow."""
+    return str(error).strip().partition("\n")[0].rstrip(";")
+
+
+@contextmanager
+def _silenced(logger: PySparkLogger) -> Iterator[None]:
+    """It prints each error that Spark raises, as JSON with its stack trace: the error itself says it."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
