@@ -65,8 +65,8 @@ class PostgresWrites(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         raise ConfigError(
             "streaming-not-supported",
-            "onefold_postgres writes batches. A streaming query goes through an epoch writer, which knows its positions:"
-            " df.writeStream.foreachBatch(EpochWriter(...))",
+            "onefold_postgres writes batches. A streaming query goes through an epoch writer, which knows its"
+            " positions: df.writeStream.foreachBatch(EpochWriter(...))",
         )
 
 
