@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,8 +183,7 @@ def test_a_source_that_does_not_answer_is_waited_for_and_then_named(world: World
     assert StreamOffset.of(after(ending, start)).at == Positions.of({"a/0": 3})  # type: ignore[union-attr]
     numbers.failures = 1_000
     with pytest.raises(Retriable) as refused:
-        for _ in range(1_000):
-            after(stream, start)
+        deque((after(stream, start) for _ in range(1_000)), 0)
     assert refused.value.code == "kafka-unreachable"
 
 
