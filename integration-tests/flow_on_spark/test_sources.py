@@ -57,7 +57,7 @@ def test_files_alone_are_read_once_where_the_driver_is_killed(
 
 
 @RUNTIMES
-def test_a_source_that_is_added_is_read_from_its_begin_and_the_state_of_the_others_stays(
+def test_a_source_that_is_added_is_read_from_its_begin_and_the_others_go_on(
     flows: Any, kafka_topic: Any, runtime: str
 ) -> None:
     other = kafka_topic(partitions=2)
