@@ -18,4 +18,4 @@ E = TypeVar("E", bound=OnefoldError)
 def raises(kind: type[E] | tuple[type[E], ...], code: str, *names: str) -> RaisesExc[E]:
     """As pytest.raises: an error of this code, whose text has all of `names`, in any order."""
     named = "".join(f"(?=.*{re.escape(name)})" for name in names)
-    return pytest.raises(kind, match=rf"(?s){named}.*\[{re.escape(code)}\]$")
+    return pytest.raises(kind, match=rf"(?s){named}.*\[{re.escape(code)}\](\n|$)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, SCHEMA, Ask, decided, merge, prepared, task
-from harness.errors import raises
 
 from onefold.core.contract import SinkKind
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
@@ -29,19 +28,19 @@ def test_auto_takes_two_phase_where_nothing_speaks_against_it(postgres_url: str)
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("CREATE TABLE t (id bigint PRIMARY KEY, name text)", "two-phase-unsuitable"),
-        ("CREATE TABLE t (id bigint, name text); CREATE UNIQUE INDEX u ON t (name)", "two-phase-unsuitable"),
-        ("CREATE TABLE t (id bigint, name text, EXCLUDE USING btree (id WITH =))", "two-phase-unsuitable"),
+        ("CREATE TABLE t (id bigint PRIMARY KEY, name text)", "unique index t_pkey"),
+        ("CREATE TABLE t (id bigint, name text); CREATE UNIQUE INDEX u ON t (name)", "unique index u"),
+        ("CREATE TABLE t (id bigint, name text, EXCLUDE USING btree (id WITH =))", "exclusion constraint"),
         (
             "CREATE TABLE t (id bigint, name text); CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW "
             "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-            "two-phase-unsuitable",
+            "trigger tr",
         ),
-        ("CREATE TABLE o (id bigint, name text); CREATE VIEW t AS SELECT * FROM o", "two-phase-unsuitable"),
+        ("CREATE TABLE o (id bigint, name text); CREATE VIEW t AS SELECT * FROM o", "it is a view"),
         (
             "CREATE TABLE t (id bigint, name text) PARTITION BY LIST (id); CREATE TABLE t1 PARTITION OF t DEFAULT; "
             "CREATE UNIQUE INDEX part ON t1 (name)",
-            "two-phase-unsuitable",
+            "unique index part",
         ),
     ],
 )
@@ -52,7 +51,7 @@ def test_auto_takes_staged_where_siblings_would_wait(postgres_url: str, ask: Ask
     sink.open("p", SCHEMA)
     assert reason in (sink.delivery_reason or "")
     assert sink.guarantee().atomic_epoch
-    with raises(ConfigError, reason):
+    with pytest.raises(ConfigError, match=reason):
         PostgresSink(postgres_url, "t", delivery="two_phase").open("p", SCHEMA)
 
 
@@ -61,7 +60,7 @@ def test_a_duplicate_key_in_a_merge_names_the_constraint_and_decides_nothing(pos
     sink = PostgresSink(postgres_url, "t")
     committer = sink.open("p", SCHEMA)
     one, two = prepared(sink), prepared(sink)
-    with raises(BadRecord, "row-refused"):
+    with pytest.raises(BadRecord, match="t_pkey"):
         merge(sink, committer, one, two)
     assert ask.ids() == []
 
@@ -98,7 +97,7 @@ def test_every_column_that_does_not_fit_is_named_at_once(postgres_url: str, ask:
 
 def test_an_unlogged_target_is_refused(postgres_url: str, ask: Ask) -> None:
     ask("CREATE UNLOGGED TABLE t (id bigint, name text)")
-    with raises(ConfigError, "table-unlogged"):
+    with pytest.raises(ConfigError, match="SET LOGGED"):
         PostgresSink(postgres_url, "t").open("p", SCHEMA)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -142,6 +141,8 @@ class FromHeader:
     column: str
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import numpy as np  # which a flow that is only described does without
+
         lists = batch.column(self.headers)
         entries, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
         is_named = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), self.name), False)
