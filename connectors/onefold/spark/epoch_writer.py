@@ -30,7 +30,7 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
-from onefold.core.values.ways import PIPELINE, Ways
+from onefold.core.values.ways import WRITER, Ways
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import asking_jvm, from_spark
@@ -40,7 +40,6 @@ from onefold.spark.interrupts import interrupted_by
 from onefold.spark.runtime.access import are_callbacks_closed, check_callbacks, close_callbacks, exposure_of
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import is_wanted
-from onefold.spark.runtime.epoch_job import Reading
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.refusals import check_parts
 
@@ -80,7 +79,7 @@ class EpochWriter:
     A writer pickles, and opens its connections when they are needed.
     """
 
-    WAYS: ClassVar[Ways] = PIPELINE  # that its errors name
+    WAYS: ClassVar[Ways] = WRITER  # that its errors name
     dead_letters: Sink | None = None
 
     def __init__(
@@ -108,8 +107,6 @@ class EpochWriter:
         check_parts(name, self.sinks, self.dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
-        self._reading: Reading | None = None
-        self._numbers_epochs = False
         self._live: QuerySession | None = None
         self._gate = Gate()
         self._has_batch = False  # whether the query that was started last has called it
@@ -154,13 +151,16 @@ class EpochWriter:
             if not self._trusts_machine:
                 check_callbacks()
             with self._gate.batch(partial(is_wanted, df.sparkSession)):
-                self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell, self._numbers_epochs)
+                self._process(df, batch_id)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             alone = error.reworded(error.message)
             alone.add_note(seal(alone)[0])  # for a job that waits for its query itself
             raise alone from None
+
+    def _process(self, df: DataFrame, batch_id: int) -> None:
+        self._session().process(df, batch_id, self._checkpoint, None, self._tell)
 
     def _tell(self, outcome: Outcome) -> None:
         if self._on_outcome is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -21,6 +21,7 @@ from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome
 from onefold.core.protocol.runs import refuse_query
+from onefold.core.values.ways import PIPELINE, Ways
 from onefold.core.writing.bad_records import check_dead_letters
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
@@ -30,6 +31,7 @@ from onefold.spark.runtime.batch import BatchOutcome
 from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
+from onefold.spark.runtime.epoch_job import Reading
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.refusals import check_direct_source
 
@@ -56,6 +58,8 @@ class Pipeline(EpochWriter):
     settings      as `EpochWriter` has them
     """
 
+    WAYS: ClassVar[Ways] = PIPELINE
+
     def __init__(
         self,
         name: str,
@@ -66,6 +70,8 @@ class Pipeline(EpochWriter):
         **settings: Unpack[WriterSettings],
     ) -> None:
         self.dead_letters = dead_letters
+        self._reading: Reading | None = None
+        self._numbers_epochs = False
         self._group: GroupPositions | None = None
         super().__init__(name, sinks, store, **settings)
 
@@ -143,6 +149,9 @@ class Pipeline(EpochWriter):
     @property
     def is_paused(self) -> bool:
         return self._gate.is_held
+
+    def _process(self, df: DataFrame, batch_id: int) -> None:
+        self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell, self._numbers_epochs)
 
     def _tell(self, outcome: Outcome) -> None:
         if self._group is not None:

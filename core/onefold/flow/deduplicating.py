@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
 from onefold.core.source import RecordColumns, record_columns
-from onefold.core.values.ids import HEADER, Deduplication, IdsWithin, OrderedIds, called
+from onefold.core.values.ids import HEADER, Deduplication, OrderedIds, called, check_deduplication
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, check_state_key, origin_of
 from onefold.flow.graph import Edge, Shipping
@@ -28,10 +28,7 @@ _TEXTS = (
 
 def deduplicated(nodes: Nodes, edge: Edge, ids: Deduplication, uid: str) -> Edge:
     """The rows of an edge without those whose id was seen. Raises ConfigError where it cannot be told from them."""
-    if not isinstance(ids, OrderedIds | IdsWithin):
-        raise ConfigError(
-            "option-value", f"deduplicate takes OrderedIds(...) or IdsWithin('2 hours', ...), and not {ids!r:.100}"
-        )
+    check_deduplication(ids)
     schema, columns = nodes.schema(edge), _record_columns(nodes, edge)
     if isinstance(ids, OrderedIds):
         if (way := _lost_by(nodes, edge)) is not None:

@@ -98,10 +98,7 @@ class Flow:
         Asks a server only where a sink's guarantee depends on it."""
         if format not in ("text", "svg"):
             raise ConfigError("option-value", f"format={format!r} must be text or svg")
-        from onefold.flow.explaining import (  # with the drawing, which no run of a flow needs
-            explained,
-            pictured,
-        )
+        from onefold.flow.explaining import explained, pictured  # with the drawing, which no run of a flow needs
 
         return explained(self.graph()) if format == "text" else pictured(self.graph())
 

@@ -78,9 +78,9 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
 
     Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
     """
-    planned = (yield from _planned(root, batch_id)) or Positions()
     if (began := (yield from _stream_began(root, batch_id))) is not None:
         return began
+    planned = (yield from _planned(root, batch_id)) or Positions()
     ours = planned.begun()
     logged: dict[str, int | str] = {}
     for number in range(SOURCES_MAX):
@@ -97,9 +97,9 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     if missing := sorted(end.topics().keys() - known):
         raise ConfigError(
             "batch-start-unknown",
-            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by a"
-            " source that Spark logs no start of. Start the query with a new, empty"
-            " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))",
+            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by a source"
+            " that Spark logs no start of. Start the query with a new, empty checkpoint directory, and read through the"
+            " pipeline: pipeline.read(spark, KafkaSource(...))",
         )
     return Positions.of({**dict(ours.items), **logged}, ours.marks)
 

@@ -78,9 +78,11 @@ def called(ids: Deduplication) -> str:
 
 
 def check_deduplication(value: object) -> None:
-    """Raise `ConfigError` unless it is None or says what makes two records the same."""
-    if value is not None and not isinstance(value, OrderedIds | IdsWithin):
-        raise ConfigError("option-value", f"deduplicate is OrderedIds(...) or IdsWithin('2 hours', ...), not {value!r}")
+    """Raise `ConfigError` unless it says what makes two records the same."""
+    if not isinstance(value, OrderedIds | IdsWithin):
+        raise ConfigError(
+            "option-value", f"deduplicate is OrderedIds(...) or IdsWithin('2 hours', ...), not {value!r:.100}"
+        )
 
 
 def _check_id(what: str, id: str | None) -> None:

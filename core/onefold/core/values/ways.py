@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-__all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "Ways", "in_words_of", "ways"]
+__all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "WRITER", "Ways", "in_words_of", "ways"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,15 @@ PIPELINE = Ways(
         " failed so, remove it first"
     ),
     other_plans=(", where the source is read with pipeline.read or pipeline.write_direct, which plans that very range"),
+)
+_BEGIN_ANEW = "give the writer another name, empty tables, and a new, empty checkpoint directory"
+WRITER = Ways(  # it has no source whose positions could be set: only the query's own checkpoint goes on
+    call="writer.recover({})",
+    goes_on="start the query with the checkpoint directory that belongs to it",
+    again="start the query with a new checkpoint directory",
+    elsewhere=PIPELINE.elsewhere,
+    anew=_BEGIN_ANEW,
+    another=f"put the query's own checkpoint directory back; or begin anew: {_BEGIN_ANEW}",
 )
 SPARK_FLOW = Ways(
     call="flow.recover(spark=spark, checkpoint=..., {})",

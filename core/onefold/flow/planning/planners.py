@@ -7,19 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Range
-from onefold.core.source import (
-    BoundedSource,
-    Journal,
-    Keep,
-    Source,
-    SourcePlanner,
-    Split,
-    own_positions,
-    settled,
-)
+from onefold.core.source import BoundedSource, Journal, Keep, Source, SourcePlanner, Split, own_positions, settled
 
 __all__ = ["Planners"]
-
 
 NOWHERE = Positions()
 

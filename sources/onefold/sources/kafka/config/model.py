@@ -110,7 +110,8 @@ class KafkaSourceConfig:
         check_choice(self.compiled_fetch)
         if self.starting_text not in starting.KEYWORDS:
             starting.parse("starting_offsets", self.starting_text, self.subscription)
-        check_deduplication(self.deduplicate)
+        if self.deduplicate is not None:
+            check_deduplication(self.deduplicate)
 
     @property
     def subscription(self) -> Subscription:
