@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.spark.runtime.access import close_callbacks
 
 WAYS = ("open", "closed")

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.cpu import cpu_s
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.local import KafkaServer
 from onefold.sources import IdsWithin, OrderedIds
 from onefold.spark import deduplicate, register

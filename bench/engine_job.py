@@ -60,7 +60,7 @@ class Job:
         if self.runtime == "engine":
             flow.run(checkpoint=self.checkpoint, workers=self.workers, store=self.store)
         else:
-            from onefold.cli.spark_session import spark_session  # what the engine's own jobs do without
+            from onefold.spark.session import spark_session  # what the engine's own jobs do without
 
             spark = spark_session("onefold bench", Path(self.checkpoint), master=f"local[{self.workers}]")
             flow.start(spark, checkpoint=self.checkpoint).await_termination()

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.local import PostgresServer
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
 from onefold.trials.workload.orders import produce

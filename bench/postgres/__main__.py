@@ -22,7 +22,7 @@ from bench.narrator import Say, narrated
 from bench.postgres import memory, spark
 from bench.postgres.tables import Case, Tables, make_rows
 from bench.report import Load
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.local import PostgresServer
 
 UPSERT = {"mode": "upsert", "key": "id", "order": "at"}

@@ -20,7 +20,7 @@ from onefold.core import ConfigError, Positions, Sink
 from onefold.core.invariants import Comparison
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline

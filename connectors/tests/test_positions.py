@@ -17,7 +17,7 @@ from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 

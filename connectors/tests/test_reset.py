@@ -23,7 +23,7 @@ from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.reset import PostgresReset
 from onefold.sources import KafkaSource

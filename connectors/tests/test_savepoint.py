@@ -48,7 +48,7 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark.runtime.query import QuerySession

@@ -14,9 +14,9 @@ from harness.errors import raises
 from pyspark import SparkContext
 
 from onefold.cli import spark_session
-from onefold.cli.spark_session import session_of_ones_own
 from onefold.core import ConfigError
-from onefold.definition import SparkSettings
+from onefold.pipeline import SparkSettings
+from onefold.spark.session import session_of_ones_own
 
 # PySpark leaves the pipe to a JVM that did not start to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -4,7 +4,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-from onefold.definition import Definition, Transform, Trigger
+from onefold.pipeline import Definition, Transform, Trigger
 from onefold.local import KafkaServer, PostgresServer, spark_environment
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource

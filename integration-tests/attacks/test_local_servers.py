@@ -200,7 +200,7 @@ def test_data_without_a_password_are_refused_and_made_anew_once_they_are_gone(tm
 PROGRAM = """
 import sys
 from pathlib import Path
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 spark = spark_session("evil", Path(sys.argv[2]), sys.argv[1], show_retries=True)
 print(spark.range(10).count())
 """

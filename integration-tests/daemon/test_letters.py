@@ -12,7 +12,7 @@ from harness.errors import raises
 from onefold.core import Retriable
 from onefold.daemon.letters import reading
 from onefold.daemon.letters.browse import newest
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects import dead_letters

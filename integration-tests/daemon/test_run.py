@@ -17,7 +17,7 @@ from harness.support import Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
 from onefold.daemon.run import Run, State
-from onefold.definition import Definition, Restart, Transform, Trigger
+from onefold.pipeline import Definition, Restart, Transform, Trigger
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 

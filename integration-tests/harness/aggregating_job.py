@@ -16,7 +16,7 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline

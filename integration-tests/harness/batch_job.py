@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.sinks import PostgresSink
 from onefold.spark import BatchOutcome, Pipeline, register
 

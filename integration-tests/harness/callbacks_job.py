@@ -15,7 +15,7 @@ from harness.support import wait_until
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.core import ConfigError
 from onefold.sinks import SqlSink
 from onefold.spark import EpochWriter, register

@@ -23,7 +23,7 @@ from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
 from onefold.daemon.run import Run
-from onefold.definition import Restart, Trigger
+from onefold.pipeline import Restart, Trigger
 from onefold.sources import KafkaSource
 
 DOWN = Retriable("test", "the server is down")

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from onefold.core import Sink
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sources import KafkaSource
 
 __all__ = ["into", "named"]

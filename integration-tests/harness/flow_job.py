@@ -17,7 +17,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
 from onefold.engine import FixedDelay

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, PostgresSource

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.only_with_servers("local", reason
 PROGRAM = """
 import sys
 from pathlib import Path
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
 spark = spark_session("test", Path(sys.argv[2]), sys.argv[1], **settings)
 def where(batches):

@@ -16,7 +16,7 @@ from onefold.daemon.letters import again
 from onefold.daemon.letters.again import HEADER, NotSendable, send_again
 from onefold.daemon.letters.browse import Place, newest
 from onefold.daemon.letters.marks import MarkState
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 

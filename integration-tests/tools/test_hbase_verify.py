@@ -27,7 +27,7 @@ from onefold.clients.hbase import HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
-from onefold.definition import Definition, Transform
+from onefold.pipeline import Definition, Transform
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sources import HBaseSource

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss, EpochState, Fenced
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline
 

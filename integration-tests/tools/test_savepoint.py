@@ -24,7 +24,7 @@ from onefold.cli.main import app
 from onefold.cli.savepoint import files
 from onefold.cli.verify.command import run_verification
 from onefold.core import CheckpointMismatch, ConfigError, Retriable
-from onefold.definition import Definition, Transform, Trigger
+from onefold.pipeline import Definition, Transform, Trigger
 from onefold.sinks import PostgresSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.core import ConfigError
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]

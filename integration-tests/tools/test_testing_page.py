@@ -224,7 +224,7 @@ def test_on_servers_of_somebody_else_nothing_is_left_and_nothing_is_struck(
 JOB = """
 import sys
 from pathlib import Path
-from onefold.cli.spark_session import spark_session
+from onefold.spark.session import spark_session
 settings = {"spark.cores.max": "2", "spark.executor.memory": "512m"}
 spark = spark_session("test", Path(sys.argv[2]), sys.argv[1], **settings)
 print(spark.range(1000).mapInArrow(lambda batches: batches, "id long").count())

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss
-from onefold.definition import Definition, Transform, Trigger
+from onefold.pipeline import Definition, Transform, Trigger
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.spark import Pipeline, read_postgres

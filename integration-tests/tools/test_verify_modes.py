@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.reconcile import DeadLetters

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import BadRecord, ConfigError, OnefoldError
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import SqlSink
 from onefold.spark.verify.verification import Verification, verify
 

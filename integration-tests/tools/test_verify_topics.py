@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, TaskId
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import KafkaSink
 
 pytestmark = pytest.mark.servers

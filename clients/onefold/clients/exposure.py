@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["Reaching", "is_here", "of_kafka", "of_postgres", "of_registry", "of_url", "require_tls"]
+__all__ = ["Reaching", "check_reached", "is_here", "of_kafka", "of_postgres", "of_registry", "of_url", "require_tls"]
 
 _IN_THE_OPEN = "somebody on the network can read and change what it carries"
 _ANY_SERVER = "whoever answers is taken for the server"
@@ -35,6 +35,15 @@ def require_tls(parts: Iterable[tuple[str, object]]) -> None:
         says = part.exposure() if isinstance(part, Reaching) else "it has no method `exposure`, which would say"
         if says:
             raise ConfigError("tls-required", f"{what} may not be reached so, with require_tls: {says}")
+
+
+def check_reached(sources: Sequence[object], sinks: Sequence[object], store: str) -> None:
+    """Raises ConfigError for a source, a sink or a checkpoint store (its URL; empty where it is not known yet) that
+    `require_tls` forbids."""
+    for what, parts in (("source", sources), ("sink", sinks)):
+        require_tls((f"{what} {getattr(part, 'name', part)!r}", part) for part in parts)
+    if store and (says := of_url(store, "the checkpoint store's")):
+        raise ConfigError("tls-required", f"the checkpoint store may not be reached so, with require_tls: {says}")
 
 
 def is_here(host: str) -> bool:

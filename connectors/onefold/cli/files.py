@@ -21,8 +21,8 @@ def new(
     """Write a file that defines a pipeline, with all keys that there are, for you to fill in."""
     from onefold.clients.options import near
     from onefold.core.values.names import check_pipeline_name
-    from onefold.definition.example import example
-    from onefold.definition.tables import SINKS
+    from onefold.pipeline.example import example
+    from onefold.pipeline.tables import SINKS
 
     kinds = sink or ["postgres"]
     for kind in kinds:
@@ -48,7 +48,7 @@ def new(
 
 def schema() -> None:
     """Print the JSON Schema of such files, for editors that complete and check them."""
-    from onefold.definition.tables import definition_table
+    from onefold.pipeline.tables import definition_table
 
     json.dump(definition_table().model_json_schema(), sys.stdout, indent=2)
     sys.stdout.write("\n")
@@ -60,7 +60,7 @@ def validate(
     ],
 ) -> None:
     """Check the definitions of pipelines without asking any server. Exit code 2 where one is wrong."""
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     wrong = []
     for named in pipelines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.definition.secrets import filled
+from onefold.pipeline.secrets import filled
 
 __all__ = ["comma_separated", "resolved"]
 

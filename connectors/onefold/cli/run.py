@@ -38,15 +38,15 @@ def run(
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
     from onefold.cli.control.commands import PRIVATELY
-    from onefold.cli.scratch import temporary_folder
-    from onefold.cli.spark_session import session_of_ones_own
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls
     from onefold.daemon.logs import log_as_json
     from onefold.daemon.service import serve, stop_signals
-    from onefold.definition import read
+    from onefold.pipeline import read
     from onefold.spark.errors.exits import show_progress
+    from onefold.spark.scratch import temporary_folder
+    from onefold.spark.session import session_of_ones_own
 
     definitions = [read(named) for named in pipelines]
     names = [definition.name for definition in definitions]

@@ -18,7 +18,7 @@ from onefold.core import ConfigError
 from onefold.core.job.logs import logged_as
 from onefold.core.waiting import Wait
 from onefold.daemon.run import Run, State, Totals
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 
 __all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from onefold.definition import Restart
+from onefold.pipeline import Restart
 
 __all__ = ["Restarts"]
 

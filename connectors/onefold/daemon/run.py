@@ -17,7 +17,7 @@ from onefold.core.job.logs import logged_as
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.restarts import Restarts
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.spark.errors.failures import from_spark, is_of_spark, is_stopped
 
 __all__ = ["Run", "State", "Totals"]

@@ -1,4 +1,4 @@
-"""Runs the contract on Spark: pipelines, and the writer and formats for jobs that are there already."""
+"""Runs the contract on Spark: flows, and the writer and formats for jobs that are there already."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING
 from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
-    from onefold.spark.dedup.deduplication import deduplicate
     from onefold.spark.epoch_writer import EpochWriter
     from onefold.spark.errors.exits import exit_codes
     from onefold.spark.flows.starting import FlowQuery, recover, start
-    from onefold.spark.formats.bad_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
     from onefold.spark.formats.postgres_source import read_postgres
+    from onefold.spark.formats.records import read_bad_records
     from onefold.spark.formats.registration import register
-    from onefold.spark.pipeline import Pipeline
     from onefold.spark.runtime.batch import BatchOutcome
 
 __all__ = [
     "BatchOutcome",
     "EpochWriter",
     "FlowQuery",
-    "Pipeline",
-    "deduplicate",
     "exit_codes",
     "read_bad_records",
     "read_hbase",
@@ -40,10 +36,8 @@ __getattr__ = on_demand(
         "BatchOutcome": "onefold.spark.runtime.batch",
         "EpochWriter": "onefold.spark.epoch_writer",
         "FlowQuery": "onefold.spark.flows.starting",
-        "Pipeline": "onefold.spark.pipeline",
-        "deduplicate": "onefold.spark.dedup.deduplication",
         "exit_codes": "onefold.spark.errors.exits",
-        "read_bad_records": "onefold.spark.formats.bad_records",
+        "read_bad_records": "onefold.spark.formats.records",
         "read_hbase": "onefold.spark.formats.hbase_source",
         "read_postgres": "onefold.spark.formats.postgres_source",
         "recover": "onefold.spark.flows.starting",

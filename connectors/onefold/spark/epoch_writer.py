@@ -42,6 +42,7 @@ from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.refusals import check_parts
+from onefold.spark.runtime.writers import OwnWriting
 
 __all__ = ["EpochWriter", "WriterSettings"]
 
@@ -80,7 +81,8 @@ class EpochWriter:
     """
 
     WAYS: ClassVar[Ways] = WRITER  # that its errors name
-    dead_letters: Sink | None = None
+    _letters: tuple[str, ...] = ()  # sinks of dead letters, of a flow
+    _writing: OwnWriting | None = None  # of a flow
 
     def __init__(
         self,
@@ -99,12 +101,12 @@ class EpochWriter:
         self.bad_records = Tally()
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
-        self._store_url = store or next((url for sink in self._everyone if (url := sink.store_url())), None)
+        self._store_url = store or next((url for sink in self.sinks if (url := sink.store_url())), None)
         if self._store_url is not None:
             check_whole_path("store", url_of(self._store_url, "the checkpoint store's"))
         self._requires_tls = require_tls
         self._trusts_machine = trust_machine
-        check_parts(name, self.sinks, self.dead_letters, self._store_url, require_tls=require_tls)
+        check_parts(name, self.sinks, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._live: QuerySession | None = None
@@ -122,10 +124,6 @@ class EpochWriter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_gate": Gate()}
-
-    @property
-    def _everyone(self) -> tuple[Sink, ...]:
-        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
         """Write a batch DataFrame exactly once under the name `run`: the same job run again writes nothing.
@@ -151,16 +149,13 @@ class EpochWriter:
             if not self._trusts_machine:
                 check_callbacks()
             with self._gate.batch(partial(is_wanted, df.sparkSession)):
-                self._process(df, batch_id)
+                self._session().process(df, batch_id, self._checkpoint, self._writing, self._tell)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             alone = error.reworded(error.message)
             alone.add_note(seal(alone)[0])  # for a job that waits for its query itself
             raise alone from None
-
-    def _process(self, df: DataFrame, batch_id: int) -> None:
-        self._session().process(df, batch_id, self._checkpoint, None, self._tell)
 
     def _tell(self, outcome: Outcome) -> None:
         if self._on_outcome is not None:
@@ -222,7 +217,7 @@ class EpochWriter:
 
     def guarantees(self) -> dict[str, Guarantee]:
         """What each sink promises, as it is set up now."""
-        return {sink.name: sink.guarantee() for sink in self._everyone}
+        return {sink.name: sink.guarantee() for sink in self.sinks}
 
     def history(self) -> list[EpochRecord]:
         """The newest epochs of this pipeline, oldest first."""
@@ -286,7 +281,7 @@ class EpochWriter:
                 self.sinks,
                 CheckpointStore(self._url),
                 self.patience_s,
-                self.dead_letters,
+                self._letters,
                 self.bad_records,
                 self.WAYS,
             )

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from onefold.definition import read
-from onefold.definition.definition import Definition
+from onefold.pipeline import read
+from onefold.pipeline.definition import Definition
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "compose"

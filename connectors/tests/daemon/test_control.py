@@ -17,7 +17,7 @@ from onefold.core import Fenced, Retriable, Terminal
 from onefold.daemon.control import Action, Control, Controls, NotNow
 from onefold.daemon.run import State
 from onefold.daemon.service import serve, stop_signals
-from onefold.definition import Restart
+from onefold.pipeline import Restart
 
 
 def until(is_so: Callable[[], bool], control: Control | None = None) -> None:

@@ -19,7 +19,7 @@ from onefold.daemon import service
 from onefold.daemon.control import Controls
 from onefold.daemon.run import Run, State
 from onefold.daemon.service import Asked, serve, stop_signals
-from onefold.definition import Restart
+from onefold.pipeline import Restart
 
 
 def ended(run: Run) -> Run:

@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.daemon.logs import log_as_json
 from onefold.daemon.run import Run
-from onefold.definition import Restart, Trigger
+from onefold.pipeline import Restart, Trigger
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from harness.errors import raises
 
 from onefold.core import ConfigError
 from onefold.daemon.restarts import Restarts
-from onefold.definition import Restart
+from onefold.pipeline import Restart
 
 
 def delays(policy: Restart, *runs: tuple[float, float]) -> list[float | None]:

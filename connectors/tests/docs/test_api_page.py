@@ -93,7 +93,7 @@ def page() -> Iterator[str]:
         "onefold.spark",
         "onefold.flow",
         "onefold.engine",
-        "onefold.definition",
+        "onefold.pipeline",
         "onefold.sources",
         "onefold.sinks",
     ):

@@ -1,6 +1,6 @@
 """docs/options.md: every option of a pipeline's definition and of every source and sink.
 
-Names, types and defaults come from the code, the meanings from `onefold/definition/meanings.toml`.
+Names, types and defaults come from the code, the meanings from `onefold/pipeline/meanings.toml`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.renewing import assert_renewed
 
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
-from onefold.definition import Definition, Restart, SparkSettings, Transform, Trigger
+from onefold.pipeline import Definition, Restart, SparkSettings, Transform, Trigger
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.postgres.config import PostgresSinkConfig
@@ -27,7 +27,7 @@ from onefold.sinks.staged.config import SqlSinkConfig
 from onefold.sources import FileSource, HBaseSource, IdsWithin, KafkaSource, OrderedIds, PostgresSource
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
-MEANINGS = tomllib.loads(files("onefold.definition").joinpath("meanings.toml").read_text())
+MEANINGS = tomllib.loads(files("onefold.pipeline").joinpath("meanings.toml").read_text())
 # Each with its options in Spark's format, where it has one.
 MODELS: dict[str, tuple[type, bool]] = {
     "Definition": (Definition, False),

@@ -10,7 +10,7 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
-from onefold.definition import read
+from onefold.pipeline import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*/*.toml"))

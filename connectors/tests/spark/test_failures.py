@@ -14,7 +14,6 @@ import pytest
 from harness.errors import raises
 from pyspark.errors import StreamingQueryException
 
-from onefold.cli.scratch import temporary_folder
 from onefold.core import (
     BadRecord,
     CheckpointMismatch,
@@ -31,6 +30,7 @@ from onefold.spark.errors import sealing
 from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
 from onefold.spark.errors.sealing import marks
 from onefold.spark.pipeline import Pipeline
+from onefold.spark.scratch import temporary_folder
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):

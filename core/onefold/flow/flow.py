@@ -16,7 +16,7 @@ from onefold.core.values.names import check_pipeline_name
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
-from onefold.flow.operators import Reading
+from onefold.flow.operators import Reading, Writing
 from onefold.flow.streams import Stream
 from onefold.flow.writing import add_sink, with_query
 
@@ -81,6 +81,19 @@ class Flow:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))
 
+    def sources(self) -> tuple[Source, ...]:
+        """What it reads."""
+        return tuple(node.operator.source for node in self._nodes.made if isinstance(node.operator, Reading))
+
+    def sinks(self) -> tuple[Sink, ...]:
+        """What it writes to."""
+        return tuple(node.operator.sink for node in self._nodes.made if isinstance(node.operator, Writing))
+
+    def letters(self) -> tuple[Sink, ...]:
+        """Of its sinks those of dead letters."""
+        made = [node.operator for node in self._nodes.made]
+        return tuple(each.sink for each in made if isinstance(each, Writing) and each.is_letters)
+
     def graph(self) -> Graph:
         """The flow as runtimes read it. Raises ConfigError where it has no sink, or rows that go nowhere, and where
         an operator that only Spark runs cannot stand."""
@@ -137,9 +150,7 @@ class Flow:
                     (`adopt_ledger=True`, `accept_damage=`, `accept_targets=True`)
         """
         if spark is not None:
-            return importlib.import_module("onefold.spark").recover(
-                self.graph(), spark, checkpoint=checkpoint, **settings
-            )
+            return importlib.import_module("onefold.spark").recover(self.graph(), **settings)
         with naming_extras("engine"):
             engine = importlib.import_module("onefold.engine")
         return engine.recover(self.graph(), checkpoint=checkpoint, **settings)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.core.checks import present
+from onefold.core.contract import Sink
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
@@ -101,6 +102,16 @@ class Graph:
         for node in self.nodes:
             if isinstance(node.operator, Writing):
                 yield node, node.operator
+
+    def letters(self) -> tuple[str, ...]:
+        """The sinks of dead letters, by their names."""
+        return tuple(writing.sink.name for _, writing in self.writings() if writing.is_letters)
+
+    def letters_of(self, source: str) -> Sink | None:
+        """The sink of the dead letters of the source of that name."""
+        reading = next((node.number for node, reading in self.readings() if reading.source.name == source), None)
+        found = [of.sink for node, of in self.writings() if of.is_letters and node.inputs[0].source == reading]
+        return next(iter(found), None)
 
     def readings(self) -> Iterator[tuple[Node, Reading]]:
         """The nodes that read sources."""

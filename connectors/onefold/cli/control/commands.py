@@ -177,7 +177,7 @@ def _chosen(client: Client, pipelines: Sequence[str] | None, several: bool) -> l
 
 def _names(pipelines: Sequence[str]) -> list[str]:
     """Of files that define pipelines their names."""
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     return [read(each).name if each.endswith(".toml") or ":" in each else each for each in pipelines]
 

@@ -56,8 +56,8 @@ def plan(pipeline: Named, as_json: AsJson = False) -> None:
 
 def _diagnosed(pipeline: str) -> Diagnosis:
     from onefold.cli.doctor.runtime import examine_runtime
-    from onefold.definition import read
     from onefold.doctor import diagnose
+    from onefold.pipeline import read
 
     definition = read(pipeline)
     with Console(stderr=True).status("starting Spark") as shown:  # on a terminal only

@@ -10,14 +10,14 @@ from importlib.metadata import version
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.cli.scratch import temporary_folder
-from onefold.cli.spark_session import session_of_ones_own
 from onefold.core import OnefoldError
 from onefold.core.findings import THIS_MACHINE, Finding, Level
-from onefold.definition import Definition
 from onefold.doctor.sink_examination import asked, exposed
+from onefold.pipeline import Definition
 from onefold.spark.runtime.access import exposure_of
 from onefold.spark.runtime.checkpoint import check_writable, is_local, is_there
+from onefold.spark.scratch import temporary_folder
+from onefold.spark.session import session_of_ones_own
 
 __all__ = ["examine_runtime"]
 

@@ -43,7 +43,7 @@ def positions(
     yes: Yes = False,
 ) -> None:
     """Show where a pipeline stands; or move its positions, while it is stopped: shows what would happen, and asks."""
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     if to and reset:
         raise ConfigError("options-conflict", "give --set or --reset, not both: --reset is --set earliest")

@@ -34,7 +34,7 @@ def sinks(
 ) -> None:
     """Show how the definition's sinks differ from those of the last epoch; with --apply, while the pipeline is stopped,
     have it go on with them."""
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     definition = read(pipeline)
     with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:

@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
     from onefold.core.job.move_session import MoveSession
-    from onefold.definition import Definition
+    from onefold.pipeline import Definition
 
 __all__ = ["Stopped", "somebody"]
 

@@ -35,7 +35,7 @@ def reset(
     """Remove ledger, prepared work, store and checkpoint of a pipeline, so that its next start is its first. For
     development; shows what would go, and asks."""
     from onefold.cli.reset.places import places_of
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     definition = read(pipeline)
     directory = CheckpointDirectory(definition.checkpoint)

@@ -9,7 +9,7 @@ from onefold.cli.reset.place import Place
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
-    from onefold.definition import Definition
+    from onefold.pipeline import Definition
 
 __all__ = ["places_of"]
 

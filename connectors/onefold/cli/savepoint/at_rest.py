@@ -11,7 +11,7 @@ from onefold.core.job.move_session import MoveSession
 from onefold.core.job.restores import restoring
 from onefold.core.protocol.store_protocol import Files
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 
 __all__ = ["check_idle", "opened"]
 

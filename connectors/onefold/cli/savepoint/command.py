@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from onefold.cli.savepoint.files import Anywhere
     from onefold.cli.savepoint.restore import Restore
-    from onefold.definition import Definition
+    from onefold.pipeline import Definition
 
 __all__ = ["app"]
 
@@ -51,7 +51,7 @@ def create(
     before."""
     from onefold.cli.savepoint.at_rest import check_idle
     from onefold.cli.savepoint.create import PARTIAL, create
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
         raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
@@ -75,7 +75,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
     damaged."""
     from onefold.cli.savepoint import listing
     from onefold.cli.txn.tables import table_console
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     definition = read(pipeline)
     into = folder or _folder(definition)
@@ -111,7 +111,7 @@ def restore(
     from onefold.cli.savepoint.at_rest import check_idle
     from onefold.cli.savepoint.listing import find
     from onefold.cli.savepoint.restore import Restore
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     definition = read(pipeline)
     target = definition if other is None else read(other)
@@ -170,8 +170,8 @@ def _folder(definition: Definition) -> str:
 def _files(definition: Definition) -> Iterator[Anywhere]:
     """Files, and a Spark session once one is needed."""
     from onefold.cli.savepoint.files import Anywhere
-    from onefold.cli.scratch import temporary_folder
-    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.spark.scratch import temporary_folder
+    from onefold.spark.session import session_of_ones_own
 
     with ExitStack() as stack:
         sessions: list[SparkSession] = []

@@ -22,7 +22,7 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
 from onefold.core.store.savepoint_notes import MADE, note_savepoint
 from onefold.core.values.plain import shown_url
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 
 __all__ = ["PARTIAL", "create"]

@@ -28,7 +28,7 @@ from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.store.pins import pin
 from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
 from onefold.core.values.plain import plain, shown_url
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 __all__ = ["Restore"]

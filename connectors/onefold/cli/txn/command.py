@@ -19,7 +19,7 @@ from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.cli.txn.transactions import Verdict
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks.postgres.admin import Prepared
 
 __all__ = ["list_transactions", "resolve_transactions"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError
-from onefold.definition import Definition, read
+from onefold.pipeline import Definition, read
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.naming import BOOKKEEPING
 from onefold.sinks.postgres.sink import PostgresSink

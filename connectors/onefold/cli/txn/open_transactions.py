@@ -15,7 +15,7 @@ from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks.kafka import KafkaSink
 
 __all__ = ["Open", "as_dict", "look", "open_of", "print_open", "transactional"]

@@ -20,7 +20,7 @@ from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
-    from onefold.definition import Definition
+    from onefold.pipeline import Definition
     from onefold.spark.verify.verification import Verification
 
 __all__ = ["print_verification", "run_verification", "verify"]
@@ -36,7 +36,7 @@ def verify(
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
     from onefold.cli.option_values import comma_separated
-    from onefold.definition import read
+    from onefold.pipeline import read
 
     results = run_verification(read(pipeline), sink or (), comma_separated(key))
     is_exact = all(result.is_exact for result in results.values())
@@ -53,8 +53,8 @@ def verify(
 
 def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
     """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
-    from onefold.cli.scratch import temporary_folder
-    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.spark.scratch import temporary_folder
+    from onefold.spark.session import session_of_ones_own
     from onefold.spark.verify import verification
 
     sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]

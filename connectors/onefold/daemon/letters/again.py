@@ -22,7 +22,7 @@ from onefold.core import ConfigError, InDoubt, Retriable
 from onefold.core.values.plain import plain
 from onefold.daemon.letters.browse import CUT, Place, headers_of
 from onefold.daemon.letters.marks import Mark, MarkState, begin, finish
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sources import KafkaSource

@@ -15,7 +15,7 @@ from psycopg import sql
 from onefold.core import Sink
 from onefold.daemon.letters.marks import Mark, marks_of
 from onefold.daemon.letters.reading import reading
-from onefold.definition import Definition
+from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import Table

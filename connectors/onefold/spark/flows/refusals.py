@@ -6,8 +6,7 @@ from onefold.core import ConfigError
 from onefold.core.source import Placed
 from onefold.flow.declaring import DeclaredKind
 from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Connecting, Processing, Reading
-from onefold.spark.runtime.refusals import check_direct_source
+from onefold.flow.operators import Connecting, Processing
 
 __all__ = ["check_flow", "check_reached"]
 
@@ -26,8 +25,6 @@ def check_flow(graph: Graph) -> None:
                         raise _refused(graph, node, f"deletes the state {state.name!r} of earlier code: leave it there")
                     if state.kind not in _KEYED:
                         raise _refused(graph, node, f"has {state.name!r}, a state of no key ({state.kind.value})")
-            case Reading(source) if getattr(source, "deduplicate", None) is not None:
-                check_direct_source(source)  # type: ignore[arg-type]  # what has this is one of Kafka
 
 
 def check_reached(graph: Graph, elsewhere: str | None) -> None:

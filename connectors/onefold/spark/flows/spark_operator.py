@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.core import ConfigError, Sink
+from onefold.core import ConfigError, EpochRecord, Sink
+from onefold.core.job.session import task_of
+from onefold.core.source import Source
 from onefold.core.values.ddl import ddl_of, schema_of, type_name
+from onefold.core.writing.attempt import Written
+from onefold.core.writing.bad_records import Bad, Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Querying
 from onefold.spark.flows.packing import name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
+from onefold.spark.formats.records import bad_of_epoch
 from onefold.spark.output_modes import check_output_mode, refused_query
-from onefold.spark.runtime.columns import arrow_of, struct_of
+from onefold.spark.runtime.columns import arrow_of, struct_of, with_epoch
 from onefold.spark.runtime.workers import freeze_imports
+from onefold.spark.runtime.writers import OwnWriting, run_writers
 from onefold.spark.transforming import transformed
 
-__all__ = ["SparkOperator", "for_tasks", "operator_of"]
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
 
+__all__ = ["OperatorWriting", "SparkOperator", "for_tasks", "lettered", "operator_of"]
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
 
@@ -77,6 +85,57 @@ class SparkOperator:
         """The rows of its input, of packed ones. With `before`, that is what packs them, in the same task."""
         chain = plan.chain_of(self.node.number)
         return packed.mapInArrow(partial(_unpack, plan, chain, self.given, before), struct_of(ddl_of(self.given)))
+
+
+@dataclass(frozen=True)
+class OperatorWriting(OwnWriting):
+    """Writes the rows that Spark has made. These have lost where they came from, so the bad records of `lettered`, the
+    source that has dead letters, are read again for these."""
+
+    graph: Graph
+    lettered: KafkaSource | None
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        return {writing.sink.name: self.graph.written(node) for node, writing in self.graph.writings()}
+
+    def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
+        task, letters = task_of(record), self.graph.letters()
+        made = [sink for sink in sinks if sink.name not in letters]
+        is_numbered = any(writing.is_numbered for _, writing in self.graph.writings())
+        dead = next((sink for sink in sinks if sink.name in letters), None)
+        others = [] if dead is None else [dead]
+        rows = run_writers(with_epoch(df, record.epoch) if is_numbered else df, made, task, others=others)
+        if self.lettered is None:
+            return rows
+        found = bad_of_epoch(df.sparkSession, self.lettered, record.range)
+        if found is None:
+            return rows
+        bad = run_writers(found, (), task, _as_bad, Policy.of(self.lettered, dead), others=made)
+        return Written(rows.committables + bad.committables, found=bad.found)
+
+
+def lettered(graph: Graph, sources: Iterable[Source]) -> KafkaSource | None:
+    """The source whose bad records are read again. Raises ConfigError where that cannot be."""
+    read = [*sources]
+    found = [source for source in read if source.on_error == "dead_letter"]
+    if not found:
+        return None
+    from onefold.sources.kafka import KafkaSource
+
+    (source,) = found if len(read) == 1 else (None,)
+    if not isinstance(source, KafkaSource):
+        raise ConfigError(
+            "flow-not-on-spark",
+            f"flow {graph.flow!r}: the bad records of {found[0].name!r} cannot be dead letters beside an operator that"
+            " Spark runs: they are read a second time, which needs one source, a topic. Give it on_error='fail' or"
+            " 'skip', or make two flows of it",
+        )
+    return source
+
+
+def _as_bad(batch: pa.RecordBatch) -> Iterator[Bad]:
+    yield Bad(batch)
 
 
 def operator_of(graph: Graph) -> SparkOperator | None:

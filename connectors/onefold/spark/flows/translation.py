@@ -29,8 +29,7 @@ from onefold.spark.flows.stages import (
     step_stage,
     write_stage,
 )
-from onefold.spark.runtime.epoch_job import OwnWriting
-from onefold.spark.runtime.writers import RESULT_SCHEMA, results, writers_max
+from onefold.spark.runtime.writers import RESULT_SCHEMA, OwnWriting, results, writers_max
 
 __all__ = ["Translation"]
 
@@ -77,18 +76,14 @@ class Translation(OwnWriting):
         """The bad records of each source. Raises BadRecord where it has too many."""
         found = []
         for number, source in self.sources.items():
-            policy, bad = Policy.of(source, self._letters(number)), sum(task.bad.get(number, 0) for task in tasks)
+            policy, bad = (
+                Policy.of(source, self.plan.graph.letters_of(source.name)),
+                sum(task.bad.get(number, 0) for task in tasks),
+            )
             if policy is not None:
                 policy.refuse(task_of(record), bad)
                 found.append((bad, policy))
         return tuple(found)
-
-    def _letters(self, reading: int) -> Sink | None:
-        """The sink of a source's dead letters."""
-        graph = self.plan.graph
-        return next(
-            (of.sink for node, of in graph.writings() if of.is_letters and node.inputs[0].source == reading), None
-        )
 
     @property
     def _is_direct(self) -> bool:

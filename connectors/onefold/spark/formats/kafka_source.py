@@ -7,9 +7,8 @@ topics' ids and leader epochs beside the partitions, and where the stream began,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -27,7 +26,6 @@ from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.sources.kafka.planning.planner import up_to
 from onefold.spark.formats.words import in_words_of_spark
-from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
@@ -36,15 +34,10 @@ T = TypeVar("T")
 _HOLD_S = 1.0  # a query that is stopped waits as long
 
 
-def _is_frozen(options: Mapping[str, str]) -> bool:
-    """Whether a pipeline has set the options."""
-    return options.get("frozen", "").lower() == "true"
-
-
 def _spoken(method: Callable[..., T]) -> Callable[..., T]:
     @wraps(method)
     def call(self: _Planned, *arguments: Any) -> T:
-        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
+        with in_words_of_spark(KafkaSource):
             return method(self, *arguments)
 
     return call
@@ -53,10 +46,8 @@ def _spoken(method: Callable[..., T]) -> Callable[..., T]:
 class OnefoldKafkaDataSource(DataSource):
     """Options: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`, ...). Topics are `subscribe` or
     `subscribePattern`, servers and `client_config` are `kafka.*`, `schema_registry` is `schema.registry.*`, and
-    `timeout_s` is `timeoutMs`. Also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch); set
-    by a pipeline: `frozen`, `until`, `direct`.
-    Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
-    for each range, with nothing fetched.
+    `timeout_s` is `timeoutMs`. Also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch).
+    Columns: those of the format, and what `columns` adds.
 
     `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
     that dies before that batch is done.
@@ -70,13 +61,11 @@ class OnefoldKafkaDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         source = self._source()
-        if self._direct():
-            return RANGES_DDL
-        with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
+        with in_words_of_spark(KafkaSource):
             return record_ddl(source)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
+        return _BatchReader(self._source(), self._arrow(schema), self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
@@ -87,38 +76,31 @@ class OnefoldKafkaDataSource(DataSource):
             source = self._source()
             raise ConfigError(
                 "schema-depends-on-start",
-                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.write_direct keep the"
-                " one that was found first; here, give it yourself: "
+                "a stream's schema must not depend on when it starts. A flow keeps the one that was found first; here,"
+                " give it yourself: "
                 + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}"),
             )
-        return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
+        return _StreamReader(self._source(), self._arrow(schema))
 
     def _source(self) -> KafkaSource:
         """The source that the options describe. It asks servers for an open schema once for this object."""
         if self._settled is None:
-            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
+            with in_words_of_spark(KafkaSource):
                 source = KafkaSource.from_options(self.options)
                 self._settled = source if source.has_schema else source.with_schema(find_schema(source))
         return self._settled
 
-    def _direct(self) -> bool:
-        direct = self.options.get("direct", "")
-        if direct not in ("", "ranges"):
-            raise ConfigError("option-value", f"direct is 'ranges' or left out, not {direct!r}")
-        return bool(direct)
-
     def _arrow(self, schema: StructType) -> pa.Schema:
         arrow = to_arrow_schema(schema, timezone="UTC")
-        if not self._direct():
-            source = self._source()
-            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
-                check_schema(source, arrow)
-            if source.on_error == "dead_letter" and "frozen" not in self.options:
-                raise ConfigError(
-                    "dead-letters-mismatch",
-                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
-                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip",
-                )
+        source = self._source()
+        with in_words_of_spark(KafkaSource):
+            check_schema(source, arrow)
+        if source.on_error == "dead_letter":
+            raise ConfigError(
+                "dead-letters-mismatch",
+                "onError=dead_letter needs a flow, which writes them: Flow(...).source(KafkaSource(...),"
+                " dead_letters=...). Here, onError is fail or skip",
+            )
         return arrow
 
 
@@ -130,33 +112,22 @@ class _RangePartition(InputPartition):
 class _Planned:
     """What both readers share. Pickles."""
 
-    def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
+    def __init__(self, source: KafkaSource, schema: pa.Schema) -> None:
         self.source = source
-        self.direct = direct
         self._schema = schema
-        self.is_frozen = _is_frozen(options)
-        first = OffsetSnapshot.from_nested(json.loads(source.starting_text)) if self.is_frozen else None
-        self.planner = Planner(source, first)
-        until = options.get("until")
-        self._first_end = None if until is None else OffsetSnapshot.from_nested(json.loads(until))
+        self.planner = Planner(source)
 
     def planned(self, begin: OffsetSnapshot, until: OffsetSnapshot) -> list[InputPartition]:
         return [_RangePartition(wanted) for wanted in self.planner.ranges(begin, until)]
 
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        if self.direct:
-            arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
-            return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        return self._records(wanted)
-
-    def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
+        with in_words_of_spark(KafkaSource):
             yield from read(self.source, self._schema, wanted, guarded=is_guarded())
 
 
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, *args: Any, direct: bool) -> None:
-        super().__init__(*args, direct=direct)
+    def __init__(self, source: KafkaSource, schema: pa.Schema) -> None:
+        super().__init__(source, schema)
         self._is_available_now = False
         self._target: OffsetSnapshot | None = None  # where the query ends then
         self._seen: OffsetSnapshot | None = None
@@ -176,10 +147,6 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
     @_spoken
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
         at = OffsetSnapshot.from_nested(start)
-        until = self._until(start)
-        if until is not None:
-            self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
-            return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
         if self._is_available_now:
@@ -212,14 +179,6 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         self.planner.check_again(begin, until)
         return self.planned(begin, until)
 
-    def _until(self, start: Nested) -> OffsetSnapshot | None:
-        """Where the batch from `start` on must end: an epoch that writes through was begun there."""
-        until, at = self._first_end, OffsetSnapshot.from_nested(start).offsets
-        if until is None or at != self.planner.initial().offsets:
-            return None
-        # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
-        return until if began(start) is None or until.offsets != at else None
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_imports()
         assert isinstance(partition, _RangePartition), partition
@@ -234,8 +193,8 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
 
 
 class _BatchReader(_Planned, DataSourceReader):
-    def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
-        super().__init__(source, schema, options, direct=direct)
+    def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str]) -> None:
+        super().__init__(source, schema)
         self._ending = options.get("endingOffsets", "latest")
         if source.starting_text == "latest":
             raise ConfigError(

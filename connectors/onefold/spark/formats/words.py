@@ -12,11 +12,9 @@ __all__ = ["in_words_of_spark"]
 
 
 @contextmanager
-def in_words_of_spark(*models: type, unless: bool = False) -> Iterator[None]:
-    """Gives errors of the block Spark's names for the fields of `models`; `unless` Python code has set the options."""
+def in_words_of_spark(*models: type) -> Iterator[None]:
+    """Gives errors of the block Spark's names for the fields of `models`."""
     try:
         yield
     except OnefoldError as error:
-        if unless:
-            raise
         raise error.reworded(with_names_of_spark(error.message, *models)) from error.__cause__

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
 from onefold.core.job.life import Life
 from onefold.core.job.logs import logged_as, note
 from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
-from onefold.core.job.session import Session
+from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.values.ways import PIPELINE, Ways
+from onefold.core.values.ways import Ways
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
-from onefold.spark.runtime.columns import arrow_of, with_epoch
-from onefold.spark.runtime.direct import Fetch
-from onefold.spark.runtime.epoch_job import OwnWriting, Reading, write_epoch
-from onefold.spark.runtime.refusals import check_direct_sinks
+from onefold.spark.runtime.columns import arrow_of
 from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
+from onefold.spark.runtime.writers import OwnWriting, run_writers
 
 __all__ = ["QuerySession"]
 
@@ -51,14 +48,14 @@ class QuerySession(Session):
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        dead_letters: Sink | None = None,
-        tally: Tally | None = None,
-        ways: Ways = PIPELINE,
+        letters: Collection[str],
+        tally: Tally,
+        ways: Ways,
     ) -> None:
-        super().__init__(name, sinks, store, patience_s, dead_letters, ways)
+        super().__init__(name, sinks, store, patience_s, letters, ways)
         self._sweeper: Sweeper | None = None
         self._job: Job | None = None  # None until the sinks were opened for the running query
-        self._tally = tally or Tally()
+        self._tally = tally
         self._has_worker_died = False  # in this epoch: then it is read with care
 
     def process(
@@ -66,24 +63,20 @@ class QuerySession(Session):
         df: DataFrame,
         batch_id: int,
         root: str | None,
-        reading: Reading | None,
+        writing: OwnWriting | None,
         tell: Callable[[Outcome], None],
-        numbers_epochs: bool = False,
     ) -> None:
-        """Processes one batch of the query exactly once. `reading` is the direct path's, or the reader of `df`.
+        """Processes one batch of the query exactly once. `writing` is how, where the rows of `df` are not the sinks'.
 
-        With `numbers_epochs` the rows get the number of their epoch, as EPOCH_COLUMN. `tell` hears what became of the
-        batch: where that raises, the job may call again. A call for the same batch from another thread waits until all
-        of this is over, and is refused.
+        `tell` hears what became of the batch: where that raises, the job may call again. A call for the same batch from
+        another thread waits until all of this is over, and is refused.
         """
         with self.lock, logged_as(pipeline=self.name):
             began_s = time.monotonic()
             query = self._bind(df.sparkSession, root)
             if self._job is None:
                 self.prepare_workers(df.sparkSession)
-                fingerprint = self.open_sinks(_schema(df, reading, numbers_epochs))
-                if isinstance(reading, Fetch):
-                    check_direct_sinks(reading.source, self.sinks)
+                fingerprint = self.open_sinks(arrow_of(df.schema) if writing is None else writing.schemas)
                 self._job = Job(fingerprint, self.names, self.write_through)
             running = checkpoint.running_batch(df.sparkSession, query)
             request = self.drive(self.life.request(batch_id, self._job, running))
@@ -91,8 +84,7 @@ class QuerySession(Session):
 
             def write(record: EpochRecord) -> tuple[Committable, ...]:
                 note(epoch=record.epoch)
-                rows = with_epoch(df, record.epoch) if numbers_epochs else df
-                return self._run_job(rows, record, reading, query)
+                return self._run_job(df, record, writing, query)
 
             outcome = self.drive(self.life.run(request), write)
             note(epoch=outcome.record.epoch, generation=outcome.record.generation)
@@ -112,7 +104,7 @@ class QuerySession(Session):
 
     def prepare_workers(self, spark: SparkSession, *parts: object) -> None:
         """See to it that Spark's workers can import what the sinks and these parts need, once they can be started."""
-        prepare = partial(prepare_workers, spark, *parts, *self._everyone)
+        prepare = partial(prepare_workers, spark, *parts, *self.sinks)
         self.patience.retry(prepare, "starting a Python worker", OutOfResources)
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
@@ -153,11 +145,14 @@ class QuerySession(Session):
         return query
 
     def _run_job(
-        self, df: DataFrame, record: EpochRecord, reading: Reading | None, query: RunningQuery
+        self, df: DataFrame, record: EpochRecord, writing: OwnWriting | None, query: RunningQuery
     ) -> tuple[Committable, ...]:
         try:
             with guarding(df.sparkSession, self._has_worker_died):
-                written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
+                if writing is None:
+                    written = run_writers(df, self.sinks, task_of(record))
+                else:
+                    written = writing.write(df, record, self.sinks)
             self._tally.count(record.epoch, written.found)
             return written.committables
         except OnefoldError:
@@ -185,14 +180,3 @@ class QuerySession(Session):
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
-
-
-def _schema(df: DataFrame, reading: Reading | None, numbers_epochs: bool) -> pa.Schema | Mapping[str, pa.Schema]:
-    """What the sinks are opened with."""
-    match reading:
-        case Fetch():
-            return reading.schema
-        case OwnWriting():
-            return reading.schemas
-        case _:
-            return arrow_of((with_epoch(df, 0) if numbers_epochs else df).schema)

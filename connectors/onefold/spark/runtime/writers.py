@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,17 +13,30 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onefold.core import Sink, TaskId
+from onefold.core import EpochRecord, Sink, TaskId
 from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.writing.attempt import Batches, Written, write_task
 from onefold.core.writing.bad_records import Bad, Policy
 from onefold.spark.runtime.columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["RESULT_SCHEMA", "Fetching", "results", "run_writers", "shared_out", "writers_max"]
+__all__ = ["RESULT_SCHEMA", "Fetching", "OwnWriting", "results", "run_writers", "shared_out", "writers_max"]
 
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
+
+
+class OwnWriting(ABC):
+    """A query whose rows are not those of its sinks: it writes its epochs itself."""
+
+    @property
+    @abstractmethod
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        """Of the rows of each sink, by its name."""
+
+    @abstractmethod
+    def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
+        """Write the epoch whose rows `df` has."""
 
 
 def run_writers(

@@ -16,16 +16,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import IntegerType
 
-from onefold.core import ConfigError, Positions
+from onefold.core import ConfigError, Positions, Range
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sources.kafka import KafkaSource
+from onefold.spark.formats.records import read_records
 from onefold.spark.runtime.columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
-from onefold.spark.verify.origin import EPOCH, read_source
+from onefold.spark.verify.origin import EPOCH
 
 __all__ = [
     "CONTENT_HASH",
@@ -145,7 +146,7 @@ class TopicLook:
             Positions.of({f"{topic}/{number}": offset for number, offset in at.items()})
             for at in (self.first, self.end)
         )
-        return _plain(read_source(spark, self.source, start, end))
+        return _plain(read_records(spark, self.source, Range(start, end)))
 
 
 def records_due(rows: DataFrame, settings: KafkaSinkConfig) -> DataFrame:

@@ -14,21 +14,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.core import EpochRecord, EpochState, Range
 from onefold.core.invariants import ADOPTED
-from onefold.core.job.offset_json import format_offsets
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
-from onefold.spark.dedup.deduplication import deduplicate, widened
-from onefold.spark.formats.registration import register
+from onefold.spark.formats.records import read_records
 
-__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "Origin", "read_source"]
+__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "Origin"]
 
 EPOCH = "__onefold_epoch"
 FORGOTTEN = 0  # stands for all epochs before the first one on record
 
 _WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
-_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerSecond")
 _RAW_POSITION = ("topic", "partition", "offset")
 
 
@@ -125,7 +122,7 @@ class Origin:
         return _united(parts)
 
     def _records(self, source: KafkaSource) -> DataFrame:
-        return _united([read_source(self.spark, source, each.start, each.end) for each in self.ranges])
+        return _united([read_records(self.spark, source, each) for each in self.ranges])
 
     def _records_by_epoch(self) -> DataFrame:
         source, added = self.source, list[str]()
@@ -137,31 +134,6 @@ class Origin:
             return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
         epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
         return records.withColumn(EPOCH, epoch_of(*position)).drop(*added)
-
-
-def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
-    """The source's records between two positions, as a bounded DataFrame."""
-    register(spark)
-    # A partition that came after `end` was read ends where it begins.
-    begin = dict(start.items)
-    topics = source.subscription.find(source.broker(), end.topics())
-    later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
-    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
-    marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
-    whole = Positions.of({**later, **known}, marks)
-    ids, added = source.deduplicate, list[str]()
-    if ids is not None:
-        source, added = widened(source, ids)
-    df = spark.read.format("onefold_kafka").options(**_bounded(source, start, whole)).load()
-    return df if ids is None else deduplicate(df, ids).drop(*added)
-
-
-def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str, str]:
-    """The options of a batch read between two positions: a stream's limits are none of its."""
-    options = {**source.options(start), "endingOffsets": format_offsets(end)}
-    if source.on_error != "fail":
-        options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
-    return {name: value for name, value in options.items() if name not in _LIMITS}
 
 
 def _united(parts: Sequence[DataFrame]) -> DataFrame:

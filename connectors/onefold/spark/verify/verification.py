@@ -6,7 +6,7 @@ say of themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,15 +29,16 @@ from onefold.sinks.sql import SqlSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied, from_spark
-from onefold.spark.formats.bad_records import read_bad_records
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.postgres_source import read_postgres
-from onefold.spark.pipeline import Pipeline
+from onefold.spark.formats.records import read_bad_records
 from onefold.spark.runtime.columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.due import Due
+from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
-from onefold.spark.verify.origin import Origin, read_source
+from onefold.spark.verify.origin import Origin
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
 from onefold.spark.verify.sql_results import read_sql_table
 
@@ -50,7 +51,6 @@ __all__ = [
     "compare",
     "compare_with_table",
     "key_of",
-    "read_source",
     "takes_key",
     "verifiable",
     "verify",
@@ -110,17 +110,14 @@ def takes_key(sink: Verifiable) -> bool:
 
 def verify(
     spark: SparkSession,
-    pipeline: Pipeline,
-    source: KafkaSource,
+    flow: FlowWriter,
     sink: PostgresSink | SqlSink | HBaseSink | KafkaSink,
     key: Sequence[str] = (),
-    transform: Callable[[DataFrame], DataFrame] = lambda df: df,
 ) -> Verification:
-    """Check one sink of a pipeline against its source. Writes no row (onefold's own tables are made where they are
-    missing). The pipeline must stand still meanwhile, and Kafka must still have all of its records.
+    """Check one sink of a flow against its source. Writes no row (onefold's own tables are made where they are
+    missing). The flow must stand still meanwhile, and Kafka must still have all of its records.
 
-    `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
-    pipeline's. A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
+    A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
     sink that upserts into a table, the table is to have the newest version of each key, and `key` is its own; rows
     among a Postgres sink's dead letters are accounted for there. A topic is read as its readers see it (read_committed,
     without the repeats of a keyed one), and its records are told apart by their ids, or by `key`. A source is read with
@@ -132,31 +129,30 @@ def verify(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
     try:
-        return _verify(spark, pipeline, source, sink, key or own, transform)
+        return _verify(spark, flow, sink, key or own)
     except WorkerDied:
         with guarding(spark):
-            return _verify(spark, pipeline, source, sink, key or own, transform)
+            return _verify(spark, flow, sink, key or own)
 
 
 def _verify(
     spark: SparkSession,
-    pipeline: Pipeline,
-    source: KafkaSource,
+    flow: FlowWriter,
     sink: Verifiable,
     key: Sequence[str],
-    transform: Callable[[DataFrame], DataFrame],
 ) -> Verification:
-    source = pipeline.pinned(source)
-    _await_completed(pipeline)
-    ledger, leftovers = _of_destination(sink, pipeline.name)
-    facts = pipeline.facts()
-    history = pipeline.history()
+    expected = Expected.of(flow.graph, sink.name)
+    source = _topic_of(flow, sink)
+    _await_completed(flow)
+    ledger, leftovers = _of_destination(sink, flow.name)
+    facts = flow.facts()
+    history = flow.history()
     begin = _begin(facts, history, source)
-    due = Due(begin, pipeline.moves(), pipeline.beginning())
-    origin = Origin(spark, source, due.ranges(ledger.positions, sink.name), history, transform)
+    due = Due(begin, flow.moves(), flow.beginning())
+    origin = Origin(spark, source, due.ranges(ledger.positions, sink.name), history, expected.rows)
     try:
         if isinstance(sink, PostgresSink):
-            letters = read_dead_letters(spark, pipeline.name, sink)
+            letters = read_dead_letters(spark, flow.name, sink)
             comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
         elif isinstance(sink, SqlSink):
             comparison = compare_with_table(spark, origin.rows(), sink, key)
@@ -166,12 +162,12 @@ def _verify(
             comparison = _compare_with_hbase(origin, sink)
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
-        dead = pipeline.dead_letters
+        dead = flow.graph.letters_of(source.name)
         if isinstance(dead, PostgresSink):
-            ledgers[dead.name], more = _of_destination(dead, pipeline.name)
+            ledgers[dead.name], more = _of_destination(dead, flow.name)
             leftovers += more
             bad = due.ranges(ledgers[dead.name].positions, dead.name)
-            compared[dead.name] = _compare_letters(spark, pipeline.name, source, dead, bad)
+            compared[dead.name] = _compare_letters(spark, flow.name, source, dead, bad)
     except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
     finally:
@@ -188,10 +184,23 @@ def _verify(
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
-def _await_completed(pipeline: Pipeline) -> None:
+def _topic_of(flow: FlowWriter, sink: Sink) -> KafkaSource:
+    """What the sink's rows are made of, with the schema that the first start found."""
+    read = Expected.of(flow.graph, sink.name).source.name
+    source = next(each for each in flow.sources().values() if each.name == read)
+    if not isinstance(source, KafkaSource):
+        raise ConfigError(
+            "verify-unsupported",
+            f"the rows of sink {sink.name!r} are made of {source.name!r}, and verify reads topics again: name other"
+            " sinks, --sink",
+        )
+    return source
+
+
+def _await_completed(flow: FlowWriter) -> None:
     """Its driver, if it lives, completes a last epoch half a second after it was decided."""
     wait = Wait(COMPLETED_S_MAX, pause_max_s=0.1)
-    while any(record.state is EpochState.DECIDED for record in pipeline.history()) and wait.again():
+    while any(record.state is EpochState.DECIDED for record in flow.history()) and wait.again():
         pass
 
 

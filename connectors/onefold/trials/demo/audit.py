@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.cli.spark_session import session_of_ones_own
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark import Pipeline
+from onefold.spark.session import session_of_ones_own
 from onefold.spark.verify.verification import Verification, compare_with_table, read_source, verify
 from onefold.trials.workload.settings import Job
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from onefold.cli.spark_session import spark_session
 from onefold.core import TaskId
 from onefold.core.protocol.epoch import Outcome
 from onefold.spark import Pipeline, exit_codes, register
 from onefold.spark.runtime.writers import run_writers
+from onefold.spark.session import spark_session
 from onefold.trials.workload.settings import GATE, TABLE, Job
 from onefold.trials.workload.unprotected import UnprotectedSink
 

@@ -40,24 +40,19 @@ class MoveSession(Session):
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        dead_letters: Sink | None,
+        letters: Collection[str],
         set_aside: Callable[[int], None],
         files: Files | None = None,
         root: str | None = None,
         added: Collection[str] = (),
     ) -> None:
-        self._added = tuple(added)
-        super().__init__(name, sinks, store, patience_s, dead_letters)
-        everyone = {sink.name: sink for sink in self._everyone}
+        super().__init__(name, sinks, store, patience_s, (*letters, *added))
+        everyone = {sink.name: sink for sink in self.sinks}
         self._root = root
         self._driver.on_acquired = None  # what it does is over before anybody looks for a driver
         self._driver.files = files
         self._driver.set_aside = set_aside
         self._driver.repeats = lambda sink: repeats_in(everyone[sink], name)
-
-    @property
-    def _may_come_late(self) -> tuple[str, ...]:
-        return (*super()._may_come_late, *self._added)
 
     def take_over(self) -> tuple[StoreFacts, Sequence[EpochRecord]]:
         """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start

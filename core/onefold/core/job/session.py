@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -29,7 +29,6 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
-from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, OnefoldError, Retriable
 from onefold.core.findings import Finding
 from onefold.core.job.completer import Completer
@@ -50,7 +49,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
 from onefold.core.store.journal import StoreJournal
 from onefold.core.store.pins import pin
-from onefold.core.values.ways import PIPELINE, Ways, in_words_of
+from onefold.core.values.ways import FLOW, Ways, in_words_of
 from onefold.core.writing.topic_identity import check_counted
 
 __all__ = ["Session", "task_of"]
@@ -60,7 +59,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """A pipeline in one driver process, which the store knows from a start until the session is closed.
+    """A pipeline in one driver process, which the store knows from a start until the session is closed. Of its sinks,
+    those of `letters` need not have been there from the first epoch on: before, each bad record stopped the pipeline.
 
     A lock lets its public calls, and the sweep's timer, run one at a time."""
 
@@ -72,23 +72,21 @@ class Session:
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        dead_letters: Sink | None = None,
-        ways: Ways = PIPELINE,
+        letters: Collection[str] = (),
+        ways: Ways = FLOW,
     ) -> None:
         self.name = name
         self.ways = ways  # that errors name
         self.sinks = tuple(sinks)
-        self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
         self.store = store
-        names = tuple(sink.name for sink in self._everyone)
-        self.life = self.LIFE(name, names, self._may_come_late)
+        self.life = self.LIFE(name, tuple(sink.name for sink in self.sinks), letters)
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
         self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
         committers: dict[str, Committer] = {}
         with ExitStack() as opened:
-            for sink in self._everyone:
+            for sink in self.sinks:
                 committer = self.patience.retry(partial(sink.recover, name), f"opening sink {sink.name!r}")
                 opened.callback(committer.close)
                 committers[sink.name] = committer
@@ -96,15 +94,6 @@ class Session:
         self._note = DriverNote(store)
         self._driver = Coordinator(name, store, committers, self.patience, on_acquired=self._note.began)
         self._completer = Completer(self._complete_idle)
-
-    @property
-    def _may_come_late(self) -> tuple[str, ...]:
-        """The sink for bad records: earlier epochs have none, since each bad record stopped the pipeline."""
-        return () if self.dead_letters is None else (self.dead_letters.name,)
-
-    @property
-    def _everyone(self) -> tuple[Sink, ...]:
-        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     @property
     def started(self) -> Started | None:
@@ -297,12 +286,12 @@ class Session:
         sink, by its name. Returns the job's fingerprint."""
         for caution in self.check_targets():
             log.warning(caution.says)
-        for sink in self._everyone:
-            rows = LETTER_COLUMNS if sink is self.dead_letters else _rows_of(sink, schema)
+        for sink in self.sinks:
+            rows = _rows_of(sink, schema)
             committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
-        guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
+        guarantees = {sink.name: sink.guarantee() for sink in self.sinks}
         for name, promise in guarantees.items():
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         self._driver.last_resource = merging = sole_last_resource(guarantees)
@@ -312,14 +301,14 @@ class Session:
             check_shared(merging, guarantees[merging], self.patience.retry(shares, "looking for the checkpoint store"))
         if (started := self.started) is not None:
             self.patience.retry(
-                lambda: note_targets(self.store, started.generation, self._everyone), "noting what the sinks write to"
+                lambda: note_targets(self.store, started.generation, self.sinks), "noting what the sinks write to"
             )
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
         self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
-        identities = {sink.name: sink.identity() for sink in self._everyone if isinstance(sink, Identifying)}
+        identities = {sink.name: sink.identity() for sink in self.sinks if isinstance(sink, Identifying)}
         if isinstance(schema, pa.Schema):
             columns = schema.to_string()
         else:
@@ -331,7 +320,7 @@ class Session:
         is missing, or was made anew."""
         with in_words_of(self.ways):
             return self.patience.retry(
-                lambda: [*check_targets(self.store, self.name, self._everyone)], "looking at what the sinks write to"
+                lambda: [*check_targets(self.store, self.name, self.sinks)], "looking at what the sinks write to"
             )
 
     def accept_targets(self, by: Generation | None = None) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-__all__ = ["FLOW", "PIPELINE", "SPARK_FLOW", "WRITER", "Ways", "in_words_of", "ways"]
+__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Ways", "in_words_of", "ways"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Ways:
     """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
     the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
     than another name, and `anew` how all begins anew, with a place for the pipeline's name. `another` is what
-    helps where a checkpoint of Spark's does not fit, with a place for its directory, empty where there is none, and
-    `other_plans` under which condition it helps in the middle of an epoch. `directory` is the checkpoint's, once it is
+    helps where a checkpoint of Spark's does not fit, with a place for its directory, empty where there is none.
+    `directory` is the checkpoint's, once it is
     known."""
 
     call: str
@@ -28,7 +28,6 @@ class Ways:
     elsewhere: str
     anew: str
     another: str
-    other_plans: str = ""
     directory: str = "the directory"
 
     def recover(self, argument: str) -> str:
@@ -60,38 +59,33 @@ class Ways:
     @property
     def other_checkpoint(self) -> str:
         """The further way where an epoch must run again; empty where there is none."""
-        return self.other and f"; or, where only the checkpoint is another, {self.other}{self.other_plans}"
+        return self.other and f"; or, where only the checkpoint is another, {self.other}"
 
 
-PIPELINE = Ways(
-    call="pipeline.recover({})",
-    goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
-    again="start with a new checkpoint directory",
-    elsewhere=", and the query a new, empty checkpoint directory",
-    anew="run `onefold reset {}`",
-    another=(
-        "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
-        " under [source]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
-        " failed so, remove it first"
-    ),
-    other_plans=(", where the source is read with pipeline.read or pipeline.write_direct, which plans that very range"),
-)
+_ANOTHER_QUERY = ", and the query a new, empty checkpoint directory"
 _BEGIN_ANEW = "give the writer another name, empty tables, and a new, empty checkpoint directory"
 WRITER = Ways(  # it has no source whose positions could be set: only the query's own checkpoint goes on
     call="writer.recover({})",
     goes_on="start the query with the checkpoint directory that belongs to it",
     again="start the query with a new checkpoint directory",
-    elsewhere=PIPELINE.elsewhere,
+    elsewhere=_ANOTHER_QUERY,
     anew=_BEGIN_ANEW,
     another=f"put the query's own checkpoint directory back; or begin anew: {_BEGIN_ANEW}",
 )
 SPARK_FLOW = Ways(
     call="flow.recover(spark=spark, checkpoint=..., {})",
-    goes_on=PIPELINE.goes_on,
-    again=PIPELINE.again,
-    elsewhere=PIPELINE.elsewhere,
-    anew="give the flow another name, empty tables, and a new checkpoint directory",
-    another=PIPELINE.another,
+    goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
+    again="start with a new checkpoint directory",
+    elsewhere=_ANOTHER_QUERY,
+    anew=(
+        "give the flow another name, empty tables, and a new checkpoint directory; of a pipeline's file, run `onefold"
+        " reset {}`"
+    ),
+    another=(
+        "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
+        " under [[sources]]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
+        " failed so, remove it first"
+    ),
 )
 FLOW = Ways(
     call="flow.recover(checkpoint=..., {})",
@@ -102,7 +96,7 @@ FLOW = Ways(
     another="",
 )
 
-_ways: ContextVar[Ways] = ContextVar("onefold_ways", default=PIPELINE)
+_ways: ContextVar[Ways] = ContextVar("onefold_ways", default=FLOW)
 
 
 def ways() -> Ways:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import Sink, SinkWriter, TaskId
 from onefold.core.dead_letters import letters
-from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.errors import BadRecord
 from onefold.core.source import Source
 
-__all__ = ["Bad", "Found", "Letters", "Policy", "Tally", "check_dead_letters"]
+__all__ = ["Bad", "Found", "Letters", "Policy", "Tally"]
 
 log = logging.getLogger("onefold")
 
@@ -99,20 +99,3 @@ class Tally:
             else:
                 self.dead_letters += bad
                 log.warning("epoch %d: unreadable records, dead letters in %r: %d", epoch, policy.sink.name, bad)
-
-
-def check_dead_letters(source: Source, dead_letters: Sink | None) -> None:
-    """Raise ConfigError where a source's bad records and a pipeline's sink for them do not go together."""
-    if source.on_error == "dead_letter" and dead_letters is None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
-            " dead_letters=PostgresSink(url, 'dead_letters')), in a file [dead_letters]; or use on_error='fail' or"
-            " 'skip'",
-        )
-    if source.on_error != "dead_letter" and dead_letters is not None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
-            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters",
-        )

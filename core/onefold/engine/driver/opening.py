@@ -17,7 +17,7 @@ from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.plain import shown_url
-from onefold.core.values.ways import FLOW, in_words_of
+from onefold.core.values.ways import in_words_of
 from onefold.core.writing.durable_files import make_folder
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
@@ -69,7 +69,7 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
-    session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, ways=FLOW)
+    session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, graph.letters())
     try:
         with in_words_of(session.ways):
             yield session

@@ -21,7 +21,6 @@ from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.native import described
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
 from onefold.sources.kafka.reading import read_parts
 
@@ -55,8 +54,7 @@ class KafkaSource(KafkaSourceConfig):
     from their first record on. `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
     `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `max_offsets_per_second`: a stream is
     held back to so many. `commit_to_group`: a consumer group that is told the pipeline's positions, for dashboards;
-    nothing reads them back. With `deduplicate=OrderedIds(...)` or
-    `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
+    nothing reads them back.
     """
 
     def __post_init__(self) -> None:
@@ -100,12 +98,6 @@ class KafkaSource(KafkaSourceConfig):
         self, frozen: Positions | None = None, until: Positions | None = None, journal: Journal | None = None
     ) -> KafkaSourcePlanner:
         del journal  # its positions are one number a partition
-        if self.deduplicate is not None:
-            raise ConfigError(
-                "option-not-allowed",
-                f"the source {self.name!r} has deduplicate=, which pipeline.read does. In a flow leave it out, and call"
-                " stream.deduplicate(...)",
-            )
         return KafkaSourcePlanner(self, frozen, until)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
@@ -157,16 +149,9 @@ class KafkaSource(KafkaSourceConfig):
         """
         return starting.initial(broker or self.broker(), self.subscription, self.starting_text).positions()
 
-    def group_positions(self) -> GroupPositions | None:
-        """What shows a pipeline's positions in the consumer group, if there is to be one."""
-        return GroupPositions(self) if self.commit_to_group is not None else None
-
-    def options(self, positions: Positions | None = None) -> dict[str, str]:
-        """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen.
-
-        Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
-        """
-        return spark_options(self, positions)
+    def options(self) -> dict[str, str]:
+        """The options of the data source `onefold_kafka`."""
+        return spark_options(self)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from onefold.clients.kafka import consumer_config
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
-from onefold.core.values.ids import Deduplication, check_deduplication
 from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
 from onefold.sources.kafka.formats.columns import Choice as Column
 from onefold.sources.kafka.native import Choice as CompiledFetch
@@ -62,7 +61,6 @@ class KafkaSourceConfig:
     max_offsets_per_second: int | None = None
     commit_to_group: str | None = None
     forget_topics: str | Sequence[str] = ()
-    deduplicate: Deduplication | None = field(default=None, metadata={"option": None})
 
     def __post_init__(self) -> None:
         registry = self.schema_registry
@@ -110,8 +108,6 @@ class KafkaSourceConfig:
         check_choice(self.compiled_fetch)
         if self.starting_text not in starting.KEYWORDS:
             starting.parse("starting_offsets", self.starting_text, self.subscription)
-        if self.deduplicate is not None:
-            check_deduplication(self.deduplicate)
 
     @property
     def subscription(self) -> Subscription:

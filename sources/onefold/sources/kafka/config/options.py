@@ -8,8 +8,6 @@ from typing import Any
 
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.core.errors import ConfigError
-from onefold.core.job.offset_json import format_offsets
-from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning import starting
 
@@ -19,10 +17,6 @@ __all__ = ["constructor_arguments", "spark_options"]
 _SECRET = re.compile(r"user\.info$|\.pem$|oauthbearer\.config$")
 _HIDDEN = "secret."
 
-_NO_STATE = (
-    "a data source has no state: use pipeline.read(spark, KafkaSource(..., deduplicate=...)), or "
-    "onefold.spark.deduplicate(df, ...)"
-)
 _REFUSED = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
     "pipeline name and explicit startingOffsets",
@@ -31,24 +25,14 @@ _REFUSED = {
     "startingoffsetsbytimestampstrategy": "a partition with no record from that time on starts at its end",
     "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined; to show them in one, give "
     "commitToGroup",
-    "deduplicate": _NO_STATE,
 }
 # Of the data source alone: they say what one query reads, and not what the source is.
-_OF_A_QUERY = ("endingOffsets", "frozen", "until", "direct", "startingTimestamp", "startingOffsetsByTimestamp")
+_OF_A_QUERY = ("endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 
 
-def spark_options(config: KafkaSourceConfig, positions: Positions | None) -> dict[str, str]:
-    """What differs from the defaults. With `positions`, the query starts there, as a pipeline has frozen them.
-
-    Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
-    """
-    if config.deduplicate is not None and positions is None:
-        raise ConfigError("option-not-allowed", f"deduplicate= cannot be an option: {_NO_STATE}")
-    options = to_texts(config)
-    if positions is not None:
-        options |= {"startingOffsets": format_offsets(positions), "frozen": "true"}
-        options.pop("commitToGroup", None)  # the pipeline tells the group itself
-    return {f"{_HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in options.items()}
+def spark_options(config: KafkaSourceConfig) -> dict[str, str]:
+    """What differs from the defaults."""
+    return {f"{_HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in to_texts(config).items()}
 
 
 def constructor_arguments(options: Mapping[str, str]) -> dict[str, Any]:

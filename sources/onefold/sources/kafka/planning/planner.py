@@ -52,7 +52,7 @@ class Planner:
                 raise ConfigError(
                     "ledger-needs-pipeline",
                     "starting_offsets='ledger' works only in a pipeline, which knows its ledger: read with"
-                    " pipeline.read(spark, KafkaSource(..., starting_offsets='ledger'))",
+                    " a flow's KafkaSource(..., starting_offsets='ledger')",
                 )
             self._initial = self._frozen or starting.initial(
                 self.broker, self.source.subscription, self.source.starting_text

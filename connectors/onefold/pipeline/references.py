@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import importlib
 import importlib.util
+import pwd
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +16,7 @@ from types import ModuleType
 from onefold.clients.options import near
 from onefold.core import ConfigError, OnefoldError
 
-__all__ = ["imported"]
+__all__ = ["check_nobody_else_writes", "imported"]
 
 
 def imported(reference: str, directory: Path | None = None) -> object:
@@ -41,6 +44,32 @@ def imported(reference: str, directory: Path | None = None) -> object:
     return found
 
 
+def check_nobody_else_writes(path: Path) -> None:
+    """Raise ConfigError for a file that others than its owner and root may write: who does could run code as this
+    process. A group of the owner alone, which many systems give each user, is no other."""
+    try:
+        found = path.stat()
+    except OSError:
+        return  # which reading it says better
+    is_groups = found.st_mode & stat.S_IWGRP and not _is_of_one(found.st_uid, found.st_gid)
+    if found.st_mode & stat.S_IWOTH or is_groups:
+        who = "any user of this machine" if found.st_mode & stat.S_IWOTH else "a group"
+        raise ConfigError(
+            "file-writable-by-others",
+            f"the file {path} may be written by {who}, who could so have any code run as this process: chmod go-w"
+            f" {path}",
+        )
+
+
+def _is_of_one(user: int, group: int) -> bool:
+    """Whether the group is the user's own, with nobody else in it."""
+    try:
+        owner, of = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return owner.pw_gid == group and of.gr_name == owner.pw_name and {*of.gr_mem} <= {owner.pw_name}
+
+
 def _from_path(module: str, reference: str) -> ModuleType:
     try:
         return importlib.import_module(module)
@@ -66,6 +95,7 @@ def _from_file(path: Path) -> ModuleType:
         return sys.modules[name]
     if not path.is_file():
         raise ConfigError("file-unreadable", f"there is no file {path}")
+    check_nobody_else_writes(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends with .py has a loader"
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

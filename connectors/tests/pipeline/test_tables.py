@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.clients.option_texts import option_fields
 from onefold.core import ConfigError
-from onefold.definition import Definition, read
-from onefold.definition.tables import SINKS, Table, definition_table, meanings, tables_in
+from onefold.pipeline import Definition, read
+from onefold.pipeline.tables import SINKS, Table, definition_table, meanings, tables_in
 from onefold.sources import KafkaSource
 
 TABLE = definition_table()
@@ -144,7 +144,7 @@ def test_validate_tells_of_all_files_and_ends_as_the_first_wrong_one(tmp_path: P
 _WITHOUT_HBASE = """
 import sys
 sys.modules["thriftpy2"] = None  # an import of it fails
-from onefold.definition import Definition, read
+from onefold.pipeline import Definition, read
 read(sys.argv[1])
 try:
     read(sys.argv[2])

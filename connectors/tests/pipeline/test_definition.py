@@ -12,7 +12,7 @@ from harness.errors import raises
 
 from onefold.core import ConfigError, Sink
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.definition import Definition, Restart, SparkSettings, Transform, Trigger
+from onefold.pipeline import Definition, Restart, SparkSettings, Transform, Trigger
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 

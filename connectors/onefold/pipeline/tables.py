@@ -1,4 +1,4 @@
-"""The tables of a definition's TOML file: pydantic's models, made of the dataclasses that the constructors take.
+"""The tables of a pipeline's TOML file: pydantic's models, made of the dataclasses that the constructors take.
 
 There is nothing to keep in step: an option that a dataclass has is a key of its table, with its type and default.
 """
@@ -12,7 +12,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,12 +21,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from onefold.core import ConfigError
 from onefold.core.extras import naming_extras
-from onefold.definition.references import imported
+from onefold.pipeline.references import imported
+from onefold.pipeline.steps import Reads, Step
 
-__all__ = ["SINKS", "SOURCES", "Table", "definition_table", "meanings", "tables_in"]
+__all__ = ["SINKS", "SOURCES", "Table", "file_table", "meanings", "tables_in"]
 
 # Of each kind the options' dataclass, and what is made of them.
-SOURCES = {"kafka": ("onefold.sources.kafka.config.model:KafkaSourceConfig", "onefold.sources:KafkaSource")}
+SOURCES = {
+    "kafka": ("onefold.sources.kafka.config.model:KafkaSourceConfig", "onefold.sources:KafkaSource"),
+    "files": ("onefold.sources.files.config:FileSourceConfig", "onefold.sources:FileSource"),
+}
 SINKS = {
     "postgres": ("onefold.sinks.postgres.config:PostgresSinkConfig", "onefold.sinks:PostgresSink"),
     "sql": ("onefold.sinks.staged.config:SqlSinkConfig", "onefold.sinks:SqlSink"),
@@ -45,18 +49,23 @@ class Table(BaseModel):
     MAKES: ClassVar[Callable[..., Any]]
     FUNCTIONS: ClassVar[frozenset[str]]
     KIND: ClassVar[str] = ""
+    BESIDE: ClassVar[frozenset[str]] = frozenset()  # fields that are none of what it makes
 
     def make(self, within: Path, /, place: str = "", **more: Any) -> Any:
         """What the table describes. Raises the ConfigError of its constructor, with `place`, the table's own name."""
-        given = {}
-        for field in self.model_fields_set - {"kind"}:
-            name = field.removesuffix("_")
-            value, at = getattr(self, field), f"{place}.{name}" if place else name
-            given[name] = self._function(name, value, within, at) or _made(value, within, at)
+        given = self._given(self.model_fields_set - {"kind"} - self.BESIDE, within, place)
         try:
             return type(self).MAKES(**given, **more)
         except ConfigError as error:
             raise (error.reworded(f"{place}: {error.message}") if place else error) from error.__cause__
+
+    def _given(self, fields: Iterable[str], within: Path, place: str) -> dict[str, Any]:
+        given = {}
+        for field in fields:
+            name = field.removesuffix("_")
+            value, at = getattr(self, field), f"{place}.{name}" if place else name
+            given[name] = self._function(name, value, within, at) or _made(value, within, at)
+        return given
 
     @classmethod
     def known(cls) -> list[str]:
@@ -71,14 +80,35 @@ class Table(BaseModel):
             raise error.reworded(f"{place}: {error.message}") from error.__cause__
 
 
-def definition_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[Table]:
+class SourceTable(Table):
+    """A source, with what its flow says of it."""
+
+    def make(self, within: Path, /, place: str = "", **more: Any) -> Reads:
+        beside = self._given(self.model_fields_set & self.BESIDE, within, place)
+        return Reads(super().make(within, place, **more), **beside)
+
+
+def file_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[Table]:
     """The table of a whole file whose sources and sinks are of these kinds: a kind's packages need not be installed
     where it isn't used."""
-    from onefold.definition.definition import Definition
+    from onefold.pipeline.file import PipelineFile
 
-    source, sink = _one_of(SOURCES, sources), _one_of(SINKS, sinks)
-    instead = {"source": source, "sinks": list[sink], "dead_letters": sink | None}  # type: ignore[valid-type]  # made at run time
-    return _table_of(Definition, Definition, instead, without=("directory",))
+    sink = _one_of([_kind(*SINKS[kind], kind) for kind in dict.fromkeys(sinks)])
+    source = _one_of([_source(kind, sink) for kind in dict.fromkeys(sources)])
+    instead = {"sources": list[source], "steps": list[_nested(Step)], "sinks": list[sink]}  # type: ignore[valid-type, misc]  # made at run time
+    return _table_of(PipelineFile, PipelineFile, instead)
+
+
+def _source(kind: str, sink: Any) -> type[Table]:
+    said = meanings()["Reads"]
+    beside: dict[str, Any] = {
+        f"{name}_": (Annotated[hint, Field(alias=name, description=said[name])], None)
+        for name, hint in (("uid", str | None), ("dead_letters", sink | None))
+    }
+    of = _kind(*SOURCES[kind], kind, SourceTable)
+    made = create_model(of.__name__, __base__=of, __doc__=of.__doc__, **beside)
+    made.BESIDE = frozenset(beside)
+    return made
 
 
 @functools.cache
@@ -88,29 +118,29 @@ def meanings() -> Mapping[str, Mapping[str, str]]:
     return {name: {option: _LINK.sub("", says) for option, says in of.items()} for name, of in found.items()}
 
 
-def _one_of(known: Mapping[str, tuple[str, str]], kinds: Sequence[str]) -> Any:
-    tables = tuple(_kind(*known[kind], kind) for kind in dict.fromkeys(kinds))
-    return Annotated[typing.Union[tables], Field(discriminator="kind")] if len(tables) > 1 else tables[0]  # noqa: UP007 - a tuple
+def _one_of(tables: Sequence[type[Table]]) -> Any:
+    of: Any = typing.Union[tuple(tables)]  # noqa: UP007 - a tuple
+    return Annotated[of, Field(discriminator="kind")] if len(tables) > 1 else tables[0]
 
 
 @functools.cache
-def _kind(options: str, makes: str, kind: str) -> type[Table]:
+def _kind(options: str, makes: str, kind: str, base: type[Table] = Table) -> type[Table]:
     with naming_extras():
         model, made = _named(options), _named(makes)
-    return _table_of(model, made, kind=kind)
+    return _table_of(model, made, kind=kind, base=base)
 
 
 def _table_of(
     model: type,
     makes: Callable[..., Any],
     instead: Mapping[str, Any] = types.MappingProxyType({}),
-    without: Sequence[str] = (),
     kind: str = "",
+    base: type[Table] = Table,
 ) -> type[Table]:
     hints, said = typing.get_type_hints(model), meanings().get(getattr(makes, "__name__", ""), {})
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)} if kind else {}
     for field in dataclasses.fields(model):
-        if field.init and field.name not in without:
+        if field.init and field.metadata.get("toml", True):
             hint = instead.get(field.name) or _hint(hints[field.name])
             # With an alias, as an option may have the name of a method of pydantic's models: `schema`.
             says = said.get(field.name)
@@ -118,7 +148,7 @@ def _table_of(
             if field.name == "url":
                 fields["password_file_"] = (Annotated[str | None, _PASSWORD], None)
     name = getattr(makes, "__name__", model.__name__)
-    made = create_model(name, __base__=Table, __doc__=_summary(makes), **fields)
+    made = create_model(name, __base__=base, __doc__=_summary(makes), **fields)
     made.MAKES, made.KIND = makes, kind
     made.FUNCTIONS = frozenset(name for name, hint in hints.items() if _takes_function(hint))
     return made

@@ -20,7 +20,6 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.definition import SparkSettings
 from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
 from onefold.spark.errors.failures import disk_full, is_disk_full
@@ -184,7 +183,9 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def session_of_ones_own(name: str, directory: Path, wanted: SparkSettings | None = None) -> Iterator[SparkSession]:
+def session_of_ones_own(
+    name: str, directory: Path, master: str = "local[*]", settings: Mapping[str, str] = {}
+) -> Iterator[SparkSession]:
     """A session for one piece of work, stopped after it; where the process has one already, that one, which stays.
 
     Its JVM writes to `directory`/spark.log: what Spark says of its own start is noise to whoever runs a command.
@@ -193,8 +194,7 @@ def session_of_ones_own(name: str, directory: Path, wanted: SparkSettings | None
         yield running
         return
     with _standard_error_to(directory / _LOG):
-        settings = SparkSettings() if wanted is None else wanted
-        spark = spark_session(name, directory, settings.master, show_retries=False, **settings.settings)
+        spark = spark_session(name, directory, master, show_retries=False, **settings)
     try:
         yield spark
     finally:

@@ -1,4 +1,4 @@
-"""Writes a definition's file for somebody to fill in: all keys that there are, those that are needed with a value."""
+"""Writes a pipeline's file for somebody to fill in: all keys that there are, those that are needed with a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 
-from onefold.definition.tables import Table, definition_table, tables_in
+from onefold.pipeline.tables import Table, file_table, tables_in
 
 __all__ = ["example"]
 
@@ -36,24 +36,25 @@ _SINKS: Mapping[str, Mapping[str, str]] = {
     "kafka": {"topic": "NAME-out", "bootstrap_servers": "localhost:9092"},
     "hbase": {"servers": "localhost:9090", "table": "NAME", "row_key": "id", "family": "f"},
 }
-_SQL = "SELECT * FROM source WHERE amount > 0"
+_FILTER = "amount > 0"
 
 
 def example(name: str, sinks: Sequence[str]) -> str:
     """The text of a file for the pipeline of that name, with a sink of each of these kinds."""
-    table = definition_table(sinks=sinks)
+    table = file_table(("kafka",), sinks)
     parts = [_INTRODUCTION, "\n".join(_lines(table, {"name": name}))]
     kinds = {one.KIND: one for one in tables_in(table.model_fields["sinks_"].annotation)}
-    (source,) = tables_in(table.model_fields["source_"].annotation)
-    parts.append("\n".join(["[source]", *_lines(source, _named(_SOURCE, name))]))
-    parts.append("\n".join(_nested(table, "transform", {"sql": _SQL})))
+    (source,) = tables_in(table.model_fields["sources_"].annotation)
+    parts.append("\n".join(["[[sources]]", *_lines(source, _named(_SOURCE, name))]))
+    (step,) = tables_in(table.model_fields["steps_"].annotation)
+    parts.append("\n".join(["[[steps]]  # one after the other", *_lines(step, {"filter": _FILTER})]))
     for at, kind in enumerate(sinks):
         values = _named(_SINKS[kind], name)
         if at:  # else each would be called as its table
             before = sinks[:at].count(kind)
             values["name"] = f"{name}-{kind}-{before + 1}" if before else f"{name}-{kind}"
         parts.append("\n".join(["[[sinks]]", *_lines(kinds[kind], values)]))
-    parts += ["\n".join(_nested(table, key, {})) for key in ("trigger", "restart", "spark")]
+    parts += ["\n".join(_nested(table, key, {})) for key in ("spark", "engine", "restart")]
     return "\n\n".join(parts) + "\n"
 
 

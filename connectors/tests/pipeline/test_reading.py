@@ -14,8 +14,8 @@ from harness.errors import raises
 from pyspark import cloudpickle
 
 from onefold.core import ConfigError
-from onefold.definition import Definition, SparkSettings, Transform, Trigger, read
-from onefold.definition.references import imported
+from onefold.pipeline import Definition, SparkSettings, Transform, Trigger, read
+from onefold.pipeline.references import imported
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 
@@ -186,7 +186,7 @@ def test_what_a_file_needs_travels_to_workers_that_do_not_have_it(tmp_path: Path
 
 def test_a_definition_in_python_is_as_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobs.py").write_text(
-        "from onefold.definition import Definition\nfrom onefold.sinks import SqlSink\nfrom onefold.sources import"
+        "from onefold.pipeline import Definition\nfrom onefold.sinks import SqlSink\nfrom onefold.sources import"
         ' KafkaSource\npipeline = Definition("p", source=KafkaSource("t", bootstrap_servers="b:1"),'
         ' sinks=[SqlSink("sqlite:////tmp/x.db", "t")])\nwrong = 3\n'
     )

@@ -1,0 +1,258 @@
+"""Reads a pipeline: from its TOML file, or as the object of that name in Python."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from onefold.clients.options import near, options_model
+from onefold.core import ConfigError, OnefoldError, Sink
+from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.values.places import raised_at
+from onefold.flow import Flow
+from onefold.pipeline.parts import Restart
+from onefold.pipeline.pipeline import Pipeline, check_place
+from onefold.pipeline.references import check_nobody_else_writes, imported
+from onefold.pipeline.runtimes import Engine, Spark
+from onefold.pipeline.secrets import filled
+from onefold.pipeline.steps import FileFlow, Reads, Step
+from onefold.pipeline.tables import SINKS, SOURCES, Table, file_table, tables_in
+
+__all__ = ["PipelineFile", "read"]
+
+_WORDS = {  # of pydantic's, where they are not what somebody calls it who writes TOML
+    "string_type": "a text is wanted, in quotes",
+    "model_type": "a table is wanted",
+    "model_attributes_type": "a table is wanted",
+    "list_type": "a list is wanted: [[sinks]] begins one sink",
+    "bool_type": "true or false is wanted",
+    "int_type": "a whole number is wanted",
+    "float_type": "a number is wanted",
+}
+_TYPES = ("bool", "date", "datetime", "float", "int", "str")
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class PipelineFile:
+    """What a pipeline's file has: a flow, by its parts or by its name in Python, and its operation."""
+
+    name: str | None = None
+    runtime: Literal["engine", "spark"] = "spark"
+    flow: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    sources: Sequence[Reads] = ()
+    steps: Sequence[Step] = ()
+    sinks: Sequence[Sink] = ()
+    checkpoint: str = ""
+    store: str | None = None
+    engine: Engine = field(default_factory=Engine)
+    spark: Spark = field(default_factory=Spark)
+    restart: Restart = field(default_factory=Restart)
+    stop_within_s: float = 60.0
+    patience_s: float = PATIENCE_S
+    require_tls: bool = False
+
+    def pipeline(self, directory: Path) -> Pipeline:
+        """The pipeline. Raises ConfigError where its parts do not go together."""
+        flow = self._of_parts() if self.flow is None else self._named(self.flow, directory)
+        return Pipeline(
+            flow,
+            runtime=self.engine if self.runtime == "engine" else self.spark,
+            checkpoint=self.checkpoint,
+            store=self.store,
+            restart=self.restart,
+            stop_within_s=self.stop_within_s,
+            patience_s=self.patience_s,
+            require_tls=self.require_tls,
+            directory=str(directory),
+        )
+
+    def _of_parts(self) -> Flow:
+        for name in ("name", "sources", "sinks"):
+            if not getattr(self, name):
+                raise ConfigError(
+                    "option-missing", f'{name} is missing: or name a flow, as flow = "jobs/orders.py:flow"'
+                )
+        if self.settings:
+            raise ConfigError("options-conflict", "settings are for a flow that is named: leave them out, or give flow")
+        flow = FileFlow(self.name or "", self.sources, self.steps, self.sinks)
+        if flow.is_settled:
+            flow.graph()  # what it refuses is best known now
+        return flow
+
+    def _named(self, reference: str, directory: Path) -> Flow:
+        """The flow of that name; a function is called with the settings."""
+        given = [name for name in ("sources", "steps", "sinks") if getattr(self, name)]
+        if given:
+            raise ConfigError(
+                "options-conflict", f"flow names a flow, which has its own {', '.join(given)}: leave out one"
+            )
+        found = imported(reference, directory)
+        if callable(found) and not isinstance(found, Flow):
+            found = _called(found, reference, self.settings)
+        elif self.settings:
+            raise ConfigError("options-conflict", f"{reference} is no function of settings: leave settings out")
+        if not isinstance(found, Flow):
+            raise ConfigError(
+                "option-value", f"{reference} is {type(found).__name__}, and a flow is a Flow (onefold.flow)"
+            )
+        if self.name not in (None, found.name):
+            raise ConfigError(
+                "options-conflict",
+                f"name is {self.name!r}, and the flow is {found.name!r}: leave name out, which is the flow's",
+            )
+        return found
+
+
+def _called(function: Callable[..., object], reference: str, settings: Mapping[str, object]) -> object:
+    try:
+        return function(settings)
+    except OnefoldError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            "reference-broken",
+            f"{reference}, called with the settings, failed{raised_at(error)}: {type(error).__name__}: {error}",
+        ) from error
+
+
+def read(named: str) -> Pipeline:
+    """The pipeline in `orders.toml`, or that `jobs/orders.py:pipeline` or `package.module:pipeline` names.
+
+    Connects to no server, but to one that a source's schema is left to. Raises ConfigError, with the file and the key,
+    for whatever is wrong in it.
+    """
+    if not named.endswith(".toml"):
+        found = imported(named)
+        if not isinstance(found, Pipeline):
+            raise ConfigError(
+                "option-value", f"{named} is {type(found).__name__}, and a pipeline is a Pipeline (onefold.pipeline)"
+            )
+        return found
+    path = Path(named)
+    try:
+        return _pipeline(_parsed(path), path.absolute().parent)  # not a link's target: a ConfigMap's changes
+    except ConfigError as error:
+        raise error.reworded(f"{path}: {error.message}") from error.__cause__
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    check_nobody_else_writes(path)
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors of Windows begin a file with a BOM
+    except OSError as error:
+        raise ConfigError("file-unreadable", f"the file cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError("file-invalid", f"this is not TOML: {reason}") from None
+
+
+def _pipeline(raw: dict[str, Any], directory: Path) -> Pipeline:
+    sources, sinks = _kinds(_tables(raw, "sources"), SOURCES), _kinds(_sinks(raw), SINKS)
+    values = filled(raw, directory)
+    table = file_table(sources or tuple(SOURCES), sinks or tuple(SINKS))
+    try:
+        found = table.model_validate(values)
+    except ValidationError as error:
+        raise _refusal(error, table) from None
+    for place, sink in _sinks(values):
+        if sink["kind"] == "sql":
+            check_place(f"{place}.url", sink["url"])
+    made: PipelineFile = found.make(directory)
+    return made.pipeline(directory)
+
+
+def _tables(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:
+    """The tables of a list, by their places."""
+    found = values.get(key)
+    return [(f"{key}[{at}]", table) for at, table in enumerate(found)] if isinstance(found, list) else []
+
+
+def _sinks(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The tables of sinks, those of dead letters too, by their places."""
+    letters = [
+        (f"{place}.dead_letters", table["dead_letters"])
+        for place, table in _tables(values, "sources")
+        if isinstance(table, dict) and "dead_letters" in table
+    ]
+    return [*_tables(values, "sinks"), *letters]
+
+
+def _kinds(tables: Sequence[tuple[str, Any]], known: Collection[str]) -> list[str]:
+    found = []
+    for place, table in tables:
+        kind = table.get("kind") if isinstance(table, dict) else None
+        if isinstance(kind, str) and kind in known:
+            found.append(kind)
+        elif isinstance(table, dict):
+            says = f"kind is missing: {', '.join(known)}" if kind is None else f"there is no kind {kind!r}"
+            hint = "" if kind is None else near(str(kind), known) or f"; known are {', '.join(known)}"
+            raise ConfigError("option-value", f"{place}: {says}{hint}")
+    return found
+
+
+def _refusal(error: ValidationError, table: type[Table]) -> ConfigError:
+    """The first thing that is wrong, with its place as the file has it. No value is quoted: it may be a secret."""
+    errors = _of_what_is_meant(error.errors(include_url=False, include_context=False, include_input=False), table)
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    if unknown:
+        # Where a value may be one of several tables, the one is meant that fits best.
+        several = Counter(one["loc"][:-1] for one in unknown)
+        found = min(unknown, key=lambda one: several[one["loc"][:-1]])
+        at, keys = _place(found["loc"][:-1], table)
+        name = str(found["loc"][-1])
+        hint = near(name, keys) or f"; known are {', '.join(keys)}"
+        return ConfigError("option-unknown", f"{at or 'the file'} has no key {name!r}{hint}")
+    found = max(errors, key=lambda one: len(one["loc"])) if len({one["loc"][0] for one in errors}) == 1 else errors[0]
+    place, _ = _place(found["loc"], table)
+    if found["type"] == "missing":
+        return ConfigError("option-missing", f"{place} is missing")
+    if found["type"] == "literal_error":
+        return ConfigError(
+            "option-value", f"{place}: {found['msg'].replace('Input should be', 'one of these is wanted:')}"
+        )
+    return ConfigError("option-value", f"{place}: {_WORDS.get(found['type'], found['msg'])}")
+
+
+def _of_what_is_meant(errors: list[ErrorDetails], table: type[Table]) -> list[ErrorDetails]:
+    """pydantic tells of each table that a value may be. One with unknown keys is not meant where another has none."""
+    wrong = {one["loc"][:-1] for one in errors if one["type"] == "extra_forbidden"}
+    others = {one["loc"][:at] for one in errors for at in range(1, len(one["loc"]))} - wrong
+    known = {loc[:-1] for loc in others if not _is_a_type(loc[-1]) and _is_no_key(loc, table)}
+    not_meant = {loc for loc in wrong if _is_no_key(loc, table) and loc[:-1] in known}
+    return [one for one in errors if not any(one["loc"][: len(loc)] == loc for loc in not_meant)]
+
+
+def _is_no_key(where: Sequence[str | int], table: type[Table]) -> bool:
+    return bool(where) and _place(where, table)[0] == _place(where[:-1], table)[0]
+
+
+def _is_a_type(part: str | int) -> bool:
+    """Whether it is pydantic's name of a type that is no table: `str`, `dict[str,int]`."""
+    return isinstance(part, str) and (part in _TYPES or "[" in part)
+
+
+def _place(where: Sequence[str | int], table: type[Table]) -> tuple[str, list[str]]:
+    """The keys that lead there, and those that the table there may have. pydantic also names the kinds of tables."""
+    place, tables = "", [table]
+    for part in where:
+        if isinstance(part, int):
+            place += f"[{part}]"
+            continue
+        if _is_a_type(part):
+            continue
+        fields = [field for one in tables for field in one.model_fields.values() if field.alias == part]
+        if fields or not tables:
+            place += f".{part}" if place else part
+            tables = [one for field in fields for one in tables_in(field.annotation)]
+        else:
+            tables = [one for one in tables if part in (one.__name__, one.KIND)] or tables
+    return place, list(dict.fromkeys(key for one in tables for key in one.known()))

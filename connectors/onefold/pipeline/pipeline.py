@@ -1,0 +1,232 @@
+"""A flow with where and how it runs, and where its progress is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlparse
+
+from onefold.clients.exposure import check_reached
+from onefold.clients.options import in_one_form, near, options_model
+from onefold.core import ConfigError, Guarantee, Sink
+from onefold.core.protocol.epoch import Outcome, Started
+from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.sql.backends import url_of
+from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.store.checkpoint_store import default_store
+from onefold.flow import Flow
+from onefold.pipeline.field_types import check_seconds, check_types
+from onefold.pipeline.parts import Restart
+from onefold.pipeline.runtimes import Engine, Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from onefold.flow.graph import Graph
+    from onefold.sources.kafka import KafkaSource
+    from onefold.spark.flows.flow_writer import FlowWriter
+
+__all__ = ["Pipeline", "check_place"]
+
+
+@options_model
+@dataclass(frozen=True)
+class Pipeline:
+    """A flow with where and how it runs.
+
+        flow = Flow("orders")
+        flow.source(KafkaSource("orders", ...), uid="orders").filter("amount > 0").sink(PostgresSink(url, "orders"))
+        pipeline = Pipeline(flow, runtime=Spark("spark://host:7077"), checkpoint="s3a://bucket/orders")
+        pipeline.run()
+
+    Every command takes it as `jobs/orders.py:pipeline`, or the same as a TOML file (`onefold new` writes one).
+
+    runtime      `Spark(...)`, or `Engine(...)` on this machine
+    checkpoint   where the flow's state is kept, and on Spark the query's checkpoint: a directory or a URL that the
+                 driver and all workers reach; by default `.onefold/NAME.checkpoint`
+    store        URL of the checkpoint store: by default the first sink's own database, else SQLite: `.onefold/NAME.db`
+    restart      whether, and after how long, it is started again once it has failed
+    stop_within_s  how long a stop waits for the epoch that runs
+    patience_s   how long a server that is down is waited for
+    require_tls  refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
+                 nobody for a secret
+    directory    of the file that defines it: the folder that relative paths begin in; by default the working directory
+    """
+
+    flow: Flow
+    _: KW_ONLY
+    runtime: Engine | Spark = field(default_factory=Spark)
+    checkpoint: str = ""
+    store: str | None = field(default=None, repr=False)  # a password may be in it
+    restart: Restart = field(default_factory=Restart)
+    stop_within_s: float = 60.0
+    patience_s: float = PATIENCE_S
+    require_tls: bool = False
+    directory: str = ""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_seconds("stop_within_s", self.stop_within_s)
+        check_seconds("patience_s", self.patience_s)
+        directory = Path(self.directory).absolute()
+        in_one_form(
+            self,
+            directory=str(directory),
+            checkpoint=_within(directory, self.checkpoint or f".onefold/{self.name}.checkpoint"),
+        )
+        if self.store is not None:
+            check_place("store", self.store)
+        if self.require_tls:
+            check_reached(self.flow.sources(), self.everyone, self.store_url)
+
+    @property
+    def name(self) -> str:
+        return self.flow.name
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Those of rows."""
+        return tuple(sink for sink in self.everyone if sink not in self.dead_letters)
+
+    @property
+    def dead_letters(self) -> tuple[Sink, ...]:
+        """The sinks of records that cannot be read."""
+        return self.flow.letters()
+
+    @property
+    def everyone(self) -> tuple[Sink, ...]:
+        return self.flow.sinks()
+
+    @property
+    def graph(self) -> Graph:
+        """What runtimes read. Of a file whose source leaves its schema open, this asks the source's server."""
+        return self.flow.graph()
+
+    @property
+    def store_url(self) -> str:
+        """Where the checkpoint store is; it may hold a password."""
+        named = self.store or next((url for sink in self.everyone if (url := sink.store_url())), None)
+        return named or default_store(self.name, Path(self.directory))
+
+    @property
+    def topic(self) -> KafkaSource:
+        """Its source. Raises ConfigError where that is not one of Kafka's, alone: what asks knows no others yet."""
+        found = self.flow.sources()
+        if len(found) == 1 and type(found[0]).__name__ == "KafkaSource":  # whose client need not be installed
+            return cast("KafkaSource", found[0])
+        raise ConfigError(
+            "one-topic-only",
+            f"pipeline {self.name!r} reads {', '.join(source.name for source in found)}: this is only there for one"
+            " source of Kafka yet",
+        )
+
+    @property
+    def spark(self) -> Spark:
+        """Its runtime. Raises ConfigError where that is the engine."""
+        if isinstance(self.runtime, Spark):
+            return self.runtime
+        raise ConfigError(
+            "only-on-spark",
+            f"pipeline {self.name!r} runs on the engine, and this is only there for pipelines on Spark yet: run it with"
+            " `onefold run`, or pipeline.run()",
+        )
+
+    def only(self, names: Sequence[str]) -> list[Sink]:
+        """The sinks of these names; all, without any. Raises ConfigError for a name that none has."""
+        known = {sink.name: sink for sink in self.sinks}
+        for name in names:
+            if name not in known:
+                hint = near(name, known) or f"; it has {', '.join(known)}"
+                raise ConfigError("sink-unknown", f"pipeline {self.name!r} has no sink {name!r}{hint}")
+        return [known[name] for name in names or known]
+
+    def guarantees(self) -> dict[str, Guarantee]:
+        """What each sink promises, as it is set up now. Asks the servers where the sink must."""
+        return {sink.name: sink.guarantee() for sink in self.sinks}
+
+    def run(self) -> None:
+        """Run until its sources end, or SIGTERM or Ctrl-C asks it to. Raises the error that ended it.
+
+        Raises Fenced where another process has taken it over.
+        """
+        if isinstance(self.runtime, Engine):
+            self._run_here(self.runtime)
+            return
+        with self._session(self.runtime) as spark, closing(self.writer()) as writer:
+            writer.await_termination(self.start(spark, writer))
+
+    def recover(
+        self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
+    ) -> Started:
+        """Finish or undo what earlier processes left, and fence them, without running the flow.
+
+        adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
+        accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
+        accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
+        """
+        ways = {"adopt_ledger": adopt_ledger, "accept_damage": accept_damage, "accept_targets": accept_targets}
+        settings = {"store": self.store_url, "patience_s": self.patience_s, **ways}
+        spark = True if isinstance(self.runtime, Spark) else None
+        started: Started = self.flow.recover(checkpoint=self.checkpoint, spark=spark, **settings)
+        return started
+
+    def writer(self, on_outcome: Callable[[Outcome], None] | None = None) -> FlowWriter:
+        """What runs it on Spark, and opens its connections when they are needed."""
+        from onefold.spark.flows.flow_writer import FlowWriter
+
+        return FlowWriter(
+            self.graph,
+            self.store_url,
+            patience_s=self.patience_s,
+            on_outcome=on_outcome,
+            require_tls=self.require_tls,
+            trust_machine=self.spark.trust_machine,
+        )
+
+    def start(self, spark: SparkSession, writer: FlowWriter) -> StreamingQuery:
+        """Start the query that runs it."""
+        from onefold.spark.runtime.checkpoint import check_writable
+
+        check_writable(self.checkpoint)
+        return writer.start(spark, self.checkpoint, self.spark.trigger())
+
+    def _run_here(self, runtime: Engine) -> None:
+        self.flow.run(
+            checkpoint=self.checkpoint,
+            workers=runtime.workers,
+            state=runtime.state,
+            epoch_interval_s=runtime.epoch_interval_s,
+            retain=runtime.retain,
+            store=self.store_url,
+            patience_s=self.patience_s,
+        )
+
+    @contextmanager
+    def _session(self, runtime: Spark) -> Iterator[SparkSession]:
+        if runtime.session is not None:
+            yield cast("SparkSession", runtime.session)
+            return
+        from onefold.spark.scratch import temporary_folder
+        from onefold.spark.session import session_of_ones_own
+
+        with (
+            temporary_folder("onefold-run-") as scratch,
+            session_of_ones_own(f"onefold {self.name}", scratch, runtime.master, runtime.settings) as spark,
+        ):
+            yield spark
+
+
+def _within(directory: Path, place: str) -> str:
+    """The place as an absolute path; a URL is one already."""
+    return place if urlparse(place).scheme else str(directory / place)
+
+
+def check_place(what: str, url: str) -> None:
+    """Raise ConfigError for a text that is no SQLAlchemy URL, and for a SQLite file without its whole path."""
+    if not url:
+        raise ConfigError("option-value", f"{what} is empty: name a URL, or leave it out")
+    check_whole_path(what, url_of(url, f"{what}:"))

@@ -1,0 +1,83 @@
+"""Where a pipeline runs: on this machine, by onefold's own engine, or on Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
+
+from onefold.clients.options import options_model
+from onefold.core import ConfigError
+from onefold.pipeline.field_types import check_seconds, check_types
+
+__all__ = ["Engine", "Spark"]
+
+_SPAN = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s+(millisecond|second|minute|hour|day)s?\s*", re.IGNORECASE)
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """This machine: a driver and its workers, without a JVM.
+
+    workers           how many processes run the flow
+    state             which backend keeps its state: "memory", or "rocksdb" for more than fits there
+    epoch_interval_s  the shortest time from the begin of an epoch to that of the next
+    retain            of how many epochs the state is kept
+    """
+
+    workers: int = 1
+    state: Literal["memory", "rocksdb"] = "memory"
+    epoch_interval_s: float = 0.0
+    retain: int = 3
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.epoch_interval_s:
+            check_seconds("epoch_interval_s", self.epoch_interval_s)
+        for name in ("workers", "retain"):
+            if getattr(self, name) < 1:
+                raise ConfigError("option-value", f"{name} is a number from 1 on, not {getattr(self, name)!r}")
+
+
+@options_model
+@dataclass(frozen=True)
+class Spark:
+    """A Spark session: one that is brought along, or the `session` that there is.
+
+    master           "local[*]", "spark://host:7077", "yarn", ...
+    settings         Spark's own: {"spark.sql.shuffle.partitions": "8"}
+    processing_time  "10 seconds": at most so often an epoch begins; by default when the one before is done
+    available_now    end when all is written that was there at the start
+    trust_machine    nobody else uses this machine: start also where any user of it could run code as this process
+                     (docs/security.md)
+    """
+
+    master: str = "local[*]"
+    _: KW_ONLY
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)  # passwords may be in it
+    processing_time: str | None = None
+    available_now: bool = False
+    trust_machine: bool = False
+    session: object | None = field(default=None, compare=False, repr=False, metadata={"toml": False})
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for key in self.settings:
+            if not key.startswith("spark."):
+                raise ConfigError("option-value", f"settings: Spark's own begin with 'spark.', and {key!r} does not")
+        if "spark.master" in self.settings:
+            raise ConfigError("options-conflict", "settings has spark.master, which is `master`: leave it out there")
+        if self.processing_time is not None and self.available_now:
+            raise ConfigError("options-conflict", "give processing_time or available_now, not both")
+        if self.processing_time is not None and not _SPAN.fullmatch(self.processing_time):
+            raise ConfigError(
+                "option-value", f"processing_time is a time as '10 seconds', not {self.processing_time!r}"
+            )
+
+    def trigger(self) -> dict[str, Any]:
+        """What `DataStreamWriter.trigger` takes."""
+        if self.available_now:
+            return {"availableNow": True}
+        return {"processingTime": self.processing_time or "0 seconds"}

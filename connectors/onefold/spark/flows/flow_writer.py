@@ -1,0 +1,236 @@
+"""The writer of a flow's query: it starts the query, with the flow's sources, and writes its epochs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any, ClassVar, Unpack
+
+from py4j.protocol import Py4JJavaError
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+from onefold.core import ConfigError, EpochRecord, OutOfResources
+from onefold.core.checks import present
+from onefold.core.job.restores import Beginning, beginning
+from onefold.core.protocol.runs import refuse_query
+from onefold.core.source import Source
+from onefold.core.values.ways import SPARK_FLOW, Ways
+from onefold.engine.dataflow.plan import plan
+from onefold.flow.graph import Graph
+from onefold.flow.operators import Processing
+from onefold.flow.planning.planners import Planners
+from onefold.flow.planning.starts import check_apart, check_covered, check_journals, initial_of
+from onefold.flow.processor import StatefulProcessor
+from onefold.spark.epoch_writer import EpochWriter, WriterSettings
+from onefold.spark.errors.failures import check_start, from_spark
+from onefold.spark.flows.kept import check_kept
+from onefold.spark.flows.ranges import OnefoldRanges, Wanted
+from onefold.spark.flows.refusals import check_flow, check_reached
+from onefold.spark.flows.spark_operator import OperatorWriting, for_tasks, lettered, operator_of
+from onefold.spark.flows.translation import Translation
+from onefold.spark.formats.registration import register_format
+from onefold.spark.output_modes import refused_query
+from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.refusals import check_parts
+
+__all__ = ["FlowWriter"]
+
+log = logging.getLogger("onefold")
+
+_PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class FlowWriter(EpochWriter):
+    """Runs one flow on Spark, as one query after the other. Raises ConfigError for what Spark cannot run of it."""
+
+    WAYS: ClassVar[Ways] = SPARK_FLOW
+
+    def __init__(self, graph: Graph, store: str | None = None, **settings: Unpack[WriterSettings]) -> None:
+        check_flow(graph)
+        self.graph = graph
+        super().__init__(graph.flow, [writing.sink for _, writing in graph.writings()], store, **settings)
+        self._letters = graph.letters()
+        sources = [reading.source for _, reading in graph.readings()]
+        check_parts(graph.flow, self.sinks, self._store_url, sources, require_tls=self._requires_tls)
+
+    def start(self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
+        """Start the flow's query, and wait until it plans its first epoch. This takes the flow over: recovery runs, and
+        where its sources begin is settled. `trigger` is what DataStreamWriter.trigger takes."""
+        graph = self.graph
+        if not hasattr(spark, "_jsparkSession"):
+            raise ConfigError(
+                "flow-not-on-spark",
+                f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own",
+            )
+        operator = operator_of(graph)
+        if operator is not None:
+            operator.check(spark, [sink for sink in self.sinks if sink.name not in self._letters])
+        session = self._session()
+        groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
+        if groups != graph.max_parallelism:
+            raise ConfigError(
+                "max-parallelism",
+                f"flow {graph.flow!r} began with max_parallelism={groups}, and has {graph.max_parallelism} now: that is"
+                " for good",
+            )
+        flow = plan(for_tasks(graph), sinks_apart=True)
+        check_kept(session.pin, flow)
+        sources = {node.number: graph.resolved(node, session.pin) for node, _ in graph.readings()}
+        check_reached(graph, elsewhere(spark))
+        check_apart(sources.values(), checkpoint, checkpoint, self._url)
+        translation = Translation(flow, sources)
+        _check_pickles(translation)
+        writing = translation if operator is None else OperatorWriting(graph, lettered(graph, sources.values()))
+        splits = self._splits(spark, sources)
+        self._writing = writing
+        if operator is not None:
+            rows = operator.rows(translation.given(operator, splits))
+            return self._query(rows, checkpoint, trigger, operator.output_mode)
+        with _settings(spark, _wanted(spark, graph, trigger or {})):
+            return self._query(translation.read(splits), checkpoint, trigger, "append")
+
+    def check_journals(self) -> None:
+        """Raise the error of a source whose journal does not have what the ledgers name."""
+        session, sources = self._session(), [reading.source for _, reading in self.graph.readings()]
+        session.patience.retry(lambda: check_journals(sources, session.ledgers(), session.journal), "reading the store")
+
+    def pause(self) -> None:
+        """Begin no further epoch, until `resume`. The one that runs is finished; Spark plans one batch more, at most,
+        which waits, and nothing of it is read before."""
+        self._gate.hold()
+
+    def resume(self) -> None:
+        """Begin epochs again, after `pause`."""
+        self._gate.open()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._gate.is_held
+
+    def moves(self) -> list[EpochRecord]:
+        """Every epoch of this flow that moved its positions, oldest first (docs/positions.md)."""
+        return self._session().store.moves(self.name)
+
+    def beginning(self) -> Beginning | None:
+        """Where this flow began, if that was with another one's savepoint (docs/savepoints.md)."""
+        return beginning(self._session().store, self.name)
+
+    def sources(self) -> dict[int, Source]:
+        """Its sources by the numbers of their nodes, with the schemas that its first start found."""
+        pin = self._session().pin
+        return {node.number: self.graph.resolved(node, pin) for node, _ in self.graph.readings()}
+
+    def _splits(self, spark: SparkSession, sources: Mapping[int, Source]) -> DataFrame:
+        """The stream of all sources, whose begins this start settles."""
+        self._check_access(spark)
+        session = self._session()
+        session.prepare_workers(spark, *sources.values())
+        session.refuse_second_query(spark)
+        facts = session.facts()
+        refuse_query(facts, self.name)
+        check_covered(self.name, sources.values(), facts)
+        with closing(Planners(sources, facts.frozen, session.journal)) as planners:
+            begin = facts.frozen
+            if begin is None:
+                begin = session.patience.retry(planners.initial, "asking where the sources begin")
+            started = session.start(initial_of(self.name, sources.values(), facts, begin), goes_on=True)
+            begin = present(started.start, "a start finds where a first epoch begins").of_records()
+            facts = session.facts()
+            at = begin if facts.last is None else facts.last.range.end.of_records()
+            added = session.patience.retry(
+                lambda: [*planners.begin_added(at, session.pin)], "asking where the sources begin"
+            )
+        for names, setting in added:
+            log.info("flow %r: %s, added later: read from starting_offsets=%r on", self.name, names, setting)
+        wanted = Wanted(
+            self.name,
+            sources,
+            begin,
+            started.until and started.until.of_records(),
+            planners.added,
+            self._url,
+            started.store_id,
+            session.patience.patience_s,
+        )
+        register_format(spark, OnefoldRanges)
+        reader = spark.readStream.format(OnefoldRanges.name()).options(**wanted.options())
+        return session.patience.retry(partial(_loaded, reader), "planning the sources", OutOfResources)
+
+    def _query(self, rows: DataFrame, root: str, trigger: Mapping[str, Any] | None, mode: str) -> StreamingQuery:
+        session, spark = self._session(), rows.sparkSession
+        session.check_store_reaches(elsewhere(spark, root))
+        session.check_targets()
+        writer = rows.writeStream.queryName(self.name).foreachBatch(self)
+        writer = writer.option("checkpointLocation", root).outputMode(mode)
+        writer = writer.trigger(**trigger) if trigger else writer
+        try:
+            return session.patience.retry(
+                partial(self._begin, spark, root, writer), "starting the query", OutOfResources
+            )
+        except AnalysisException as error:
+            raise refused_query(error, mode) from error
+
+    def _begin(self, spark: SparkSession, root: str, writer: DataStreamWriter) -> StreamingQuery:
+        """Each start is one of its own: the checkpoint may have the plan of a batch that the last one did not run."""
+        session = self._session()
+        session.check_checkpoint(spark, root)
+        self.error, self._has_batch = None, False
+        self._gate.begin()
+        query = writer.start()
+        check_start(query, lambda: self._has_batch, session.patience.patience_s)
+        return query
+
+
+def _loaded(reader: DataStreamReader) -> DataFrame:
+    """The reader's DataFrame, for which Spark starts a worker that plans. Raises the worker's error as onefold's."""
+    try:
+        return reader.load()
+    except (PySparkException, Py4JJavaError) as error:
+        raise from_spark(error) from error
+
+
+def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
+    that has some, and in a query that goes on."""
+    processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
+    has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
+    ends = bool(trigger.get("availableNow") or trigger.get("once"))
+    return {
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.noDataMicroBatches.enabled": str(has_timers and not ends).lower(),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),
+        _PARTITIONS: str(min(int(str(spark.conf.get(_PARTITIONS))), graph.max_parallelism)),
+    }
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Has a query that starts meanwhile run with these settings: it takes a copy of the session's."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def _check_pickles(translation: Translation) -> None:
+    """Functions, expressions and processors go to Spark's workers."""
+    try:
+        cloudpickle.dumps(translation)  # type: ignore[no-untyped-call]  # it has no types
+    except Exception as error:
+        raise ConfigError(
+            "flow-not-on-spark",
+            f"flow {translation.plan.graph.flow!r} cannot run on Spark: a function or processor of it does not pickle"
+            f" ({type(error).__name__}: {error}). Keep connections, locks and files out of it, and open them in init",
+        ) from error

@@ -1,0 +1,97 @@
+"""A source's records between two positions, as a bounded DataFrame: those that can be read, or those that can't."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from onefold.core import Positions, Range
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.source import Part, Source, Split, own_positions
+from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_workers
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
+
+__all__ = ["bad_of_epoch", "read_bad_records", "read_records"]
+
+Reader = Callable[[Split], Iterator[Part]]
+
+
+def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
+    """The records that can be read: `source.arrow_schema()`. With its `on_error` "fail" a bad one ends the query."""
+    whole = source if source.on_error == "fail" else _of_all_epochs(source, "skip")
+    return _parts(spark, whole, span, whole.arrow_schema(), _rows) or spark.createDataFrame(
+        [], from_arrow_schema(whole.arrow_schema())
+    )
+
+
+def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
+    """The records between two positions that cannot be read: `onefold.core.dead_letters.BAD_COLUMNS`."""
+    found = _parts(spark, _of_all_epochs(source, "dead_letter"), Range(start, end), BAD_COLUMNS, _bad)
+    return found or spark.createDataFrame([], from_arrow_schema(BAD_COLUMNS))
+
+
+def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:
+    """Those of an epoch whose others were read before: the same ones, or the epoch fails."""
+    from onefold.sources.kafka import read_parts
+
+    def read(split: Split) -> Iterator[Part]:
+        return read_parts(source, source.arrow_schema(), split.range, repeatable=True, guarded=is_guarded())
+
+    return _parts(spark, source, span, BAD_COLUMNS, _bad, read)
+
+
+def _parts(
+    spark: SparkSession,
+    source: Source,
+    span: Range,
+    schema: pa.Schema,
+    of: Callable[[Part], pa.RecordBatch],
+    reader: Reader | None = None,
+) -> DataFrame | None:
+    """None where the range has no records."""
+    prepare_workers(spark, source)
+    splits = _splits(source, span)
+    if not splits:
+        return None
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        for batch in batches:
+            for pickled in batch.column(0).to_pylist():  # a row is a whole split of records
+                split = pickle.loads(pickled)
+                parts = source.read(split, guarded=is_guarded()) if reader is None else reader(split)
+                yield from (rows for part in parts if (rows := of(part)).num_rows)
+
+    rows = spark.createDataFrame([(pickle.dumps(split),) for split in splits], "split binary")
+    return rows.repartition(len(splits)).mapInArrow(read, from_arrow_schema(schema))
+
+
+def _splits(source: Source, span: Range) -> Sequence[Split]:
+    end = own_positions(source, span.end)
+    there = dict(end.items)  # a partition that came after `end` was read has nothing before it
+    begin = own_positions(source, span.start)
+    start = Positions.of([(name, at) for name, at in begin.items if name in there], begin.marks)
+    with closing(source.planner(start)) as planner:
+        return planner.splits(Range(start, end))
+
+
+def _rows(part: Part) -> pa.RecordBatch:
+    return part.rows
+
+
+def _bad(part: Part) -> pa.RecordBatch:
+    return part.bad
+
+
+def _of_all_epochs(source: Source, on_error: str) -> Source:
+    """The source without a limit of bad records: all epochs together may have more than one epoch may have."""
+    return cast(Source, replace(cast(Any, source), on_error=on_error, bad_records_max=2**62))
