@@ -48,9 +48,9 @@ def new(
 
 def schema() -> None:
     """Print the JSON Schema of such files, for editors that complete and check them."""
-    from onefold.pipeline.tables import definition_table
+    from onefold.pipeline.tables import file_table
 
-    json.dump(definition_table().model_json_schema(), sys.stdout, indent=2)
+    json.dump(file_table().model_json_schema(), sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
@@ -59,19 +59,19 @@ def validate(
         list[str], typer.Argument(metavar="PIPELINE...", help="orders.toml, or jobs/orders.py:pipeline; one or more.")
     ],
 ) -> None:
-    """Check the definitions of pipelines without asking any server. Exit code 2 where one is wrong."""
-    from onefold.pipeline import read
+    """Check the descriptions of pipelines without asking any server. Exit code 2 where one is wrong."""
+    from onefold.pipeline import Spark, read
 
     wrong = []
     for named in pipelines:
         try:
-            definition = read(named)
+            pipeline = read(named)
         except ConfigError as error:
             wrong.append(error)
             typer.echo(f"{type(error).__name__}: {error}", err=True)
         else:
-            sinks = ", ".join(sink.name for sink in definition.sinks)
-            path = "the direct path" if definition.is_direct else "Spark's rows"
-            typer.echo(f"{named}: pipeline {definition.name!r}, by {path} into {sinks}")
+            sinks = ", ".join(sink.name for sink in pipeline.sinks)
+            where = "Spark" if isinstance(pipeline.runtime, Spark) else "the engine"
+            typer.echo(f"{named}: pipeline {pipeline.name!r}, on {where} into {sinks}")
     if wrong:
         raise typer.Exit(wrong[0].exit_code)

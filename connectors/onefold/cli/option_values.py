@@ -15,6 +15,6 @@ def comma_separated(text: str) -> list[str]:
 
 
 def resolved(text: str | None) -> str | None:
-    """The text with its secrets, which are named as in a definition's file. Raises ConfigError for one that is not
+    """The text with its secrets, which are named as in a pipeline's file. Raises ConfigError for one that is not
     there."""
     return None if text is None else str(filled(text, Path()))

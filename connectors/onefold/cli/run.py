@@ -37,41 +37,52 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
-    from onefold.cli.control.commands import PRIVATELY
-    from onefold.daemon.api.listening import Listening
-    from onefold.daemon.api.serving import answering
-    from onefold.daemon.control import Controls
     from onefold.daemon.logs import log_as_json
-    from onefold.daemon.service import serve, stop_signals
-    from onefold.pipeline import read
-    from onefold.spark.errors.exits import show_progress
-    from onefold.spark.scratch import temporary_folder
-    from onefold.spark.session import session_of_ones_own
+    from onefold.pipeline import Engine, read
 
-    definitions = [read(named) for named in pipelines]
-    names = [definition.name for definition in definitions]
+    found = [read(named) for named in pipelines]
+    names = [pipeline.name for pipeline in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError("pipeline-twice", f"pipeline {twice!r} is named twice: it would fence itself")
-    places = [definition.checkpoint for definition in definitions]
+    places = [pipeline.checkpoint for pipeline in found]
     if twice := next((place for place in places if places.count(place) > 1), None):
         raise ConfigError("checkpoint-twice", f"two pipelines have the checkpoint {twice}: each needs its own")
-    if len({(definition.spark.master, *sorted(definition.spark.settings.items())) for definition in definitions}) > 1:
+    here = [pipeline for pipeline in found if isinstance(pipeline.runtime, Engine)]
+    if here and len(found) > 1:
+        raise ConfigError(
+            "runtimes-differ",
+            f"pipeline {here[0].name!r} runs on the engine, in a process of its own: run each by itself",
+        )
+    is_json = not sys.stderr.isatty() if json_logs is None else json_logs
+    if is_json:
+        log_as_json()
+    if here:
+        here[0].run()
+        return
+    runtime = found[0].spark
+    if any((each.spark.master, each.spark.settings) != (runtime.master, runtime.settings) for each in found):
         raise ConfigError(
             "spark-differs",
             "pipelines of one process share a Spark session, and these want different ones: run each by itself",
         )
+    from onefold.cli.control.commands import PRIVATELY  # with Spark, which the engine does without
+    from onefold.daemon.api.listening import Listening
+    from onefold.daemon.api.serving import answering
+    from onefold.daemon.control import Controls
+    from onefold.daemon.service import serve, stop_signals
+    from onefold.spark.errors.exits import show_progress
+    from onefold.spark.scratch import temporary_folder
+    from onefold.spark.session import session_of_ones_own
+
     listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
-    is_json = not sys.stderr.isatty() if json_logs is None else json_logs
-    if is_json:
-        log_as_json()
-    else:
+    if not is_json:
         show_progress()
-    controls = Controls(definitions)
+    controls = Controls(found)
     with (
         stop_signals() as asked,
         answering(controls, listening) if listening is not None else nullcontext() as answers,
         temporary_folder("onefold-run-") as scratch,
-        session_of_ones_own(f"onefold {' '.join(names)}", scratch, definitions[0].spark) as spark,
+        session_of_ones_own(f"onefold {' '.join(names)}", scratch, runtime.master, runtime.settings) as spark,
     ):
         if answers is not None and sys.stderr.isatty() and not is_json:
             typer.echo(f"The status page: {answers.page}", err=True)

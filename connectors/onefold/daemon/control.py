@@ -18,7 +18,7 @@ from onefold.core import ConfigError
 from onefold.core.job.logs import logged_as
 from onefold.core.waiting import Wait
 from onefold.daemon.run import Run, State, Totals
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 
 __all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
 
@@ -59,8 +59,8 @@ class NotNow(ConfigError):
 class Control:
     """One pipeline of the process. `Controls` makes them, and holds `lock` where it reads or changes several."""
 
-    def __init__(self, definition: Definition, make: Callable[[Definition, SparkSession], Run] = Run) -> None:
-        self.definition = definition
+    def __init__(self, pipeline: Pipeline, make: Callable[[Pipeline, SparkSession], Run] = Run) -> None:
+        self.pipeline = pipeline
         self.run: Run | None = None  # None until Spark is up
         self.lock = threading.RLock()
         self._make = make
@@ -72,7 +72,7 @@ class Control:
 
     @property
     def name(self) -> str:
-        return self.definition.name
+        return self.pipeline.name
 
     @property
     def state(self) -> State:
@@ -140,7 +140,7 @@ class Control:
             self._is_ending, self._starts_again = True, False
 
     def _start(self, spark: SparkSession) -> None:
-        run = self._make(self.definition, spark)
+        run = self._make(self.pipeline, spark)
         self._before, self.run = self.totals, run
         run.start()
 
@@ -153,7 +153,7 @@ class Control:
             threading.Thread(target=self._wait_for_end, args=(self.run,), daemon=True).start()
 
     def _wait_for_end(self, run: Run) -> None:
-        within_s = max(1.0, min(self.definition.stop_within_s, threading.TIMEOUT_MAX))
+        within_s = max(1.0, min(self.pipeline.stop_within_s, threading.TIMEOUT_MAX))
         wait = Wait(threading.TIMEOUT_MAX)
         with logged_as(pipeline=self.name):
             while True:
@@ -190,10 +190,8 @@ class Control:
 class Controls:
     """All pipelines of the process, by their names."""
 
-    def __init__(
-        self, definitions: Sequence[Definition], make: Callable[[Definition, SparkSession], Run] = Run
-    ) -> None:
-        self._all = {definition.name: Control(definition, make) for definition in definitions}
+    def __init__(self, pipelines: Sequence[Pipeline], make: Callable[[Pipeline, SparkSession], Run] = Run) -> None:
+        self._all = {pipeline.name: Control(pipeline, make) for pipeline in pipelines}
 
     def __iter__(self) -> Iterator[Control]:
         return iter(self._all.values())

@@ -17,7 +17,7 @@ from onefold.core.job.logs import logged_as
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.restarts import Restarts
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.spark.errors.failures import from_spark, is_of_spark, is_stopped
 
 __all__ = ["Run", "State", "Totals"]
@@ -62,8 +62,8 @@ class Totals:
 class Run:
     """A thread that runs the pipeline until it is stopped, has finished, or failed for good: see `error` then."""
 
-    def __init__(self, definition: Definition, spark: SparkSession) -> None:
-        self.definition = definition
+    def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
+        self.pipeline = pipeline
         self.state = State.STARTING
         self.error: OnefoldError | None = None
         self.has_lost_spark = False  # no query can start in this process any more
@@ -75,7 +75,7 @@ class Run:
         self.restarts = 0
         self.last: Outcome | None = None
         self._spark = spark
-        self._pipeline = definition.pipeline(on_outcome=self._note)
+        self._writer = pipeline.writer(on_outcome=self._note)
         self._query: StreamingQuery | None = None
         self._is_stopping = threading.Event()
         self._lock = threading.Lock()  # of what starts and ends queries
@@ -83,21 +83,21 @@ class Run:
         self._generation: int | None = None
         self._replays = 0
         self._ran_from_s: float | None = None  # None: the last start failed
-        self._thread = threading.Thread(target=self._run, name=f"onefold-{definition.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"onefold-{pipeline.name}", daemon=True)
 
     @property
     def name(self) -> str:
-        return self.definition.name
+        return self.pipeline.name
 
     @property
     def recovered(self) -> Started | None:
         """What its last start found; None before the first has succeeded, and once it is closed."""
-        return self._pipeline.started
+        return self._writer.started
 
     @property
     def generation(self) -> int | None:
         """Under which it works, or worked; None before its first start has succeeded."""
-        started = self._pipeline.started
+        started = self._writer.started
         if started is not None:
             self._generation = started.generation.number
         return self._generation
@@ -105,11 +105,11 @@ class Run:
     @property
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
-        return self._pipeline.waiting_for
+        return self._writer.waiting_for
 
     @property
     def totals(self) -> Totals:
-        bad = self._pipeline.bad_records
+        bad = self._writer.bad_records
         return Totals(self.restarts, self._replays, bad.dead_letters, bad.skipped)
 
     def start(self) -> None:
@@ -121,11 +121,11 @@ class Run:
         return not self._thread.is_alive()
 
     def pause(self) -> None:
-        self._pipeline.pause()
+        self._writer.pause()
         self._move(State.PAUSED, State.RUNNING)
 
     def resume(self) -> None:
-        self._pipeline.resume()
+        self._writer.resume()
         self._move(State.RUNNING, State.PAUSED)
 
     def stop(self, within_s: float) -> bool:
@@ -144,7 +144,7 @@ class Run:
 
     def _drain(self, query: StreamingQuery, within_s: float) -> bool:
         try:
-            return self._pipeline.drain(query, within_s)
+            return self._writer.drain(query, within_s)
         except Retriable:  # the JVM is gone, with the query: what waits for its end is told the same, and says it
             return True
 
@@ -160,7 +160,7 @@ class Run:
             except Exception as error:
                 ended = self._failed(error)
             try:
-                self._pipeline.close()
+                self._writer.close()
             except Exception as error:
                 if ended in (State.FENCED, State.FAILED):  # the first error says more
                     log.error("pipeline %r is not closed: %s", self.name, self._meaning(error))
@@ -177,7 +177,7 @@ class Run:
 
     def _live(self) -> State:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""
-        restarts = Restarts(self.definition.restart)
+        restarts = Restarts(self.pipeline.restart)
         while True:
             error = self._once()
             if error is None:
@@ -207,11 +207,11 @@ class Run:
             with self._lock:
                 if self._is_stopping.is_set():
                     return None
-                query = self._query = self.definition.start(self._spark, self._pipeline)
+                query = self._query = self.pipeline.start(self._spark, self._writer)
             self.error, self._ran_from_s, self.started_at_s = None, time.monotonic(), time.time()
-            self._move(State.PAUSED if self._pipeline.is_paused else State.RUNNING, State.STARTING)
-            self._pipeline.await_termination(query)
-            if self._is_stopping.is_set() or self.definition.trigger.available_now:
+            self._move(State.PAUSED if self._writer.is_paused else State.RUNNING, State.STARTING)
+            self._writer.await_termination(query)
+            if self._is_stopping.is_set() or self.pipeline.spark.available_now:
                 return None
         except Exception as error:
             found = self._meaning(error)

@@ -90,7 +90,7 @@ def _stop(runs: list[Run]) -> None:
 
     def stop(run: Run) -> None:
         try:
-            if run.stop(run.definition.stop_within_s):
+            if run.stop(run.pipeline.stop_within_s):
                 at_rest.append(run.name)
         except Exception:
             log.exception("pipeline %r could not be stopped", run.name)
@@ -99,7 +99,7 @@ def _stop(runs: list[Run]) -> None:
     for _, thread in threads:
         thread.start()
     for run, thread in threads:
-        left_s = began_s + run.definition.stop_within_s + _GRACE_S - time.monotonic()
+        left_s = began_s + run.pipeline.stop_within_s + _GRACE_S - time.monotonic()
         thread.join(min(max(0.0, left_s), threading.TIMEOUT_MAX))
     if late := [run.name for run in runs if run.name not in at_rest]:
         took_s = time.monotonic() - began_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from onefold.clients.exposure import of_url
 from onefold.core import Guarantee, Sink
-from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
 from onefold.core.protocol.committer_kinds import sole_last_resource
@@ -107,20 +106,17 @@ def diagnose(
     *,
     store: str | None = None,
     source: KafkaSource | None = None,
-    schema: pa.Schema | None = None,
+    schemas: Mapping[str, pa.Schema] | None = None,
     require_tls: bool = False,
-    dead_letters: Sink | None = None,
     runtime: Sequence[Finding] = (),
 ) -> Diagnosis:
-    """Examine these sinks as the pipeline has them; `store`, `dead_letters` and `require_tls` as `Pipeline` takes them,
-    the store by default the first sink's own. `schema` is the rows'; without it, whether they fit into the sinks is not
-    checked. `runtime` are findings on what it runs on.
+    """Examine these sinks as the pipeline has them; `store` and `require_tls` as `Pipeline` takes them, the
+    store by default the first sink's own. `schemas` are those of each sink's rows, by its name; without them, whether
+    they fit into the sinks is not checked. `runtime` are findings on what it runs on.
 
     A server that does not answer is a finding like any other: whatever else can be looked at is.
     """
-    everyone = [(sink, schema) for sink in sinks]
-    if dead_letters is not None:
-        everyone.append((dead_letters, LETTER_COLUMNS))
+    everyone = [(sink, None if schemas is None else schemas[sink.name]) for sink in sinks]
     url = store or next((url for sink, _ in everyone if (url := sink.store_url())), None)
     look = StoreLook(pipeline, url)
     refused = Level.PROBLEM if require_tls else Level.CAUTION
@@ -140,7 +136,7 @@ def diagnose(
     if all(each.is_read for each in looks):
         about_store = (*about_store, *asked(lambda: look.against({each.name: each.ledger for each in looks})))
     found = (SinkDiagnosis(at.name, at.promise, told) for at, told in zip(looks, about_sinks, strict=True))
-    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found), schema is not None)
+    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found), schemas is not None)
 
 
 def _as_dicts(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
 
 @app.command()
 def env(names: Names = None, directory: Directory = _DIRECTORY) -> None:
-    """Print the addresses of servers that run as commands of a shell, for definitions that name them as ${KAFKA},
+    """Print the addresses of servers that run as commands of a shell, for pipelines that name them as ${KAFKA},
     ${POSTGRES}, ${HBASE} and ${MARIADB}: eval "$(onefold local env)"."""
     with _errors_in_red():
         found = [server.status() for server in _servers(names, directory)]

@@ -1,4 +1,4 @@
-"""Whether the fields of a definition have values of their types, and times are ones: Python itself takes any."""
+"""Whether the fields of a pipeline have values of their types, and times are ones: Python itself takes any."""
 
 from __future__ import annotations
 

@@ -116,13 +116,19 @@ class Pipeline:
     def topic(self) -> KafkaSource:
         """Its source. Raises ConfigError where that is not one of Kafka's, alone: what asks knows no others yet."""
         found = self.flow.sources()
-        if len(found) == 1 and type(found[0]).__name__ == "KafkaSource":  # whose client need not be installed
-            return cast("KafkaSource", found[0])
+        if len(found) == 1 and self.topics:
+            return self.topics[0]
         raise ConfigError(
             "one-topic-only",
             f"pipeline {self.name!r} reads {', '.join(source.name for source in found)}: this is only there for one"
             " source of Kafka yet",
         )
+
+    @property
+    def topics(self) -> list[KafkaSource]:
+        """Those of its sources that are topics."""
+        # Kafka's client need not be installed.
+        return [cast("KafkaSource", each) for each in self.flow.sources() if type(each).__name__ == "KafkaSource"]
 
     @property
     def spark(self) -> Spark:
@@ -134,6 +140,13 @@ class Pipeline:
             f"pipeline {self.name!r} runs on the engine, and this is only there for pipelines on Spark yet: run it with"
             " `onefold run`, or pipeline.run()",
         )
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its operators remember what they saw, or a query of Spark's does."""
+        found = self.graph.querying()
+        is_updating = found is not None and found[1].output_mode == "update"
+        return is_updating or any(node.keeps_state for node in self.graph.nodes)
 
     def only(self, names: Sequence[str]) -> list[Sink]:
         """The sinks of these names; all, without any. Raises ConfigError for a name that none has."""

@@ -1,7 +1,7 @@
-"""Secrets of a definition's file: they stand in environment variables or in files of their own.
+"""Secrets of a pipeline's file: they stand in environment variables or in files of their own.
 
 ${NAME}         that environment variable
-${file:PATH}    the content of that file, relative to the definition's
+${file:PATH}    the content of that file, relative to the pipeline's
 $${             is ${
 password_file   beside `url`: the file with the password of the URL's user
 """

@@ -131,16 +131,6 @@ class FileFlow(Flow):
     def letters(self) -> tuple[Sink, ...]:
         return tuple(each.dead_letters for each in self._read if each.dead_letters is not None)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the columns of all its sources are known without asking a server."""
-        try:
-            return all(source.arrow_schema() is not None for source in self.sources())
-        except ConfigError as error:
-            if error.code != "schema-not-resolved":
-                raise
-            return False
-
     def graph(self) -> Graph:
         if self._made is None:
             self._made = self._built()

@@ -52,6 +52,9 @@ class Flow:
         self.max_parallelism = max_parallelism
         self._nodes = Nodes(name)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def source(self, source: Source, uid: str | None = None, dead_letters: Sink | None = None) -> Stream:
         """The records of a source. Where its settings leave their schema open, its server is asked.
 
@@ -86,13 +89,24 @@ class Flow:
         return tuple(node.operator.source for node in self._nodes.made if isinstance(node.operator, Reading))
 
     def sinks(self) -> tuple[Sink, ...]:
-        """What it writes to."""
-        return tuple(node.operator.sink for node in self._nodes.made if isinstance(node.operator, Writing))
+        """What it writes to, those of dead letters last."""
+        made = [node.operator for node in self._nodes.made if isinstance(node.operator, Writing)]
+        return tuple(each.sink for each in sorted(made, key=lambda each: each.is_letters))
 
     def letters(self) -> tuple[Sink, ...]:
         """Of its sinks those of dead letters."""
         made = [node.operator for node in self._nodes.made]
         return tuple(each.sink for each in made if isinstance(each, Writing) and each.is_letters)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the columns of all its sources are known without asking a server."""
+        try:
+            return all(source.arrow_schema() is not None for source in self.sources())
+        except ConfigError as error:
+            if error.code != "schema-not-resolved":
+                raise
+            return False
 
     def graph(self) -> Graph:
         """The flow as runtimes read it. Raises ConfigError where it has no sink, or rows that go nowhere, and where

@@ -15,12 +15,17 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.flow.operators import (
+    Aggregating,
+    Connecting,
+    Deduplicating,
     Filtering,
     FlatMapping,
     MappingBatches,
     Operator,
+    Processing,
     Querying,
     Reading,
+    Reducing,
     Selecting,
     Uniting,
     Writing,
@@ -76,6 +81,11 @@ class Node:
             return self.operator.sink.name
         return self.uid or f"{_CALLED[type(self.operator)]}-{self.number}"
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it remembers what it saw, which a runtime keeps for it."""
+        return isinstance(self.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting)
+
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""
         return {} if self.schema is None else {None: self.schema, **dict(self.sides)}
@@ -98,10 +108,9 @@ class Graph:
         return self.nodes[edge.source].outputs()[edge.output]
 
     def writings(self) -> Iterator[tuple[Node, Writing]]:
-        """The nodes that write to sinks."""
-        for node in self.nodes:
-            if isinstance(node.operator, Writing):
-                yield node, node.operator
+        """The nodes that write to sinks, those of dead letters last."""
+        found = [(node, node.operator) for node in self.nodes if isinstance(node.operator, Writing)]
+        yield from sorted(found, key=lambda each: each[1].is_letters)
 
     def letters(self) -> tuple[str, ...]:
         """The sinks of dead letters, by their names."""
@@ -140,6 +149,10 @@ class Graph:
                 " needs it",
             )
         return source
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """What each sink is opened with, by its name."""
+        return {writing.sink.name: self.written(node) for node, writing in self.writings()}
 
     def written(self, node: Node) -> pa.Schema:
         """What the sink of a node that writes is opened with: its input's columns, and those that the runtime adds."""

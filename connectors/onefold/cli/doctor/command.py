@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["doctor", "plan"]
 
 
-def doctor(pipeline: Named, as_json: AsJson = False) -> None:
+def doctor(named: Named, as_json: AsJson = False) -> None:
     """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
     from onefold.cli.doctor.report import print_diagnosis
 
-    found = _diagnosed(pipeline)
+    found = _diagnosed(named)
     if as_json:
         _print_json(found.as_dict())
     else:
@@ -32,12 +32,12 @@ def doctor(pipeline: Named, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def plan(pipeline: Named, as_json: AsJson = False) -> None:
+def plan(named: Named, as_json: AsJson = False) -> None:
     """What the first start of the pipeline makes or alters, by which statements. Changes nothing. Exit code 1 where a
     problem would keep the pipeline from starting."""
     from onefold.cli.doctor.report import print_plan
 
-    found = _diagnosed(pipeline)
+    found = _diagnosed(named)
     if as_json:
         problems = [finding for finding in found.findings if finding.level is Level.PROBLEM]
         _print_json(
@@ -54,23 +54,22 @@ def plan(pipeline: Named, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _diagnosed(pipeline: str) -> Diagnosis:
+def _diagnosed(named: str) -> Diagnosis:
     from onefold.cli.doctor.runtime import examine_runtime
     from onefold.doctor import diagnose
     from onefold.pipeline import read
 
-    definition = read(pipeline)
+    pipeline = read(named)
     with Console(stderr=True).status("starting Spark") as shown:  # on a terminal only
-        runtime, schema = examine_runtime(definition)
+        runtime, schemas = examine_runtime(pipeline)
         shown.update("asking the servers: one that is silent is waited for")
         return diagnose(
-            definition.name,
-            definition.sinks,
-            store=definition.store_url,
-            source=definition.source,
-            schema=schema,
-            require_tls=definition.require_tls,
-            dead_letters=definition.dead_letters,
+            pipeline.name,
+            pipeline.everyone,
+            store=pipeline.store_url,
+            source=pipeline.topic,
+            schemas=schemas,
+            require_tls=pipeline.require_tls,
             runtime=runtime,
         )
 

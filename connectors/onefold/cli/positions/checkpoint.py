@@ -13,7 +13,7 @@ __all__ = ["LocalCheckpoint"]
 
 
 class LocalCheckpoint:
-    """What a definition calls its checkpoint. One that is elsewhere can be neither read nor renamed from here."""
+    """What a pipeline calls its checkpoint. One that is elsewhere can be neither read nor renamed from here."""
 
     def __init__(self, text: str) -> None:
         self.text = text

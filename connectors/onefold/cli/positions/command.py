@@ -30,7 +30,7 @@ MOVES_SHOWN = 5
 
 
 def positions(
-    pipeline: Named,
+    named: Named,
     to: Annotated[
         list[str] | None,
         typer.Option("--set", help="orders:0=17 (repeat it), or earliest, latest, at=2026-11-20T00:00:00Z for all."),
@@ -47,10 +47,10 @@ def positions(
 
     if to and reset:
         raise ConfigError("options-conflict", "give --set or --reset, not both: --reset is --set earliest")
-    definition, wanted = read(pipeline), ["earliest"] if reset else to
+    pipeline, wanted = read(named), ["earliest"] if reset else to
     with ExitStack() as stack:
-        store = stack.enter_context(closing(CheckpointStore(definition.store_url, lock_timeout_s=10)))
-        command = _Positions(definition, store, "Nothing was moved")
+        store = stack.enter_context(closing(CheckpointStore(pipeline.store_url, lock_timeout_s=10)))
+        command = _Positions(pipeline, store, "Nothing was moved")
         if wanted:
             command.move(wanted, why, take_over, yes)
         else:
@@ -72,7 +72,7 @@ class _Positions(Stopped):
         begins = stands if self.checkpoint.is_there or self.checkpoint.is_elsewhere else facts.origin or facts.frozen
         next_start = dict((begins or stands).items)
         table = Table("partition", "written up to", "Kafka has", "behind", "next start", box=None)
-        for each in lag(self.definition.source, stands):
+        for each in lag(self.pipeline.topic, stands):
             name = f"{each.topic}/{each.partition}"
             has = f"{each.first:,} to {each.log_end:,}"
             table.add_row(name, f"{each.position:,}", has, f"{each.behind:,}", f"{int(next_start.get(name, 0)):,}")
@@ -125,9 +125,8 @@ class _Positions(Stopped):
         from onefold.sources.kafka import wanted_positions
 
         name, stands = self.name, standing(facts)
-        keeps_state = self.definition.output_mode == "update" or self.checkpoint.keeps_state
-        check_stateless(name, keeps_state or self.definition.source.deduplicate is not None)
-        to = wanted_positions(self.definition.source, stands or Positions(), wanted).positions
+        check_stateless(name, self.pipeline.keeps_state or self.checkpoint.keeps_state)
+        to = wanted_positions(self.pipeline.topic, stands or Positions(), wanted).positions
         check_movable(name, stands, to)
         plan = planned(facts, moves, to, self._repeats())
         if doubled := plan.doubled():
@@ -137,7 +136,7 @@ class _Positions(Stopped):
     def _repeats(self) -> Mapping[str, Repeats]:
         from onefold.core.job.move_session import repeats_in
 
-        return {sink.name: repeats_in(sink, self.name) for sink in self.definition.everyone}
+        return {sink.name: repeats_in(sink, self.name) for sink in self.pipeline.everyone}
 
     def _show(self, plan: Plan, facts: StoreFacts) -> None:
         self.say(f"pipeline {self.name} is moved, as epoch {(facts.last.epoch if facts.last else 0) + 1}")
@@ -145,7 +144,7 @@ class _Positions(Stopped):
         for each in plan.partitions:
             table.add_row(each.name, f"{each.now:,}", f"{each.then:,}", f"{each.passed_over:,}", f"{each.again:,}")
         self.console.print(table)
-        for line in plan.of_sinks([sink.name for sink in self.definition.everyone]):
+        for line in plan.of_sinks([sink.name for sink in self.pipeline.everyone]):
             self.say(f"  {line}")
         if self.checkpoint.is_elsewhere:
             self.say(

@@ -19,10 +19,8 @@ __all__ = ["sinks"]
 
 
 def sinks(
-    pipeline: Named,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Have the pipeline go on with the definition's sinks.")
-    ] = False,
+    named: Named,
+    apply: Annotated[bool, typer.Option("--apply", help="Have the pipeline go on with the pipeline's sinks.")] = False,
     renamed: Annotated[
         list[str] | None, typer.Option(help="NEW=OLD: this sink had that name, and goes on with its rows.")
     ] = None,
@@ -32,16 +30,16 @@ def sinks(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Show how the definition's sinks differ from those of the last epoch; with --apply, while the pipeline is stopped,
+    """Show how the pipeline's sinks differ from those of the last epoch; with --apply, while the pipeline is stopped,
     have it go on with them."""
     from onefold.pipeline import read
 
-    definition = read(pipeline)
-    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
-        stopped = Stopped(definition, store, "Nothing was changed")
+    pipeline = read(named)
+    with closing(CheckpointStore(pipeline.store_url, lock_timeout_s=10)) as store:
+        stopped = Stopped(pipeline, store, "Nothing was changed")
         facts = stopped.facts()
-        last = check_resolved(definition.name, facts)
-        names = [sink.name for sink in definition.everyone]
+        last = check_resolved(pipeline.name, facts)
+        names = [sink.name for sink in pipeline.everyone]
         pairs = _pairs(renamed or (), names, last)
         added = [name for name in names if name not in last.sinks]
         for line in _plan(names, last, dict(pairs)):
@@ -60,7 +58,7 @@ def sinks(
         with closing(stopped.session(added)) as session:
             session.take_over()
             record = session.change_sinks(MoveNote(somebody(), why, renamed=pairs))
-        stopped.say(f"changed, by epoch {record.epoch}: pipeline {definition.name} goes on with {', '.join(names)}")
+        stopped.say(f"changed, by epoch {record.epoch}: pipeline {pipeline.name} goes on with {', '.join(names)}")
 
 
 def _pairs(renamed: Sequence[str], names: Sequence[str], last: EpochRecord) -> tuple[tuple[str, str], ...]:
@@ -71,8 +69,8 @@ def _pairs(renamed: Sequence[str], names: Sequence[str], last: EpochRecord) -> t
         if new not in names or new in last.sinks or old not in last.sinks or old in names:
             raise ConfigError(
                 "option-value",
-                f"--renamed {text!r} must be NEW=OLD: a sink of the definition that the last epoch did not have, and"
-                f" one that only the last epoch had. It had {', '.join(last.sinks)}; the definition has"
+                f"--renamed {text!r} must be NEW=OLD: a sink of the pipeline that the last epoch did not have, and"
+                f" one that only the last epoch had. It had {', '.join(last.sinks)}; the pipeline has"
                 f" {', '.join(names)}",
             )
         pairs.append((new, old))

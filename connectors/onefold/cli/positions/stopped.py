@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
     from onefold.core.job.move_session import MoveSession
-    from onefold.pipeline import Definition
+    from onefold.pipeline import Pipeline
 
 __all__ = ["Stopped", "somebody"]
 
@@ -36,12 +36,12 @@ def somebody() -> str:
 class Stopped:
     """What the commands that change a stopped pipeline need of it. `nothing` says, in errors, what was not done."""
 
-    def __init__(self, definition: Definition, store: CheckpointStore, nothing: str) -> None:
-        self.definition = definition
-        self.name = definition.name
+    def __init__(self, pipeline: Pipeline, store: CheckpointStore, nothing: str) -> None:
+        self.pipeline = pipeline
+        self.name = pipeline.name
         self.store = store
         self.nothing = nothing
-        self.checkpoint = LocalCheckpoint(definition.checkpoint)
+        self.checkpoint = LocalCheckpoint(pipeline.checkpoint)
         self.console = Console(soft_wrap=True)
 
     def facts(self) -> StoreFacts:
@@ -51,7 +51,7 @@ class Stopped:
             raise ConfigError(
                 "pipeline-unknown",
                 f"the checkpoint store at {self.store.database} does not know pipeline {self.name!r}: it was never"
-                " started with this store, or from another directory. Correct the definition's name or store",
+                " started with this store, or from another directory. Correct the pipeline's name or store",
             )
         return facts
 
@@ -77,10 +77,10 @@ class Stopped:
         is_readable = not self.checkpoint.is_elsewhere
         return MoveSession(
             self.name,
-            self.definition.sinks,
+            self.pipeline.everyone,
             self.store,
-            self.definition.patience_s,
-            self.definition.dead_letters,
+            self.pipeline.patience_s,
+            [sink.name for sink in self.pipeline.dead_letters],
             self.checkpoint.set_aside,
             self.checkpoint if is_readable else None,
             str(self.checkpoint.path) if is_readable else None,

@@ -39,7 +39,7 @@ def prune_bookkeeping(database: Database, retired: Sequence[str], yes: bool) -> 
         if kept and store.look() is None:
             raise ConfigError(
                 "store-missing",
-                f"there is no checkpoint store at {store.database}: name the pipelines' own in the definition, or"
+                f"there is no checkpoint store at {store.database}: name the pipelines' own in the pipeline, or"
                 " with --store",
             )
         facts = {pipeline: store.facts(pipeline) for pipeline in {k.pipeline for k in kept}}
@@ -69,7 +69,7 @@ def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Seque
                 "wrong-store",
                 f"sink {kept.sink!r} of pipeline {kept.pipeline!r} was written under checkpoint store"
                 f" {ledger.store_id}, and this store is {facts.store_id}: name the one that it had in the"
-                " definition, or with --store",
+                " pipeline, or with --store",
             )
         return None
     if kept.pipeline in retired:

@@ -19,7 +19,7 @@ _SPARKS = {"commits", "metadata", "offsets", "sources", "state"}
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDirectory:
-    """What a definition calls its checkpoint. One that is not of this machine is left where it is."""
+    """What a pipeline calls its checkpoint. One that is not of this machine is left where it is."""
 
     text: str
 
@@ -67,5 +67,5 @@ def _check(path: Path) -> None:
         raise ConfigError(
             "not-a-checkpoint",
             f"the checkpoint {path} has {strange[0]!r}, which no checkpoint of Spark's has: nothing was removed. Is"
-            " the definition's checkpoint right?",
+            " the pipeline's checkpoint right?",
         )

@@ -23,7 +23,7 @@ __all__ = ["reset", "reset_pipeline"]
 
 
 def reset(
-    pipeline: Named,
+    named: Named,
     rows: Annotated[
         bool, typer.Option("--rows", help="All rows of the sinks' tables and topics go, too, whoever wrote them.")
     ] = False,
@@ -37,10 +37,10 @@ def reset(
     from onefold.cli.reset.places import places_of
     from onefold.pipeline import read
 
-    definition = read(pipeline)
-    directory = CheckpointDirectory(definition.checkpoint)
-    places = places_of(definition, rows)
-    reset_pipeline(definition.name, places, definition.store_url, directory, take_over, yes)
+    pipeline = read(named)
+    directory = CheckpointDirectory(pipeline.checkpoint)
+    places = places_of(pipeline, rows)
+    reset_pipeline(pipeline.name, places, pipeline.store_url, directory, take_over, yes)
 
 
 def reset_pipeline(
@@ -106,7 +106,7 @@ def _of_place(place: Place, targets: Mapping[str, str | None]) -> Iterator[str]:
         if rows is None:
             raise ConfigError(
                 "reset-target-missing",
-                f"{place.server} has no table or topic {name!r}. Nothing was removed: correct the definition, or leave"
+                f"{place.server} has no table or topic {name!r}. Nothing was removed: correct the pipeline, or leave"
                 " --rows out",
             )
         yield f"{place.server}: {rows}, also those of other pipelines"
@@ -132,7 +132,7 @@ def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) 
         raise ConfigError(
             "ledger-of-another-store",
             f"pipeline {pipeline!r} has a ledger, and the checkpoint store at {store.database} does not know it."
-            " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
+            " Nothing was removed: correct the pipeline's store; or, where the store is lost and no driver lives, add"
             " --take-over",
         )
     refuse_running(pipeline, store, facts, "Nothing was removed")

@@ -9,29 +9,29 @@ from onefold.cli.reset.place import Place
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
-    from onefold.pipeline import Definition
+    from onefold.pipeline import Pipeline
 
 __all__ = ["places_of"]
 
 
-def places_of(definition: Definition, with_rows: bool) -> list[Place]:
+def places_of(pipeline: Pipeline, with_rows: bool) -> list[Place]:
     """One for each ledger, however many sinks share it. `with_rows` names the sinks' tables and topics there, too.
 
     Raises ConfigError for a sink whose bookkeeping nobody knows how to remove.
     """
     shared: dict[Any, tuple[Make, list[Any], list[str]]] = {}
-    for sink in definition.everyone:
+    for sink in pipeline.everyone:
         of = _PLACES.get(type(sink).__module__)
         if of is None:
             raise ConfigError(
                 "reset-unsupported",
                 f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
             )
-        ledger, target, make = of(sink, definition.name)
+        ledger, target, make = of(sink, pipeline.name)
         _, sinks, targets = shared.setdefault((of, ledger), (make, [], []))
         sinks.append(sink)
         targets += [target] if with_rows else []
-    return [make(sinks, definition.name, targets) for make, sinks, targets in shared.values()]
+    return [make(sinks, pipeline.name, targets) for make, sinks, targets in shared.values()]
 
 
 # What is made of all sinks with one ledger, of a pipeline, with these targets.

@@ -11,27 +11,27 @@ from onefold.core.job.move_session import MoveSession
 from onefold.core.job.restores import restoring
 from onefold.core.protocol.store_protocol import Files
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 
 __all__ = ["check_idle", "opened"]
 
 
 @contextmanager
 def opened(
-    definition: Definition, files: Files | None = None, set_aside: Callable[[int], None] = lambda _: None
+    pipeline: Pipeline, files: Files | None = None, set_aside: Callable[[int], None] = lambda _: None
 ) -> Iterator[MoveSession]:
     """A session of the pipeline, which has taken nothing over yet. `files` reads its checkpoint, where that is to be
     compared with the store; `set_aside` is what a move of its positions does with the checkpoint."""
-    root = None if files is None else definition.checkpoint
+    root = None if files is None else pipeline.checkpoint
     with ExitStack() as stack:
-        store = CheckpointStore(definition.store_url)
+        store = CheckpointStore(pipeline.store_url)
         stack.callback(store.close)
         session = MoveSession(
-            definition.name,
-            definition.sinks,
+            pipeline.name,
+            pipeline.everyone,
             store,
-            definition.patience_s,
-            definition.dead_letters,
+            pipeline.patience_s,
+            [sink.name for sink in pipeline.dead_letters],
             set_aside,
             files,
             root,
@@ -41,12 +41,12 @@ def opened(
         yield session
 
 
-def check_idle(definition: Definition, take_over: bool) -> None:
+def check_idle(pipeline: Pipeline, take_over: bool) -> None:
     """Raises ConfigError where a driver of the pipeline may be running. `take_over` is the user's word that none is."""
     if take_over:
         return
-    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
-        facts = store.facts(definition.name) if store.look() is not None else None
-        if facts is not None and restoring(store, definition.name) is not None:
+    with closing(CheckpointStore(pipeline.store_url, lock_timeout_s=10)) as store:
+        facts = store.facts(pipeline.name) if store.look() is not None else None
+        if facts is not None and restoring(store, pipeline.name) is not None:
             facts = replace(facts, unfinished=())  # what is unfinished then is that restore's
-        refuse_running(definition.name, store, facts, "Nothing was changed")
+        refuse_running(pipeline.name, store, facts, "Nothing was changed")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from onefold.cli.savepoint.files import Anywhere
     from onefold.cli.savepoint.restore import Restore
-    from onefold.pipeline import Definition
+    from onefold.pipeline import Pipeline
 
 __all__ = ["app"]
 
@@ -42,7 +42,7 @@ TakeOver = Annotated[
 
 @app.command()
 def create(
-    pipeline: Named,
+    named: Named,
     name: Annotated[str | None, typer.Option(help="By default its epoch and the time.")] = None,
     folder: Folder = None,
     take_over: TakeOver = False,
@@ -55,11 +55,11 @@ def create(
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
         raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
-    definition = read(pipeline)
-    with _files(definition) as files:
-        check_idle(definition, take_over)
-        into = folder or _folder(definition)
-        made = create(definition, name, into, files)
+    pipeline = read(named)
+    with _files(pipeline) as files:
+        check_idle(pipeline, take_over)
+        into = folder or _folder(pipeline)
+        made = create(pipeline, name, into, files)
     console = Console(soft_wrap=True)
     size = f"{len(made.files)} files, {made.bytes:,} bytes"
     console.print(
@@ -70,16 +70,16 @@ def create(
 
 
 @app.command(name="list")
-def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> None:
+def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
     damaged."""
     from onefold.cli.savepoint import listing
     from onefold.cli.txn.tables import table_console
     from onefold.pipeline import read
 
-    definition = read(pipeline)
-    into = folder or _folder(definition)
-    with _files(definition) as files:
+    pipeline = read(named)
+    into = folder or _folder(pipeline)
+    with _files(pipeline) as files:
         found = listing.listed(files.of(into), into)
     if as_json:
         typer.echo(listing.as_json(found))
@@ -93,7 +93,7 @@ def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> No
 
 @app.command()
 def restore(
-    pipeline: Named,
+    named: Named,
     name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name, as `onefold savepoint list` shows it.")],
     other: Annotated[
         str | None,
@@ -113,19 +113,19 @@ def restore(
     from onefold.cli.savepoint.restore import Restore
     from onefold.pipeline import read
 
-    definition = read(pipeline)
-    target = definition if other is None else read(other)
+    pipeline = read(named)
+    target = pipeline if other is None else read(other)
     console = Console(soft_wrap=True)
     with _files(target) as files:
-        place = folder or _folder(definition)
+        place = folder or _folder(pipeline)
         savepoint = find(files.of(place), place, name)
-        if savepoint.pipeline != definition.name:
+        if savepoint.pipeline != pipeline.name:
             raise ConfigError(
                 "savepoint-of-another",
-                f"savepoint {name!r} is of pipeline {savepoint.pipeline!r}, not of {definition.name!r}: name that one's"
-                " definition",
+                f"savepoint {name!r} is of pipeline {savepoint.pipeline!r}, not of {pipeline.name!r}: name that one's"
+                " pipeline",
             )
-        if other is not None and target.name == definition.name:
+        if other is not None and target.name == pipeline.name:
             raise ConfigError(
                 "option-value", f"--as {other} is pipeline {target.name!r} itself: leave --as out, or give it a name"
             )
@@ -150,24 +150,24 @@ def restore(
     console.print(f"restored: start pipeline {shown(target.name)} {started}", highlight=False)
 
 
-def _going_back(work: Restore, definition: Definition) -> str:
+def _going_back(work: Restore, pipeline: Pipeline) -> str:
     """What the plan says of the records since, as far as the store knows now."""
     from onefold.core.store.checkpoint_store import CheckpointStore
 
-    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
-        facts = store.facts(definition.name) if store.look() is not None else None
-        if facts is None or not work.goes_back(definition.name, facts) or facts.last is None:
+    with closing(CheckpointStore(pipeline.store_url, lock_timeout_s=10)) as store:
+        facts = store.facts(pipeline.name) if store.look() is not None else None
+        if facts is None or not work.goes_back(pipeline.name, facts) or facts.last is None:
             return ""
-        again = work.again(facts, store.moves(definition.name))
+        again = work.again(facts, store.moves(pipeline.name))
     return f", and the pipeline goes back from epoch {facts.last.epoch}; records that come again: {again:,}"
 
 
-def _folder(definition: Definition) -> str:
-    return f"{definition.checkpoint.rstrip('/').rpartition('/')[0]}/savepoints/{definition.name}"
+def _folder(pipeline: Pipeline) -> str:
+    return f"{pipeline.checkpoint.rstrip('/').rpartition('/')[0]}/savepoints/{pipeline.name}"
 
 
 @contextmanager
-def _files(definition: Definition) -> Iterator[Anywhere]:
+def _files(pipeline: Pipeline) -> Iterator[Anywhere]:
     """Files, and a Spark session once one is needed."""
     from onefold.cli.savepoint.files import Anywhere
     from onefold.spark.scratch import temporary_folder
@@ -179,7 +179,8 @@ def _files(definition: Definition) -> Iterator[Anywhere]:
         def spark() -> SparkSession:
             if not sessions:
                 scratch = stack.enter_context(temporary_folder("onefold-savepoint-"))
-                own = session_of_ones_own(f"onefold savepoint {definition.name}", scratch, definition.spark)
+                name, runtime = f"onefold savepoint {pipeline.name}", pipeline.spark
+                own = session_of_ones_own(name, scratch, runtime.master, runtime.settings)
                 sessions.append(stack.enter_context(own))
             return sessions[0]
 

@@ -22,7 +22,7 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
 from onefold.core.store.savepoint_notes import MADE, note_savepoint
 from onefold.core.values.plain import shown_url
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 
 __all__ = ["PARTIAL", "create"]
@@ -30,21 +30,21 @@ __all__ = ["PARTIAL", "create"]
 PARTIAL = ".partial"  # the end of the name of one that is being made
 
 
-def create(definition: Definition, name: str | None, folder: str, files: Anywhere) -> Savepoint:
+def create(pipeline: Pipeline, name: str | None, folder: str, files: Anywhere) -> Savepoint:
     """Finish what the pipeline had begun, then copy its checkpoint to `folder`/`name`. A driver that lives is fenced.
 
     Raises ConfigError where it has written nothing or the name is taken, CheckpointMismatch where its checkpoint is not
     at the end of its last epoch.
     """
-    root, there = definition.checkpoint, files.of(folder)
-    with opened(definition, CheckpointFiles(None if is_local(root) else files.spark())) as session:
+    root, there = pipeline.checkpoint, files.of(folder)
+    with opened(pipeline, CheckpointFiles(None if is_local(root) else files.spark())) as session:
         facts, _ = session.take_over()
-        refuse_query(facts, definition.name)
-        last = _last(definition.name, facts)
+        refuse_query(facts, pipeline.name)
+        last = _last(pipeline.name, facts)
         clocks = tuple(name for name, _ in last.range.end.items if name in CLOCKS)
         stands = session.drive(standing(root, clocks))
         if stands is None or stands.end.relation_to(last.range.end) is not Relation.SAME:
-            raise _not_at_end(definition.name, root, last, stands)
+            raise _not_at_end(pipeline.name, root, last, stands)
         now = datetime.now(UTC)
         name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
@@ -59,7 +59,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
             savepoint = Savepoint(
                 name=name,
                 made_at=now.isoformat(timespec="seconds"),
-                pipeline=definition.name,
+                pipeline=pipeline.name,
                 onefold=version("onefold"),
                 spark=version("pyspark"),
                 store_id=facts.store_id,
@@ -71,7 +71,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
                 fingerprint=last.fingerprint,
                 positions=last.range.end,
                 frozen=facts.frozen,
-                sinks=_sinks(definition, session),
+                sinks=_sinks(pipeline, session),
                 pins=carried(all_pins(session.store, session.name)),
                 partitions=stands.partitions,
                 provider=stands.provider if has_state(file.path for file in copied) else None,
@@ -80,7 +80,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
             there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
             if session.facts().generation != facts.generation:
                 raise ConfigError(
-                    "pipeline-may-run", f"pipeline {definition.name!r} was started meanwhile: stop it, then try again"
+                    "pipeline-may-run", f"pipeline {pipeline.name!r} was started meanwhile: stop it, then try again"
                 )
             failpoint("savepoint:copied")
             there.rename(partial, place)
@@ -120,9 +120,9 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: Standing | 
     )
 
 
-def _sinks(definition: Definition, session: MoveSession) -> tuple[SinkState, ...]:
+def _sinks(pipeline: Pipeline, session: MoveSession) -> tuple[SinkState, ...]:
     ledgers, found = session.ledgers(), []
-    for sink in definition.everyone:
+    for sink in pipeline.everyone:
         promise, entry = sink.guarantee(), ledgers[sink.name]
         found.append(
             SinkState(

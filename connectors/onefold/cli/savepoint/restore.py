@@ -28,7 +28,7 @@ from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.store.pins import pin
 from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
 from onefold.core.values.plain import plain, shown_url
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.spark.runtime.checkpoint import is_local, local_path
 
 __all__ = ["Restore"]
@@ -48,20 +48,20 @@ class Restore:
         if self.partitions is not None:
             check_repartition(self.savepoint, self.partitions)
 
-    def into_same(self, definition: Definition) -> None:
+    def into_same(self, pipeline: Pipeline) -> None:
         """In the place of the pipeline's own checkpoint. Where it has written more since, its positions go back, and
         the records since come again.
 
         Raises ConfigError where a sink would have them twice, CheckpointMismatch for a savepoint of another history.
         """
-        root = _root(definition)
-        with opened(definition, set_aside=lambda _: self._swap(root)) as session:
+        root = _root(pipeline)
+        with opened(pipeline, set_aside=lambda _: self._swap(root)) as session:
             half = self._half(session)
             generation = session.drive(session.life.start(None)).generation
             facts = session.facts()
-            goes_back = self.goes_back(definition.name, facts)
+            goes_back = self.goes_back(pipeline.name, facts)
             if goes_back:
-                self._check_back(definition, facts, session.store.moves(definition.name))
+                self._check_back(pipeline, facts, session.store.moves(pipeline.name))
             self._stage(root)
             self._note(session, generation, half)
             if goes_back:
@@ -70,20 +70,20 @@ class Restore:
                 self._swap(root)
             self._note_done(session, generation)
 
-    def into_new(self, definition: Definition) -> None:
+    def into_new(self, pipeline: Pipeline) -> None:
         """Into a pipeline that has written nothing: it begins with the savepoint's epoch, positions and state.
 
         Raises ConfigError where it has written something, or there is a checkpoint in its place.
         """
         of = self.savepoint
         origin = Origin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
-        with opened(definition) as session:
+        with opened(pipeline) as session:
             half = self._half(session)
-            root = _root(definition)
+            root = _root(pipeline)
             if half is None and self.files.of(root).exists(root):
                 raise ConfigError(
                     "checkpoint-exists",
-                    f"the checkpoint {shown_url(root)} of pipeline {definition.name!r} is there already, and a"
+                    f"the checkpoint {shown_url(root)} of pipeline {pipeline.name!r} is there already, and a"
                     " savepoint is restored into a pipeline that was never started. Nothing was changed: name another"
                     " checkpoint, or remove that one",
                 )
@@ -92,7 +92,7 @@ class Restore:
             self._stage(root, str(uuid.uuid4()))
             self._note(session, generation, half)
             if of.provider is None:  # of a query with state, groups of older records come, too
-                empty = tuple(sink.name for sink in definition.everyone if _is_empty(sink, definition.name))
+                empty = tuple(sink.name for sink in pipeline.everyone if _is_empty(sink, pipeline.name))
                 note_beginning(session.store, generation, Beginning(of.epoch, of.positions, empty))
             self._swap(root)
             session.drive(begin_at(origin, generation, store_id, session.names))
@@ -143,11 +143,11 @@ class Restore:
         stands = present(facts.last, "it has written more since").range.end
         return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions, sink))
 
-    def _check_back(self, definition: Definition, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
+    def _check_back(self, pipeline: Pipeline, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
         """Raise ConfigError where records that come again would be in a sink twice, or would not make it whole."""
-        name, of = definition.name, self.savepoint
+        name, of = pipeline.name, self.savepoint
         check_movable(name, standing(facts), of.positions)
-        for sink in definition.everyone:
+        for sink in pipeline.everyone:
             repeats = repeats_in(sink, name)
             if repeats is Repeats.ABSORBED or not self.again(facts, moves, sink.name):
                 continue
@@ -227,9 +227,9 @@ def _is_empty(sink: Sink, pipeline: str) -> bool:
     return isinstance(sink, Targeting) and (not sink.target_now(pipeline).is_there or sink.is_empty(pipeline))
 
 
-def _root(definition: Definition) -> str:
-    """The checkpoint's own folder, where the definition names a link to it."""
-    root = definition.checkpoint.rstrip("/")
+def _root(pipeline: Pipeline) -> str:
+    """The checkpoint's own folder, where the pipeline names a link to it."""
+    root = pipeline.checkpoint.rstrip("/")
     return str(local_path(root).resolve()) if is_local(root) else root
 
 

@@ -52,8 +52,8 @@ def list_(
     from onefold.cli.txn.command import list_transactions
     from onefold.cli.txn.databases import databases_of
 
-    databases, definition = databases_of(named, postgres, schema, store, pipeline)
-    list_transactions(databases, definition, as_json)
+    databases, described = databases_of(named, postgres, schema, store, pipeline)
+    list_transactions(databases, described, as_json)
 
 
 @app.command()
@@ -75,10 +75,10 @@ def resolve(
     from onefold.cli.txn.databases import databases_of
     from onefold.cli.txn.open_transactions import transactional
 
-    databases, definition = databases_of(named, postgres, schema, store, pipeline)
+    databases, described = databases_of(named, postgres, schema, store, pipeline)
     if not databases:
         typer.echo(_NO_POSTGRES)
-    elif definition is not None and (sinks := transactional(definition)):
+    elif described is not None and (sinks := transactional(described)):
         names = ", ".join(sink.name for sink in sinks)
         typer.echo(
             f"what is open of Kafka sinks ({names}) stays as it is, whatever is done here: a start ends it", err=True

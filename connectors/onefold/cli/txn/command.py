@@ -19,18 +19,18 @@ from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.cli.txn.transactions import Verdict
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks.postgres.admin import Prepared
 
 __all__ = ["list_transactions", "resolve_transactions"]
 
 
-def list_transactions(databases: Sequence[Database], definition: Definition | None, as_json: bool) -> None:
+def list_transactions(databases: Sequence[Database], described: Pipeline | None, as_json: bool) -> None:
     """Raises the error of a Kafka sink that could not be asked once the databases' transactions are shown."""
     found, others = _look(databases)
     ours = [verdict for _, verdict in found]
     try:
-        opened = open_of(definition) if definition is not None else []
+        opened = open_of(described) if described is not None else []
     except OnefoldError:
         if databases:
             _show(databases, ours, others, [], as_json)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError
-from onefold.pipeline import Definition, read
+from onefold.pipeline import Pipeline, read
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.naming import BOOKKEEPING
 from onefold.sinks.postgres.sink import PostgresSink
@@ -39,8 +39,8 @@ class Database:
 
 def databases_of(
     named: str | None, postgres: str | None, schema: str | None, store: str | None, pipeline: str | None
-) -> tuple[list[Database], Definition | None]:
-    """What the command line names, and the definition where it names one. Raises ConfigError where it is neither."""
+) -> tuple[list[Database], Pipeline | None]:
+    """What the command line names, and the pipeline where it names one. Raises ConfigError where it is neither."""
     if (named is None) == (postgres is None):
         raise ConfigError(
             "option-missing", "name a pipeline, orders.toml or jobs/orders.py:pipeline, or a database, --postgres URL"
@@ -50,9 +50,9 @@ def databases_of(
     if any(option is not None for option in (schema, store, pipeline)):
         raise ConfigError(
             "options-conflict",
-            "--store, --ledger and --pipeline go with --postgres: a pipeline's definition says what they say",
+            "--store, --ledger and --pipeline go with --postgres: a pipeline itself says what they say",
         )
-    definition = read(str(named))
-    sinks = [sink for sink in definition.everyone if isinstance(sink, PostgresSink)]
-    found = [Database(s.url, s.settings.ledger, definition.store_url, definition.name) for s in sinks]
-    return list(dict.fromkeys(found)), definition
+    described = read(str(named))
+    sinks = [sink for sink in described.everyone if isinstance(sink, PostgresSink)]
+    found = [Database(s.url, s.settings.ledger, described.store_url, described.name) for s in sinks]
+    return list(dict.fromkeys(found)), described

@@ -15,7 +15,7 @@ from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks.kafka import KafkaSink
 
 __all__ = ["Open", "as_dict", "look", "open_of", "print_open", "transactional"]
@@ -24,7 +24,7 @@ _BECAUSE = {
     Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
     Fate.ROLL_BACK: "its generation or its epoch is over, and no manifest names it.",
     Fate.LEAVE: "its epoch runs in the newest generation: its driver may decide it. If that is dead, start it",
-    Fate.UNKNOWN: "its generation is above the store's: the definition names another store than the pipeline's own",
+    Fate.UNKNOWN: "its generation is above the store's: the pipeline names another store than the pipeline's own",
 }
 
 
@@ -46,7 +46,7 @@ def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
         if store.look() is None or (facts := store.facts(pipeline)).generation == 0:
             raise ConfigError(
                 "pipeline-unknown",
-                f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: correct the definition's"
+                f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: correct the pipeline's"
                 " store or name",
             )
     found = []
@@ -57,14 +57,14 @@ def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
     return found
 
 
-def open_of(definition: Definition) -> list[Open]:
+def open_of(pipeline: Pipeline) -> list[Open]:
     """Those of all Kafka sinks of a pipeline that have transactions."""
-    return [one for sink in transactional(definition) for one in look(sink, definition.name, definition.store_url)]
+    return [one for sink in transactional(pipeline) for one in look(sink, pipeline.name, pipeline.store_url)]
 
 
-def transactional(definition: Definition) -> list[KafkaSink]:
+def transactional(pipeline: Pipeline) -> list[KafkaSink]:
     """The Kafka sinks of a pipeline that have transactions."""
-    return [s for s in definition.everyone if isinstance(s, KafkaSink) and s.settings.delivery == "transactional"]
+    return [s for s in pipeline.everyone if isinstance(s, KafkaSink) and s.settings.delivery == "transactional"]
 
 
 def print_open(found: Sequence[Open]) -> None:

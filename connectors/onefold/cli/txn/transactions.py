@@ -107,7 +107,7 @@ class Transactions:
             raise ConfigError(
                 "ledger-missing",
                 f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own in the"
-                " definition, or with --ledger",
+                " pipeline, or with --ledger",
             )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}
@@ -136,14 +136,14 @@ class Transactions:
             raise ConfigError(
                 "store-missing",
                 f"there is no checkpoint store at {self._store.database}: name the pipeline's store in"
-                " its definition, or with --store",
+                " its pipeline, or with --store",
             )
         found = driver.run(survey(tuple(driver.committers)))
         if found.facts.generation == 0:
             raise ConfigError(
                 "pipeline-unknown",
                 f"the checkpoint store at {self._store.database} knows no pipeline {pipeline!r}: name the store that"
-                " it has in its definition, or with --store, or " + START,
+                " it has in its pipeline, or with --store, or " + START,
             )
         if not found.is_proven and not any(_shares(driver, sink, store_id) for sink in driver.committers):
             raise ConfigError(
@@ -204,7 +204,7 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
         case Fate.UNKNOWN:
             return (
                 f"generation {gid.generation} is above the store's {facts.generation}: the store is an older copy, or"
-                " another pipeline's; name the right one in the definition, or with --store"
+                " another pipeline's; name the right one in the pipeline, or with --store"
             )
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,14 +20,14 @@ from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
-    from onefold.pipeline import Definition
+    from onefold.pipeline import Pipeline
     from onefold.spark.verify.verification import Verification
 
 __all__ = ["print_verification", "run_verification", "verify"]
 
 
 def verify(
-    pipeline: Named,
+    named: Named,
     sink: Annotated[list[str] | None, typer.Option(help="Only this sink; by default each in turn.")] = None,
     key: Annotated[
         str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
@@ -38,7 +38,7 @@ def verify(
     from onefold.cli.option_values import comma_separated
     from onefold.pipeline import read
 
-    results = run_verification(read(pipeline), sink or (), comma_separated(key))
+    results = run_verification(read(named), sink or (), comma_separated(key))
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
@@ -51,13 +51,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
+def run_verification(pipeline: Pipeline, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
     """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
     from onefold.spark.scratch import temporary_folder
     from onefold.spark.session import session_of_ones_own
     from onefold.spark.verify import verification
 
-    sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]
+    sinks = [verification.verifiable(sink, key) for sink in pipeline.only(only)]
     if key and not any(verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks):
         known = "; ".join(f"{sink.name!r} by {', '.join(verification.key_of(sink)) or 'their ids'}" for sink in sinks)
         raise ConfigError(
@@ -65,30 +65,27 @@ def run_verification(definition: Definition, only: Sequence[str], key: Sequence[
             f"--key {','.join(key)} is for sinks that do not say what names a row, and each of these says it: {known}."
             " Leave --key out",
         )
-    with closing(CheckpointStore(definition.store_url)) as store:
+    with closing(CheckpointStore(pipeline.store_url)) as store:
         if store.look() is None:  # the verifier would make one, which knows of no epoch
             raise ConfigError(
                 "store-missing",
-                f"there is no checkpoint store at {store.database}, so pipeline {definition.name!r} runs with another"
-                " one, or from another directory: verify it from there, or set the store of its definition",
+                f"there is no checkpoint store at {store.database}, so pipeline {pipeline.name!r} runs with another"
+                " one, or from another directory: verify it from there, or correct its store",
             )
-    results = {}
+    results, runtime = {}, pipeline.spark
     with (
         Console(stderr=True).status("starting Spark") as shown,  # on a terminal only
         temporary_folder("onefold-verify-") as scratch,
-        session_of_ones_own("onefold verify", scratch, definition.spark) as spark,
-        closing(definition.pipeline()) as pipeline,
+        session_of_ones_own("onefold verify", scratch, runtime.master, runtime.settings) as spark,
+        closing(pipeline.writer()) as flow,
     ):
-        pinned = replace(definition, source=pipeline.pinned(definition.source))
         for sink in sinks:
             shown.update(f"comparing {escape(sink.name)} with its source, row by row")
             results[sink.name] = verification.verify(
                 spark,
-                pipeline,
-                pinned.source,
+                flow,
                 sink,
                 key if verification.takes_key(sink) else verification.key_of(sink),
-                pinned.transformed,
             )
     return results
 

@@ -80,8 +80,8 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
     async def letters(name: Name, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
-        definition = named(name).control.definition
-        found = await asides[name].ask(lambda: newest(definition, limit))
+        pipeline = named(name).control.pipeline
+        found = await asides[name].ask(lambda: newest(pipeline, limit))
         return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
 
     @app.post(
@@ -96,8 +96,8 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     )
     async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
-        definition, at = named(name).control.definition, Place(place.topic, place.partition, place.offset)
-        return _sent(await asides[name].ask(lambda: send_again(definition, at)))
+        pipeline, at = named(name).control.pipeline, Place(place.topic, place.partition, place.offset)
+        return _sent(await asides[name].ask(lambda: send_again(pipeline, at)))
 
 
 def _letter(letter: Letter) -> LetterModel:

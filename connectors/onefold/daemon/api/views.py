@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 from onefold.core import EpochState, Guarantee, Positions, Sink
+from onefold.core.source import Source
 from onefold.core.store.history import Standing, StoredEpoch
 from onefold.core.store.savepoint_notes import SavepointNote
 from onefold.daemon.api.models import (
@@ -40,10 +42,13 @@ _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "d
 }
 
 
+_KINDS = {"KafkaSource": "kafka", "FileSource": "files", "PostgresSource": "postgres", "HBaseSource": "hbase"}
+
+
 def pipeline_view(watch: Watch) -> PipelineModel:
     control, run = watch.control, watch.control.run
     standing, lag, prepared = watch.standing.value, watch.lag.value, watch.held
-    definition = control.definition
+    pipeline = control.pipeline
     ages_s = None if prepared is None else [held.age_s for each in prepared.values() for held in each]
     positions = None if standing is None else standing.positions
     store_error = watch.standing.error
@@ -59,8 +64,8 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         next_start_at=_at(run.next_start_at_s) if run else None,
         started_at=_at(run.started_at_s) if run else None,
         progress_at=_at(run.progress_at_s) if run else None,
-        source=SourceModel(kind="kafka", name=str(definition.source.subscription)),
-        sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in definition.everyone],
+        source=_source_view(pipeline.flow.sources()),
+        sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in pipeline.everyone],
         positions=None if positions is None else _offsets(positions),
         lag=None if lag is None else {f"{each.topic}/{each.partition}": each.behind for each in lag},
         lag_records=None if lag is None else sum(each.behind for each in lag),
@@ -68,12 +73,17 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         latest=_latest(standing, run),
         in_doubt=None if ages_s is None else len(ages_s),
         oldest_prepared_s=max(ages_s, default=None) if ages_s else None,
-        dead_letters=None if definition.dead_letters is None else control.totals.dead_letters,
-        takes_dead_letters=takes_letters(definition),
+        dead_letters=None if not pipeline.dead_letters else control.totals.dead_letters,
+        takes_dead_letters=takes_letters(pipeline),
         store_error=None
         if store_error is None
         else PipelineError(code=store_error.code, message=store_error.message, at=None),
     )
+
+
+def _source_view(sources: Sequence[Source]) -> SourceModel:
+    kinds = sorted({_KINDS.get(type(source).__name__, type(source).__name__) for source in sources})
+    return SourceModel(kind=",".join(kinds), name=", ".join(source.name for source in sources))
 
 
 def epoch_view(epoch: StoredEpoch) -> EpochModel:

@@ -22,7 +22,7 @@ from onefold.core import ConfigError, InDoubt, Retriable
 from onefold.core.values.plain import plain
 from onefold.daemon.letters.browse import CUT, Place, headers_of
 from onefold.daemon.letters.marks import Mark, MarkState, begin, finish
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sources import KafkaSource
@@ -39,31 +39,32 @@ class NotSendable(ConfigError):
     """The letter can't be sent, or was sent already."""
 
 
-def send_again(definition: Definition, place: Place) -> Mark:
+def send_again(pipeline: Pipeline, place: Place) -> Mark:
     """Send the record of that letter to its own topic and partition, with its key, value and headers, and now as its
     time. Raises NotSendable, or InDoubt where no answer came: then ask again, and it is found out first."""
-    sink = definition.dead_letters
-    if not definition.source.subscription.covers(place.topic):
+    source = next((each for each in pipeline.topics if each.subscription.covers(place.topic)), None)
+    if source is None:
         raise NotSendable(
             "letter-of-another-topic",
-            f"pipeline {definition.name!r} does not read topic {place.topic!r}, so the record at {place} is not sent"
+            f"pipeline {pipeline.name!r} does not read topic {place.topic!r}, so the record at {place} is not sent"
             " there with its rights. If it was read before, and the letter is the pipeline's own, send it by hand",
         )
+    sink = pipeline.graph.letters_of(source.name)
     if not isinstance(sink, PostgresSink):
         raise NotSendable(
             "letters-elsewhere",
-            f"pipeline {definition.name!r} has no dead letters in a Postgres table, and only from there are they sent"
+            f"pipeline {pipeline.name!r} has no dead letters in a Postgres table, and only from there are they sent"
             " again",
         )
-    settings, name, at = sink.settings, definition.name, (place.topic, place.partition, place.offset)
+    settings, name, at = sink.settings, pipeline.name, (place.topic, place.partition, place.offset)
     with pool.borrow(settings.conninfo("dead letters"), f"sending {place} again") as connection:
         record = _record(connection, settings, name, place)
-        producer = _started(definition.source, name, place)
-        end = _end(definition.source, place)
+        producer = _started(source, name, place)
+        end = _end(source, place)
         mark, is_new = begin(connection, settings, name, at, end)
         if mark.state is MarkState.SENT:
             raise NotSendable("letter-sent", f"the record at {place} was sent again already, at {mark.at:%F %T} UTC")
-        sent = None if is_new else _looked_for(definition.source, place, record, mark.from_offset, end)
+        sent = None if is_new else _looked_for(source, place, record, mark.from_offset, end)
         if sent is None:
             sent = _sent(producer, place, record)
         return finish(connection, settings, name, at, sent)

@@ -15,7 +15,7 @@ from psycopg import sql
 from onefold.core import Sink
 from onefold.daemon.letters.marks import Mark, marks_of
 from onefold.daemon.letters.reading import reading
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import Table
@@ -70,23 +70,23 @@ class Found:
     elsewhere: Sequence[str]
 
 
-def takes_letters(definition: Definition) -> bool:
+def takes_letters(pipeline: Pipeline) -> bool:
     """Whether `newest` has something to look into, or names where else to look."""
-    return definition.dead_letters is not None or any(_puts_rows_aside(sink) for sink in definition.sinks)
+    return bool(pipeline.dead_letters) or any(_puts_rows_aside(sink) for sink in pipeline.sinks)
 
 
-def newest(definition: Definition, limit: int) -> Found:
+def newest(pipeline: Pipeline, limit: int) -> Found:
     """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
     letters: list[Letter] = []
     elsewhere: list[str] = []
-    sink: Sink | None = definition.dead_letters
-    if isinstance(sink, PostgresSink):
-        letters += _records(sink.settings, definition.name, limit)
-    elif sink is not None:
-        elsewhere.append(sink.name)
-    for one in definition.sinks:
+    for sink in pipeline.dead_letters:
+        if isinstance(sink, PostgresSink):
+            letters += _records(sink.settings, pipeline.name, limit)
+        else:
+            elsewhere.append(sink.name)
+    for one in pipeline.sinks:
         if _puts_rows_aside(one):
-            letters += _rows(one.settings, definition.name, limit)
+            letters += _rows(one.settings, pipeline.name, limit)
     return Found(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
 
 

@@ -92,10 +92,10 @@ class _Now(Collector):
                 generation.add_metric([name], run.generation)
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
-            source = watch.control.definition.source
-            if source.on_error == "dead_letter":
+            on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}
+            if "dead_letter" in on_errors:
                 letters.add_metric([name], totals.dead_letters)
-            if source.on_error == "skip":
+            if "skip" in on_errors:
                 skipped.add_metric([name], totals.skipped)
         return state, fenced, generation, restarts, replays, letters, skipped
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
+from onefold.core.source import own_positions
 from onefold.core.store.history import History, Standing, StoredEpoch
 from onefold.daemon.control import Control
 from onefold.daemon.run import State
@@ -29,14 +30,14 @@ class Watch:
 
     def __init__(self, control: Control, observe: Callable[[StoredEpoch], None]) -> None:
         self.control = control
-        self.history = History(control.definition.store_url, _WITHIN_S)
+        self.history = History(control.pipeline.store_url, _WITHIN_S)
         name = control.name
         self.standing = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
         self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
         self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
         self.guarantees = Look(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
         self._observe = observe
-        self._broker: Broker | None = None
+        self._brokers: dict[str, Broker] = {}
         self._first_generation: int | None = None  # of this process
         self._seen = 0  # the last epoch that was observed
 
@@ -92,16 +93,19 @@ class Watch:
         standing = self.standing.value
         if standing is None or standing.positions is None:
             return None
-        broker = self._broker or self.control.definition.source.broker()
-        broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
-        self._broker = None  # one that fails is not asked again
-        found = lag(self.control.definition.source, standing.positions.of_records(), broker)
-        self._broker = broker
-        return found
+        brokers, self._brokers = self._brokers, {}  # one that fails is not asked again
+        found: list[PartitionLag] = []
+        for source in self.control.pipeline.topics:
+            broker = brokers.get(source.name) or source.broker()
+            broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
+            found += lag(source, own_positions(source, standing.positions.of_records()), broker)
+            brokers[source.name] = broker
+        self._brokers = brokers
+        return tuple(found)
 
     def _prepared(self) -> Mapping[str, list[Held]]:
-        sinks = [sink for sink in self.control.definition.everyone if isinstance(sink, Holding)]
+        sinks = [sink for sink in self.control.pipeline.everyone if isinstance(sink, Holding)]
         return {sink.name: list(sink.held(self.control.name)) for sink in sinks}
 
     def _guarantees(self) -> Mapping[str, Guarantee]:
-        return {sink.name: sink.guarantee() for sink in self.control.definition.everyone}
+        return {sink.name: sink.guarantee() for sink in self.control.pipeline.everyone}

@@ -32,7 +32,7 @@ from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.ranges import OnefoldRanges, Wanted
 from onefold.spark.flows.refusals import check_flow, check_reached
-from onefold.spark.flows.spark_operator import OperatorWriting, for_tasks, lettered, operator_of
+from onefold.spark.flows.spark_operator import OperatorWriting, check_operator, for_tasks, lettered, operator_of
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
@@ -70,9 +70,8 @@ class FlowWriter(EpochWriter):
                 "flow-not-on-spark",
                 f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own",
             )
+        check_operator(spark, graph)
         operator = operator_of(graph)
-        if operator is not None:
-            operator.check(spark, [sink for sink in self.sinks if sink.name not in self._letters])
         session = self._session()
         groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:

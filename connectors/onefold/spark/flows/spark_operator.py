@@ -33,7 +33,7 @@ from onefold.spark.transforming import transformed
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["OperatorWriting", "SparkOperator", "for_tasks", "lettered", "operator_of"]
+__all__ = ["OperatorWriting", "SparkOperator", "check_operator", "for_tasks", "lettered", "operator_of"]
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
 
@@ -97,7 +97,7 @@ class OperatorWriting(OwnWriting):
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
-        return {writing.sink.name: self.graph.written(node) for node, writing in self.graph.writings()}
+        return self.graph.schemas()
 
     def write(self, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
         task, letters = task_of(record), self.graph.letters()
@@ -146,6 +146,14 @@ def operator_of(graph: Graph) -> SparkOperator | None:
     given = schema_of(ddl_of(graph.schema(node.inputs[0])))
     mode = cast(Literal["append", "update"], operator.output_mode)
     return SparkOperator(node, operator.query, mode, given)
+
+
+def check_operator(spark: SparkSession, graph: Graph) -> None:
+    """As a start does, of a flow that has one."""
+    if (operator := operator_of(graph)) is not None:
+        letters = graph.letters()
+        sinks = [writing.sink for _, writing in graph.writings()]
+        operator.check(spark, [sink for sink in sinks if sink.name not in letters])
 
 
 def for_tasks(graph: Graph) -> Graph:

@@ -33,6 +33,10 @@ class FlowQuery:
         """End the flow with its epoch complete in every sink; False if that took longer."""
         return self.writer.drain(self.query, within_s)
 
+    def close(self) -> None:
+        """Let go of all connections, once it has ended."""
+        self.writer.close()
+
 
 def start(
     graph: Graph,

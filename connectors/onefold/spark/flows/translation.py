@@ -43,8 +43,7 @@ class Translation(OwnWriting):
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
-        graph = self.plan.graph
-        return {writing.sink.name: graph.written(node) for node, writing in graph.writings()}
+        return self.plan.graph.schemas()
 
     def read(self, splits: DataFrame) -> DataFrame:
         """The query's rows, of its splits: all that is done before the sinks."""

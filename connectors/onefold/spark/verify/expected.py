@@ -14,7 +14,7 @@ from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, Source
 from onefold.core.values.batches import empty_batch
 from onefold.engine.dataflow.operators import Operators
-from onefold.engine.dataflow.plan import Plan, is_stateful, plan
+from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.logics.making import make_logic
 from onefold.flow.graph import Graph, Node, Shipping
 from onefold.flow.operators import Querying, Reading, Writing
@@ -39,7 +39,7 @@ class Expected:
         """Raises ConfigError where its rows are made of several sources, or by operators with state."""
         last = next(node for node, writing in graph.writings() if writing.sink.name == sink)
         needed = _before(graph, last)
-        kept = [node.name for node in needed if is_stateful(node)]
+        kept = [node.name for node in needed if node.keeps_state]
         read = [node for node in needed if isinstance(node.operator, Reading)]
         if kept or len(read) != 1:
             because = f"of operators with state ({', '.join(kept)})" if kept else "of several sources"

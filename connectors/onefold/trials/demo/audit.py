@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+from onefold.core import Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.spark.formats.records import read_records
 from onefold.spark.session import session_of_ones_own
-from onefold.spark.verify.verification import Verification, compare_with_table, read_source, verify
+from onefold.spark.verify.verification import Verification, compare_with_table, verify
+from onefold.trials.workload.flow_job import flow_of
 from onefold.trials.workload.settings import Job
 
 __all__ = ["audit"]
@@ -18,12 +22,10 @@ def audit(job: Job, directory: Path) -> Verification:
     source, sink = job.source(), job.table()
     with session_of_ones_own("onefold demo audit", directory / "spark") as spark:
         if job.exactly_once:
-            pipeline = Pipeline(job.pipeline, sinks=[sink])
-            verification = verify(spark, pipeline, source, sink, ["id"], job.transform)
-            pipeline.close()
-            return verification
+            with closing(FlowWriter(flow_of(job).graph(), job.store)) as writer:
+                return verify(spark, writer, sink, ["id"])
         start, end = source.initial_positions(), job.source(starting_offsets="latest").initial_positions()
-        expected = job.transform(read_source(spark, source, start, end))
+        expected = read_records(spark, source, Range(start, end)).where("amount > 0")
         comparison = compare_with_table(spark, expected, sink, ["id"])
         judged = (NoLoss(), NoDuplicate())  # the others speak of epochs, and there are none
         return Verification(comparison, end, 0, verdicts(Evidence(compared={sink.name: comparison}), judged))

@@ -31,8 +31,8 @@ def main() -> int:
 
 
 def flow_of(job: Job) -> Flow:
-    """The orders into each sink, without refunds; and what the orders of each account come to, of those whose account
-    the table would take."""
+    """The orders into each sink, without refunds; and on the engine, what the orders of each account come to, of those
+    whose account the table would take."""
     flow = Flow(job.pipeline)
     orders = flow.source(job.source(), uid="orders", dead_letters=job.letters()).filter(pc.field("amount") > Decimal(0))
     rows = orders
@@ -40,8 +40,10 @@ def flow_of(job: Job) -> Flow:
         rows = orders.select(**{name: pc.field(column) for name, column in job.cells_columns.items()})
     for sink in job.sinks():
         # Appended rows go through an exchange, too. Other sinks have rows by key, or in the order in which they come.
-        is_appended = sink.name == TABLE and job.mode == "append"
+        is_appended = sink.name == TABLE and job.mode == "append" and job.shuffled
         (rows.rebalance() if is_appended else rows).sink(sink)
+    if not job.on_engine:
+        return flow
     accounts = orders.filter(pc.field("account") > 0).key_by("account")
     accounts.aggregate(uid="totals", total=sum_("amount"), orders=count()).sink(job.totals())
     return flow

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,9 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import TaskId
 from onefold.core.protocol.epoch import Outcome
-from onefold.spark import Pipeline, exit_codes, register
+from onefold.spark import exit_codes, register
 from onefold.spark.runtime.writers import run_writers
 from onefold.spark.session import spark_session
+from onefold.trials.workload.flow_job import flow_of
 from onefold.trials.workload.settings import GATE, TABLE, Job
 from onefold.trials.workload.unprotected import UnprotectedSink
 
@@ -65,18 +67,19 @@ def main() -> None:
 
 
 def _exactly_once(spark: SparkSession, job: Job) -> None:
-    outcomes = Outcomes(job.outcomes)
-    pipeline = Pipeline(
-        job.pipeline, sinks=job.sinks(), store=job.store, dead_letters=job.letters(), on_outcome=outcomes
+    query = flow_of(job).start(
+        spark,
+        checkpoint=job.checkpoint,
+        trigger=None if job.continuous else TRIGGER,
+        store=job.store,
+        on_outcome=Outcomes(job.outcomes),
     )
-    df = job.transform(pipeline.read(spark, job.source()))
-    query = pipeline.write(df, checkpoint=job.checkpoint, trigger=None if job.continuous else TRIGGER)
-    pipeline.await_termination(query)
-    pipeline.close()
+    with closing(query):
+        query.await_termination()
 
 
 def _at_least_once(spark: SparkSession, job: Job) -> None:
-    """The same source, transformation and COPY without the protocol, as most pipelines run."""
+    """The same source, filter and COPY without the protocol, as most pipelines run."""
     register(spark)
     sink, outcomes = UnprotectedSink(job.postgres_url, TABLE), Outcomes(job.outcomes)
     committer = sink.recover(job.pipeline)
@@ -86,7 +89,7 @@ def _at_least_once(spark: SparkSession, job: Job) -> None:
         written = run_writers(df, [sink], task).committables
         outcomes.unprotected(sum(committable.rows for committable in written))
 
-    df = job.transform(spark.readStream.format("onefold_kafka").options(**job.source().options()).load())
+    df = spark.readStream.format("onefold_kafka").options(**job.source().options()).load().where("amount > 0")
     sink.open(job.pipeline, to_arrow_schema(df.schema, timezone="UTC")).close()
     committer.close()
     query = df.writeStream.foreachBatch(write).option("checkpointLocation", job.checkpoint).trigger(**TRIGGER).start()

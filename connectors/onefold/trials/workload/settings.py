@@ -16,7 +16,7 @@ from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 __all__ = [
     "CELLS",
@@ -187,17 +187,6 @@ class Job:
         if self.into_kafka == "keyed":
             return self._topic(LETTERS, id=("source_topic", "source_partition", "source_offset"))
         return self._topic(LETTERS)
-
-    def transform(self, df: DataFrame) -> DataFrame:
-        """Some orders are refunds, which are left out."""
-        orders = df.where("amount > 0")
-        if self.cells_columns is not None:  # HBase shuffles by its row keys
-            return orders.selectExpr(*(f"{column} AS {name}" for name, column in self.cells_columns.items()))
-        if not self.shuffled:
-            return orders
-        # The ids of a keyed topic count the records of a partition of the source: these stay together, in their order.
-        together = POSITION_COLUMNS.names[1] if self.into_kafka == "keyed" else "account"
-        return orders.repartition(SHUFFLED_TASKS, together)
 
     def cells(self) -> HBaseSink:
         """Of the mode `row_key`, orders by their id; of the others, what the orders of an account come to."""

@@ -11,17 +11,12 @@ from onefold.core.checks import present
 from onefold.core.source import Source
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import (
-    Aggregating,
-    Connecting,
-    Deduplicating,
-    Processing,
     Querying,
     Reading,
-    Reducing,
     Writing,
 )
 
-__all__ = ["Chain", "Channel", "Exchange", "Plan", "is_stateful", "plan"]
+__all__ = ["Chain", "Channel", "Exchange", "Plan", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ class Chain:
     @property
     def uid(self) -> str | None:
         """Of its head, where that keeps state; no other node of a chain does."""
-        return present(self.head.uid, f"{self.head.name} keeps state") if is_stateful(self.head) else None
+        return present(self.head.uid, f"{self.head.name} keeps state") if self.head.keeps_state else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +111,6 @@ class Plan:
         return any(chain.uid is not None for chain in self.chains)
 
 
-def is_stateful(node: Node) -> bool:
-    return isinstance(node.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting)
-
-
 def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
     """A node without state joins the chain of its inputs where all of them are in one chain, and none is exchanged.
     With `sinks_apart` each sink is a chain of its own, and what Spark makes."""
@@ -129,7 +120,7 @@ def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
     for node in graph.nodes:
         sources = {chain_of[edge.source] for edge in node.inputs}
         is_fed = len(sources) == 1 and all(edge.shipping is Shipping.FORWARD for edge in node.inputs)
-        if is_fed and not is_stateful(node) and not (sinks_apart and isinstance(node.operator, Querying | Writing)):
+        if is_fed and not node.keeps_state and not (sinks_apart and isinstance(node.operator, Querying | Writing)):
             chain_of[node.number] = sources.pop()
             members[chain_of[node.number]].append(node)
             continue
