@@ -29,7 +29,7 @@ def run(spark: SparkSession, trial: Trial, at_most: int) -> None:
         assert query.await_termination(WAIT_S)
     finally:
         query.query.stop()
-        query.pipeline.close()
+        query.writer.close()
 
 
 def compare(spark: SparkSession, trial: Trial, counts: tuple[int, int], tasks: int, at_most: int, seed: int) -> None:

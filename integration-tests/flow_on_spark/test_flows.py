@@ -41,9 +41,9 @@ class Pair:
     def on_spark(self, name: str = "spark", **more: Any) -> None:
         job = self._job(name, "spark")
         query = job.flow().start(self.rig.spark, checkpoint=job.checkpoint, trigger={"availableNow": True}, **more)
-        self.rig.pipelines.append(query.pipeline)
+        self.rig.pipelines.append(query.writer)
         assert query.await_termination(WAIT_S)
-        query.pipeline.close()
+        query.writer.close()
 
     def rows(self, name: str) -> dict[str, list[tuple[Any, ...]]]:
         return {table: self.rig.sql(f"SELECT {of} FROM {name}_{table} ORDER BY {of}") for table, of in TABLES.items()}

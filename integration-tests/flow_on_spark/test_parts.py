@@ -37,11 +37,11 @@ def put(rig: Rig, first: int, stop: int) -> None:
 
 def run(rig: Rig, flow: Flow, checkpoint: str = "checkpoint") -> None:
     query = flow.start(rig.spark, checkpoint=rig.checkpoint(checkpoint), trigger={"availableNow": True})
-    rig.pipelines.append(query.pipeline)
+    rig.pipelines.append(query.writer)
     try:
         assert query.await_termination(WAIT_S)
     finally:
-        query.pipeline.close()
+        query.writer.close()
 
 
 def numbered(first: int, stop: int) -> list[tuple[int, int, int]]:

@@ -85,13 +85,13 @@ def apart(rig: Rig, *sources: str) -> Flow:
 
 def run(rig: Rig, flow: Flow) -> Any:
     query = flow.start(rig.spark, checkpoint=rig.checkpoint(), trigger={"availableNow": True})
-    rig.pipelines.append(query.pipeline)
+    rig.pipelines.append(query.writer)
     try:
         assert query.await_termination(300)
-        return query.pipeline.bad_records
+        return query.writer.bad_records
     finally:
         query.query.stop()
-        query.pipeline.close()
+        query.writer.close()
 
 
 def test_each_source_has_bad_records_and_a_limit_of_its_own_and_a_crash_costs_no_row(

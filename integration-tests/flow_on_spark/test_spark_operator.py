@@ -34,12 +34,12 @@ def _tasks(rig: Rig) -> None:
 
 def run(rig: Rig, flow: Flow, checkpoint: str = "checkpoint") -> None:
     query = flow.start(rig.spark, checkpoint=rig.checkpoint(checkpoint), trigger={"availableNow": True})
-    rig.pipelines.append(query.pipeline)
+    rig.pipelines.append(query.writer)
     try:
         assert query.await_termination(WAIT_S)
     finally:
         query.query.stop()
-        query.pipeline.close()
+        query.writer.close()
 
 
 def selected(rig: Rig, sql: str = "SELECT id, n FROM source WHERE n > 500", schema: str = NUMBERS) -> Flow:

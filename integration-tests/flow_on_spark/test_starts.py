@@ -35,11 +35,11 @@ class Started:
 
     def run(self, flow: Flow, checkpoint: str = "first") -> None:
         query = flow.start(self.rig.spark, checkpoint=self.checkpoint(checkpoint), trigger={"availableNow": True})
-        self.rig.pipelines.append(query.pipeline)
+        self.rig.pipelines.append(query.writer)
         try:
             assert query.await_termination(120)
         finally:
-            query.pipeline.close()
+            query.writer.close()
 
     def checkpoint(self, name: str) -> str:
         return str(self.rig.directory / name)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -16,14 +17,16 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from onefold.spark.session import spark_session
+from onefold.flow import Flow
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.spark.session import spark_session
 
 BEGIN_S = 1_800_000_000
 WINDOW_S, GAP_S, LATE_S = 10, 5, 20
 ROW_KEY = "start integer, account integer"
+TOTALS = "start long, account long, n long, total long"  # columns of each query
 QUERIES = ("changes", "windows", "sessions")
 
 Totals = list[tuple[int, ...]]
@@ -97,25 +100,29 @@ class AggregatingJob:
     at_most: int
     hbase: str | None = None  # whose table `changes_TOPIC` the changes go to instead
 
-    def pipeline(self, query: str) -> Pipeline:
+    def pipeline(self, query: str) -> FlowWriter:
         store = PostgresSink(self.url, query).store_url()
-        return Pipeline(query, sinks=[self._sink(query)], store=store, patience_s=60)
+        return FlowWriter(self._flow(query).graph(), store, patience_s=60)
 
     def run(self, spark: SparkSession, query: str) -> None:
         """Let one query come to the topic's end."""
         with closing(self.pipeline(query)) as pipeline:
-            source = KafkaSource(
-                self.topic,
-                bootstrap_servers=self.servers,
-                format="json",
-                schema="at long, account long, amount long",
-                max_offsets_per_trigger=self.at_most,
-            )
-            df = aggregated(pipeline.read(spark, source), query)
-            mode: Literal["append", "update"] = "update" if query == "changes" else "append"
             checkpoint = str(Path(self.directory) / "checkpoints" / query)
-            running = pipeline.write(df, checkpoint, {"availableNow": True}, output_mode=mode)
-            pipeline.await_termination(running)
+            pipeline.await_termination(pipeline.start(spark, checkpoint, {"availableNow": True}))
+
+    def _flow(self, query: str) -> Flow:
+        flow = Flow(query)
+        source = KafkaSource(
+            self.topic,
+            bootstrap_servers=self.servers,
+            format="json",
+            schema="at long, account long, amount long",
+            max_offsets_per_trigger=self.at_most,
+        )
+        mode: Literal["append", "update"] = "update" if query == "changes" else "append"
+        function = partial(aggregated, query=query)
+        flow.source(source, uid="purchases").spark_dataframe(function, TOTALS, mode).sink(self._sink(query))
+        return flow
 
     def _sink(self, query: str) -> PostgresSink | HBaseSink:
         if query == "changes" and self.hbase:

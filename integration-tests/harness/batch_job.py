@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from onefold.spark.session import spark_session
 from onefold.sinks import PostgresSink
-from onefold.spark import BatchOutcome, Pipeline, register
+from onefold.spark import BatchOutcome, EpochWriter, register
 
 ROWS = 300
 RUN = "night"
@@ -56,7 +56,7 @@ class BatchJob:
             options = {"url": self.url, "table": way, "pipeline": way, "run": RUN}
             df.write.format("onefold_postgres").options(**options).mode("append").save()
             return None
-        with closing(Pipeline(way, sinks=[PostgresSink(self.url, table=way, delivery=kind)])) as pipeline:
+        with closing(EpochWriter(way, sinks=[PostgresSink(self.url, table=way, delivery=kind)])) as pipeline:
             return pipeline.write_batch(df, RUN)
 
 

@@ -17,9 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.core import Sink
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.epoch import Outcome
+from onefold.core.source import Source
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.flow import Flow
+from onefold.spark.epoch_writer import EpochWriter
+from onefold.spark.flows.flow_writer import FlowWriter
 
 SCHEMA = "id long, n long"
 AVAILABLE_NOW = {"availableNow": True}
@@ -53,7 +56,7 @@ class Rig:
         self.spark, self.servers, self.topic, self.url, self.directory = spark, servers, topic, url, directory
         self.sent: list[tuple[int, int]] = []
         self.outcomes: list[Outcome] = []
-        self.pipelines: list[Pipeline] = []
+        self.pipelines: list[EpochWriter] = []
 
     def put(self, count: int, partitions: int = 4) -> None:
         """`count` more records, spread over the partitions."""
@@ -75,8 +78,39 @@ class Rig:
     def sink(self, delivery: str = "two_phase", table: str = "rows", **more: Any) -> PostgresSink:
         return PostgresSink(self.url, table=table, delivery=delivery, **more)
 
-    def pipeline(self, *sinks: Sink, name: str = "test", **more: Any) -> Pipeline:
-        made = Pipeline(name, sinks=sinks or [self.sink()], on_outcome=self.outcomes.append, patience_s=60, **more)
+    def flow(
+        self,
+        *sinks: Sink,
+        name: str = "test",
+        source: Source | None = None,
+        change: Callable[[Any], Any] = lambda stream: stream,
+        dead_letters: Sink | None = None,
+    ) -> Flow:
+        """From the topic, or another source, through `change` into these sinks."""
+        flow = Flow(name)
+        stream = change(flow.source(source or self.source(), uid="source", dead_letters=dead_letters))
+        for sink in sinks or [self.sink()]:
+            stream.sink(sink)
+        return flow
+
+    def pipeline(
+        self,
+        *sinks: Sink,
+        name: str = "test",
+        source: Source | None = None,
+        change: Callable[[Any], Any] = lambda stream: stream,
+        dead_letters: Sink | None = None,
+        **more: Any,
+    ) -> FlowWriter:
+        """What runs such a flow on Spark; `more` is what `FlowWriter` takes."""
+        graph = self.flow(*sinks, name=name, source=source, change=change, dead_letters=dead_letters).graph()
+        made = FlowWriter(graph, on_outcome=self.outcomes.append, patience_s=60, **more)
+        self.pipelines.append(made)
+        return made
+
+    def writer(self, *sinks: Sink, name: str = "test", **more: Any) -> EpochWriter:
+        """Of a query of one's own."""
+        made = EpochWriter(name, sinks or [self.sink()], on_outcome=self.outcomes.append, patience_s=60, **more)
         self.pipelines.append(made)
         return made
 
@@ -94,36 +128,22 @@ class Rig:
     def checkpoint(self, name: str = "checkpoint") -> str:
         return str(self.directory / name)
 
-    def run(
-        self,
-        pipeline: Pipeline,
-        source: KafkaSource | None = None,
-        checkpoint: str = "checkpoint",
-        counted: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> list[Outcome]:
-        """Let the pipeline come to the topic's end, close it, and return what became of each batch.
-
-        `counted` makes it a stateful query in update mode.
-        """
+    def run(self, pipeline: FlowWriter, checkpoint: str = "checkpoint") -> list[Outcome]:
+        """Let the flow come to the topic's end, close it, and return what became of each epoch."""
         self.outcomes.clear()
         try:
-            df = pipeline.read(self.spark, source or self.source())
-            if counted is None:
-                query = pipeline.write(df, self.checkpoint(checkpoint), AVAILABLE_NOW)
-            else:
-                query = self.start(pipeline, counted(df), checkpoint, outputMode="update")
-            self.finish(pipeline, query)
+            self.finish(pipeline, pipeline.start(self.spark, self.checkpoint(checkpoint), AVAILABLE_NOW))
         finally:
             pipeline.close()
         return list(self.outcomes)
 
-    def start(self, pipeline: Pipeline, df: DataFrame, checkpoint: str = "checkpoint", **settings: str) -> Any:
+    def start(self, pipeline: EpochWriter, df: DataFrame, checkpoint: str = "checkpoint", **settings: str) -> Any:
         """The query as a job that is there already would start it, through foreachBatch."""
         writer = df.writeStream.foreachBatch(pipeline).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", self.checkpoint(checkpoint))
         return writer.outputMode(settings.get("outputMode", "append")).start()
 
-    def finish(self, pipeline: Pipeline, query: Any) -> None:
+    def finish(self, pipeline: EpochWriter, query: Any) -> None:
         try:
             assert pipeline.await_termination(query, WAIT_S), f"the query still runs after {WAIT_S} s"
         finally:
