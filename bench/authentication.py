@@ -20,8 +20,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.spark.session import spark_session
 from onefold.spark.runtime.access import close_callbacks
+from onefold.spark.session import spark_session
 
 WAYS = ("open", "closed")
 STARTS = 15

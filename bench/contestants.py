@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from pyspark.sql import DataFrame
@@ -17,15 +19,15 @@ from bench.jars import NotAvailable
 from bench.loop import Loop
 from bench.world import DDL, PARTITIONS, SCHEMA, Used, World
 from onefold.core import TaskId
+from onefold.flow import Flow
 from onefold.sinks import PostgresSink
-from onefold.spark import Pipeline, register
-from onefold.spark.runtime.direct import RANGES, Fetch
+from onefold.spark import EpochWriter, register
 from onefold.spark.runtime.writers import run_writers
 from onefold.trials.workload.unprotected import UnprotectedSink
 
 __all__ = ["CONTESTANTS", "Contestant", "Run"]
 
-TRIGGER = {"availableNow": True}
+TRIGGER: dict[str, Any] = {"availableNow": True}
 
 Seconds = tuple[float, float]
 
@@ -70,47 +72,53 @@ class Contestant:
             return Run(self.name, rows, rows_per_batch, seconds, batches_s, world.used().since(before))
 
 
-def _ours(
-    delivery: str, direct: bool, compiled_fetch: str = "auto"
-) -> Callable[[World, str, str, int | None], Seconds]:
+def _flow(delivery: str, compiled_fetch: str = "auto") -> Callable[[World, str, str, int | None], Seconds]:
     def move(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
-        spark, source = world.spark, world.source(topic, rows_per_batch, compiled_fetch)
+        source = world.source(topic, rows_per_batch, compiled_fetch)
         with world.checkpoint() as root:
             started_s = time.monotonic()
-            pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
-            if direct:
-                query = pipeline.write_direct(spark, source, root, TRIGGER)
-            else:
-                query = pipeline.write(pipeline.read(spark, source), root, TRIGGER)
-            pipeline.await_termination(query)
-            seconds = time.monotonic() - started_s
-            pipeline.close()
+            flow = Flow(table)
+            flow.source(source, uid="events").sink(PostgresSink(world.postgres.url, table, delivery=delivery))
+            with closing(flow.start(world.spark, checkpoint=root, trigger=TRIGGER)) as running:
+                running.await_termination()
+                seconds = time.monotonic() - started_s
+        return seconds, _batches_s(running.query)
+
+    return move
+
+
+def _writer(delivery: str) -> Callable[[World, str, str, int | None], Seconds]:
+    def move(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
+        with world.checkpoint() as root:
+            started_s = time.monotonic()
+            df = _our_kafka(world, topic, rows_per_batch)
+            with closing(EpochWriter(table, [PostgresSink(world.postgres.url, table, delivery=delivery)])) as writer:
+                query = _stream(df, writer, root)
+                seconds = time.monotonic() - started_s
         return seconds, _batches_s(query)
 
     return move
 
 
-def _unprotected(direct: bool) -> Callable[[World, str, str, int | None], Seconds]:
+def _unprotected(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
     """The same source and the same COPY without the protocol: every task commits for itself."""
+    with world.checkpoint() as root:
+        started_s = time.monotonic()
+        sink = UnprotectedSink(world.postgres.url, table)
+        df = _our_kafka(world, topic, rows_per_batch)
+        sink.open(table, to_arrow_schema(df.schema, timezone="UTC")).close()
 
-    def move(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
-        spark, source = world.spark, world.source(topic, rows_per_batch)
-        with world.checkpoint() as root:
-            started_s = time.monotonic()
-            register(spark)
-            sink = UnprotectedSink(world.postgres.url, table)
-            options = {**source.options(), **(RANGES if direct else {})}
-            df = spark.readStream.format("onefold_kafka").options(**options).load()
-            fetch = Fetch.of(source, None) if direct else None
-            sink.open(table, fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")).close()
+        def write(df: DataFrame, batch_id: int) -> None:
+            run_writers(df, [sink], TaskId(table, 1, batch_id + 1, 0, uuid.uuid4()))
 
-            def write(df: DataFrame, batch_id: int) -> None:
-                run_writers(df, [sink], TaskId(table, 1, batch_id + 1, 0, uuid.uuid4()), fetch)
+        query = _stream(df, write, root)
+        return time.monotonic() - started_s, _batches_s(query)
 
-            query = _stream(df, write, root)
-            return time.monotonic() - started_s, _batches_s(query)
 
-    return move
+def _our_kafka(world: World, topic: str, rows_per_batch: int | None) -> DataFrame:
+    register(world.spark)
+    options = world.source(topic, rows_per_batch).options()
+    return world.spark.readStream.format("onefold_kafka").options(**options).load()
 
 
 def _spark_jdbc(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
@@ -193,13 +201,11 @@ def _batches_s(query: StreamingQuery) -> float:
 
 
 CONTESTANTS = (
-    Contestant("two_phase", "ours, DataFrame path, two_phase", _ours("two_phase", direct=False)),
-    Contestant("staged", "ours, DataFrame path, staged", _ours("staged", direct=False)),
-    Contestant("direct", "ours, direct path, two_phase", _ours("two_phase", direct=True)),
-    Contestant(
-        "direct_uncompiled", "ours, direct path, two_phase, compiled fetch off", _ours("two_phase", True, "off")
-    ),
-    Contestant("direct_staged", "ours, direct path, staged", _ours("staged", direct=True)),
+    Contestant("writer", "ours, a DataFrame by an epoch writer, two_phase", _writer("two_phase")),
+    Contestant("writer_staged", "ours, a DataFrame by an epoch writer, staged", _writer("staged")),
+    Contestant("flow", "ours, a flow, two_phase", _flow("two_phase")),
+    Contestant("flow_uncompiled", "ours, a flow, two_phase, compiled fetch off", _flow("two_phase", "off")),
+    Contestant("flow_staged", "ours, a flow, staged", _flow("staged")),
     Contestant("spark_jdbc", "(a) Spark's connector, from_json, JDBC append: at least once", _spark_jdbc),
     Contestant(
         "spark_upsert",
@@ -207,7 +213,6 @@ CONTESTANTS = (
         _spark_upsert,
         DDL.replace("id bigint", "id bigint PRIMARY KEY"),
     ),
-    Contestant("unprotected", "(c) our DataFrame path, protection off", _unprotected(direct=False)),
-    Contestant("unprotected_direct", "(c) our direct path, protection off", _unprotected(direct=True)),
+    Contestant("unprotected", "(c) our source and COPY on a DataFrame, protection off", _unprotected),
     Contestant("loop", "(d) a hand-written loop in two processes", _loop),
 )

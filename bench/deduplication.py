@@ -9,6 +9,7 @@ import statistics
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -18,10 +19,12 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.cpu import cpu_s
-from onefold.spark.session import spark_session
+from bench.engine_parts import DroppingSink
+from onefold.flow import Flow, IdsWithin, OrderedIds, Stream
 from onefold.local import KafkaServer
-from onefold.sources import IdsWithin, OrderedIds
-from onefold.spark import deduplicate, register
+from onefold.sources import KafkaSource
+from onefold.spark import register
+from onefold.spark.session import spark_session
 
 PARTITIONS = 4
 REPEATED = 20  # of so many records, the last is one from before
@@ -45,25 +48,24 @@ def main() -> None:
         topic = _fill(server.bootstrap_servers, arguments.rows, arguments.sources)
         spark = spark_session("onefold bench", arguments.directory / "spark", master="local[2]")
         register(spark)
-        options = {
-            "subscribe": topic,
-            "kafka.bootstrap.servers": server.bootstrap_servers,
-            "maxOffsetsPerTrigger": str(arguments.rows_per_batch),
-        }
+        source = KafkaSource(
+            topic, bootstrap_servers=server.bootstrap_servers, max_offsets_per_trigger=arguments.rows_per_batch
+        )
         try:
-            _run(spark, options, arguments)
+            _run(spark, source, arguments)
         finally:
             spark.stop()
     print(f"load after {os.getloadavg()[0]:.1f}")
 
 
-def _run(spark: SparkSession, options: dict[str, str], arguments: argparse.Namespace) -> None:
+def _run(spark: SparkSession, source: KafkaSource, arguments: argparse.Namespace) -> None:
     used: dict[str, list[tuple[float, float]]] = {name: [] for name in arguments.only}
     for turn in range(arguments.repeat + 1):  # the first does not count
         for name in arguments.only:
-            df = CONTESTANTS[name](spark.readStream.format("onefold_kafka").options(**options).load())
             before_s, started_s = cpu_s(os.getpid()), time.monotonic()
-            _drain(df, arguments.directory / "checkpoints" / uuid.uuid4().hex)
+            checkpoint = arguments.directory / "checkpoints" / uuid.uuid4().hex
+            CONTESTANTS[name](spark, source, checkpoint)
+            shutil.rmtree(checkpoint)
             took_s, cpu = time.monotonic() - started_s, cpu_s(os.getpid()) - before_s
             if turn:
                 used[name].append((took_s / arguments.rows * 1e6, cpu / arguments.rows * 1e6))
@@ -76,11 +78,16 @@ def _run(spark: SparkSession, options: dict[str, str], arguments: argparse.Names
         )
 
 
-def _drain(df: DataFrame, checkpoint: Path) -> None:
-    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    shutil.rmtree(checkpoint)
+def _flow(change: Callable[[Stream], Stream]) -> Callable[[SparkSession, KafkaSource, Path], None]:
+    def run(spark: SparkSession, source: KafkaSource, checkpoint: Path) -> None:
+        flow = Flow("deduplication")
+        change(flow.source(source, uid="records")).sink(DroppingSink())
+        store, now = f"sqlite:///{checkpoint}.db", {"availableNow": True}
+        with closing(flow.start(spark, checkpoint=str(checkpoint), store=store, trigger=now)) as running:
+            running.await_termination()
+        Path(f"{checkpoint}.db").unlink()
+
+    return run
 
 
 def _fill(servers: str, records: int, sources: int) -> str:
@@ -104,7 +111,13 @@ def _fill(servers: str, records: int, sources: int) -> str:
     return topic
 
 
-def _by_hand(df: DataFrame) -> DataFrame:
+def _by_hand(spark: SparkSession, source: KafkaSource, checkpoint: Path) -> None:
+    df = _kept_by_hand(spark.readStream.format("onefold_kafka").options(**source.options()).load())
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _kept_by_hand(df: DataFrame) -> DataFrame:
     """As one would write it: a group for each source, rows in pandas (which has no type for headers)."""
 
     def keep(_key: object, frames: object, state: object) -> object:
@@ -126,10 +139,10 @@ def _by_hand(df: DataFrame) -> DataFrame:
     return grouped.applyInPandasWithState(keep, df.select(columns).schema, "highest long", "append", "NoTimeout")
 
 
-CONTESTANTS: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "reading": lambda df: df,
-    "OrderedIds": lambda df: deduplicate(df, OrderedIds()),
-    "IdsWithin": lambda df: deduplicate(df, IdsWithin("1 day")),
+CONTESTANTS: dict[str, Callable[[SparkSession, KafkaSource, Path], None]] = {
+    "reading": _flow(lambda stream: stream),
+    "OrderedIds": _flow(lambda stream: stream.deduplicate(OrderedIds(), uid="once")),
+    "IdsWithin": _flow(lambda stream: stream.deduplicate(IdsWithin("1 day"), uid="once")),
     "by hand": _by_hand,
 }
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.world import DDL, World
+from onefold.flow import Flow
 from onefold.sinks import PostgresSink
-from onefold.spark import Pipeline, register
+from onefold.spark import EpochWriter, register
 
 __all__ = ["MICRO", "BatchTimes", "run_micro"]
 
 WARM_UP = 3  # the first batches open sinks, connections and consumers
-TRIGGER = {"availableNow": True}
+TRIGGER: dict[str, Any] = {"availableNow": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +73,36 @@ def _noop(world: World, topic: str, rows_per_batch: int, root: str) -> Streaming
     return writer.trigger(availableNow=True).start()
 
 
-def _ours(delivery: str, direct: bool) -> Callable[[World, str, str, int, str], StreamingQuery]:
+def _flow(delivery: str) -> Callable[[World, str, str, int, str], StreamingQuery]:
     def run(world: World, topic: str, table: str, rows_per_batch: int, root: str) -> StreamingQuery:
-        source = world.source(topic, rows_per_batch)
-        pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
-        if direct:
-            query = pipeline.write_direct(world.spark, source, root, TRIGGER)
-        else:
-            query = pipeline.write(pipeline.read(world.spark, source), root, TRIGGER)
-        pipeline.await_termination(query)
-        pipeline.close()
+        flow = Flow(table)
+        sink = PostgresSink(world.postgres.url, table, delivery=delivery)
+        flow.source(world.source(topic, rows_per_batch), uid="events").sink(sink)
+        with closing(flow.start(world.spark, checkpoint=root, trigger=TRIGGER)) as running:
+            running.await_termination()
+        query: StreamingQuery = running.query
+        return query
+
+    return run
+
+
+def _writer(delivery: str) -> Callable[[World, str, str, int, str], StreamingQuery]:
+    def run(world: World, topic: str, table: str, rows_per_batch: int, root: str) -> StreamingQuery:
+        register(world.spark)
+        options = world.source(topic, rows_per_batch).options()
+        df = world.spark.readStream.format("onefold_kafka").options(**options).load()
+        with closing(EpochWriter(table, [PostgresSink(world.postgres.url, table, delivery=delivery)])) as writer:
+            started = df.writeStream.foreachBatch(writer).option("checkpointLocation", root).trigger(**TRIGGER)
+            query = started.start()
+            writer.await_termination(query)
         return query
 
     return run
 
 
 MICRO: dict[str, Callable[[World, str, str, int, str], StreamingQuery]] = {
-    "two_phase": _ours("two_phase", direct=False),
-    "staged": _ours("staged", direct=False),
-    "direct": _ours("two_phase", direct=True),
-    "direct_staged": _ours("staged", direct=True),
+    "writer": _writer("two_phase"),
+    "writer_staged": _writer("staged"),
+    "flow": _flow("two_phase"),
+    "flow_staged": _flow("staged"),
 }

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
-from onefold.spark.session import spark_session
 from onefold.local import PostgresServer
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read
 from onefold.spark import read_postgres
+from onefold.spark.session import spark_session
 
 SPLITS = 4
 TABLE = "bench_read"

@@ -20,19 +20,17 @@ __all__ = ["Load", "print_micro", "print_ratios", "print_throughput", "save"]
 
 # Ours, the peer, and how many times its throughput ours has to reach.
 _GOALS = (
-    ("two_phase", "spark_jdbc", 2.5),
-    ("two_phase", "spark_upsert", 4.0),
-    ("two_phase", "unprotected", 0.95),
-    ("two_phase", "loop", 0.72),
-    ("staged", "spark_jdbc", None),
-    ("staged", "unprotected", None),
-    ("direct", "spark_jdbc", 2.5),
-    ("direct", "spark_upsert", 4.0),
-    ("direct", "unprotected_direct", 0.95),
-    ("direct", "loop", 1.4),
-    ("direct", "direct_uncompiled", None),
-    ("direct_uncompiled", "loop", 0.72),
-    ("direct_staged", "unprotected_direct", None),
+    ("writer", "spark_jdbc", 2.5),
+    ("writer", "spark_upsert", 4.0),
+    ("writer", "unprotected", 0.95),
+    ("writer", "loop", 0.72),
+    ("writer_staged", "unprotected", None),
+    ("flow", "spark_jdbc", 2.5),
+    ("flow", "spark_upsert", 4.0),
+    ("flow", "loop", 1.4),
+    ("flow", "flow_uncompiled", None),
+    ("flow_uncompiled", "loop", 0.72),
+    ("flow_staged", "flow", None),
 )
 
 

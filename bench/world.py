@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
-from onefold.spark.session import spark_session
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
+from onefold.spark.session import spark_session
 from onefold.trials.workload.orders import produce
 
 __all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "open_world"]

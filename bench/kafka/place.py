@@ -23,9 +23,9 @@ from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_avro_jar, spark_jars
 from bench.orders import AVRO
 from bench.world import PARTITIONS, SEED
-from onefold.spark.session import spark_session
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
+from onefold.spark.session import spark_session
 from onefold.trials.workload.orders import orders
 
 __all__ = ["SCHEMA_ID", "Place", "Spent"]

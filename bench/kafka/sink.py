@@ -23,7 +23,7 @@ from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core import TaskId
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.encoding import Encoding
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 
 __all__ = ["produce", "produce_encoded", "through_sparks_sink", "through_the_pipeline", "through_the_sink"]
 
@@ -66,7 +66,7 @@ def through_the_pipeline(place: Place, mode: str) -> Spent:
     target, new = place.target(_markers_max(1)), new_store(place.directory)
     with _rows(place) as df, target as topic, new as store, place.clock() as spent:
         sink = KafkaSink(topic, bootstrap_servers=place.servers, **_WITHIN[mode])
-        pipeline = Pipeline(topic, sinks=[sink], store=store)
+        pipeline = EpochWriter(topic, sinks=[sink], store=store)
         pipeline.write_batch(df, run="bench")
         pipeline.close()
     return spent

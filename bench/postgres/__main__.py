@@ -22,8 +22,8 @@ from bench.narrator import Say, narrated
 from bench.postgres import memory, spark
 from bench.postgres.tables import Case, Tables, make_rows
 from bench.report import Load
-from onefold.spark.session import spark_session
 from onefold.local import PostgresServer
+from onefold.spark.session import spark_session
 
 UPSERT = {"mode": "upsert", "key": "id", "order": "at"}
 UPSERTS: tuple[Case, ...] = ("new", "existing", "mixed")

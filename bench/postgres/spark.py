@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.postgres.tables import Tables
 from onefold.sinks import PostgresSink
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 
 __all__ = ["append_with_jdbc", "ours", "stage_and_merge"]
 
@@ -23,7 +23,7 @@ def ours(
 ) -> float:
     df = _read(spark, paths)
     began_s = time.perf_counter()
-    pipeline = Pipeline(table, sinks=[PostgresSink(tables.server.url, table, delivery=delivery, **settings)])
+    pipeline = EpochWriter(table, sinks=[PostgresSink(tables.server.url, table, delivery=delivery, **settings)])
     pipeline.write_batch(df, run="bench")
     seconds = time.perf_counter() - began_s
     pipeline.close()

@@ -32,7 +32,6 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.contract import Binding
-from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.job.query import QueryLife
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
@@ -81,18 +80,10 @@ class Hasty(ModelTwoPhaseSink):
         return replace(super().guarantee(), prepared_s=60)
 
 
-class HastyLetters(Hasty):
-    """A model of a sink, which knows rows of one column only."""
-
-    def open(self, pipeline: str, schema: pa.Schema) -> Committer:
-        assert schema == LETTER_COLUMNS
-        return super().open(pipeline, ROWS.schema)
-
-
 def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(store: LosesDecisions) -> None:
     store.unanswered = 1
-    sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c")]
-    session = Session("p", sinks, store, patience_s=0, dead_letters=HastyLetters("d"))
+    sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c"), Hasty("d")]
+    session = Session("p", sinks, store, patience_s=0, letters=["d"])
     session.start(Initial(SPAN.start))
     session.open_sinks(ROWS.schema)
     assert session.names == ("b", "d", "a", "c")

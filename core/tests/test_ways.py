@@ -14,7 +14,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import adoption, check_ledger, check_setting, place, resolve
-from onefold.core.values.ways import FLOW, PIPELINE, SPARK_FLOW, WRITER, Ways, in_words_of, ways
+from onefold.core.values.ways import FLOW, SPARK_FLOW, WRITER, Ways, in_words_of, ways
 
 AT = Positions.of({"t/0": 5})
 LEDGER = LedgerEntry(1, 1, 1, AT, "store")
@@ -48,11 +48,15 @@ def errors() -> list[str]:
 def test_a_flow_has_no_pipeline_to_call_and_needs_no_new_checkpoint_on_the_engine(of: Ways) -> None:
     with in_words_of(of):
         texts = errors()
-    assert not [text for text in texts if "pipeline.recover" in text or "pipeline.read" in text or "reset" in text]
+    assert not [text for text in texts if "pipeline.recover" in text or "pipeline.read" in text]
     assert sum(of.call.partition("{")[0] in text for text in texts) == 7
     if of is FLOW:
-        assert not [text for text in texts if "checkpoint directory" in text or "starting_offsets='ledger'" in text]
-    assert ways() is PIPELINE
+        odd = ("checkpoint directory", "starting_offsets='ledger'", "onefold reset")
+        assert not [text for text in texts if any(each in text for each in odd)]
+    else:
+        assert sum("starting_offsets='ledger'" in text for text in texts) == 4
+        assert sum("run `onefold reset p`" in text for text in texts) == 1
+    assert ways() is FLOW
 
 
 def test_a_writer_of_dataframes_has_no_source_that_could_start_elsewhere() -> None:
@@ -61,10 +65,3 @@ def test_a_writer_of_dataframes_has_no_source_that_could_start_elsewhere() -> No
     odd = ("pipeline.", "onefold reset", "starting_offsets='ledger'")
     assert not [text for text in texts if any(each in text for each in odd)]
     assert sum("writer.recover(" in text for text in texts) == 7
-
-
-def test_a_pipeline_is_called_and_its_query_starts_from_the_ledger() -> None:
-    texts = errors()
-    assert sum("pipeline.recover(" in text for text in texts) == 7
-    assert sum("run `onefold reset p`" in text for text in texts) == 1
-    assert sum("starting_offsets='ledger'" in text for text in texts) == 4

@@ -12,7 +12,6 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
-from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 
 JSON = {"format": "json", "columns": "position"}
@@ -55,18 +54,11 @@ def test_an_option_that_is_left_out_is_its_default() -> None:
         "forgetTopics": "gone",
     }
     assert KafkaSource.from_options({name.upper(): value for name, value in options.items()}) == given
-    assert "commitToGroup" not in given.options(Positions.of({"orders/0": 17}))  # the pipeline tells the group
 
 
 def test_a_nested_field_may_have_the_name_of_a_positions_column() -> None:
     given = source(**JSON, schema="d decimal(12, 2), s struct<kafka_topic: string, m: map<string, int>>")
     assert given.columns == ("position",)
-
-
-def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
-    options = source().options(Positions.of({"orders/0": 17, "orders/1": 3}))
-    assert options["startingOffsets"] == '{"orders":{"0":17,"1":3}}'
-    assert options["frozen"] == "true"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_text_names_operators_ways_columns_and_guarantees() -> None:
         "  from select-7, rebalance",
         "bad: writes dead letters to AnySink",
         "  condition: the clock is right",
-        "guarantee: every record is reflected exactly once in table, bad, cells, accounts, notes, after any number"
+        "guarantee: every record is reflected exactly once in table, cells, accounts, notes, bad, after any number"
         " of crashes",
         "condition: newest before notes takes rows in an order that is the same again, with as many workers: an epoch"
         " that was begun runs again with no other number",
