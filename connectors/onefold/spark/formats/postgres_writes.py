@@ -91,7 +91,7 @@ class _Target:
             raise ConfigError(
                 "two-phase-unpartitioned",
                 "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
-                " delivery=staged, or pipeline.write_batch",
+                " delivery=staged, or EpochWriter.write_batch",
             )
         with in_words_of_spark(PostgresSinkConfig):
             sink = PostgresSink(**config)

@@ -43,7 +43,7 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
         if root is None:
             raise ConfigError(
                 "checkpoint-path-missing",
-                "on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')",
+                "on Spark Connect the checkpoint's path must be given: EpochWriter(..., checkpoint='...')",
             )
         process = str(os.getpid())
         if known is not None and (known.root, known.run_id) == (root, process):
@@ -176,7 +176,7 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
         raise ConfigError(
             "checkpoint-of-another-query",
             f"{shown_url(root)} has no file 'metadata', so it is not the checkpoint of the query that runs: give the"
-            " pipeline the query's checkpointLocation, Pipeline(..., checkpoint='...')",
+            " writer the query's checkpointLocation, EpochWriter(..., checkpoint='...')",
         )
     return query_id_of(text)
 
