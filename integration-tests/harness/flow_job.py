@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from onefold.cli.spark_session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import (
     BroadcastProcessor,
     Flow,
@@ -239,7 +239,9 @@ class FlowJob:
             checkpoint=self.checkpoint,
             workers=self.workers,
             state=self.state,
-            restarts=FixedDelay(self.restarts),
+            restart=Restart(strategy="fixed_delay", attempts=self.restarts)
+            if self.restarts
+            else Restart(strategy="none"),
             patience_s=self.patience_s,
         )
 

@@ -17,12 +17,12 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
 from onefold.core.job.logs import showing_progress
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.restart import Restart
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress, counted
-from onefold.engine.driver.restarts import FixedDelay, Restarts
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.workers.nursery import Nursery
 from onefold.flow.graph import Graph, Shipping
@@ -37,6 +37,7 @@ log = logging.getLogger("onefold")
 WORKERS_MAX = 64
 FILES_OWN = 256  # of clients, and whatever else this process has open
 STATES = ("memory", "rocksdb")
+RESTART = Restart(strategy="fixed_delay", attempts=3)
 
 
 def run(
@@ -47,7 +48,7 @@ def run(
     store: str | None = None,
     state: Literal["memory", "rocksdb"] = "memory",
     epoch_interval_s: float = 0.0,
-    restarts: Restarts | None = None,
+    restart: Restart = RESTART,
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
     on_outcome: Callable[[Outcome], None] | None = None,
@@ -61,7 +62,7 @@ def run(
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
-    restarts         what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
+    restart          what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
     retain           of how many epochs the state is kept
     patience_s       how long a server that is down is waited for, which is no restart
@@ -88,7 +89,7 @@ def run(
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
 
-        settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
+        settings = Settings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
