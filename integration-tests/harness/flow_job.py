@@ -239,9 +239,7 @@ class FlowJob:
             checkpoint=self.checkpoint,
             workers=self.workers,
             state=self.state,
-            restart=Restart(strategy="fixed_delay", attempts=self.restarts)
-            if self.restarts
-            else Restart(strategy="none"),
+            restart=Restart(strategy="fixed_delay" if self.restarts else "none", attempts=self.restarts or None),
             patience_s=self.patience_s,
         )
 
