@@ -149,6 +149,18 @@ def test_folding_onto_what_the_table_has_comes_to_the_same_as_folding_all_at_onc
     assert shown(keys, states) == by_hand([row for rows in epochs for row in rows])
 
 
+def test_many_keys_come_folded_in_the_order_in_which_they_first_come() -> None:
+    rows = [b"key %d" % (n * n % 1009) for n in range(3000)]  # Arrow's own order is another one
+    aggregate = Declared.of({"n": "sum", "last": "last"}, ["at"])
+    numbers = pa.array(range(3000), pa.int64())
+    partials = aggregate.lift(pa.record_batch({"n": numbers, "last": numbers, "at": numbers}))
+    keys, folded = aggregate.fold(pa.array(rows, pa.binary()), partials)
+    assert keys.to_pylist() == [*dict.fromkeys(rows)]
+    sums = [sum(n for n, key in enumerate(rows) if key == one) for one in keys.to_pylist()]
+    lasts = [max(n for n, key in enumerate(rows) if key == one) for one in keys.to_pylist()]
+    assert (folded["n"].to_pylist(), folded["last"].to_pylist()) == (sums, lasts)
+
+
 def test_a_row_is_later_than_what_the_table_has_where_the_order_is_not_kept() -> None:
     aggregate = Declared.of({"note": "last"}, ["at"])
     schema = pa.schema([("note", pa.string()), ("at", pa.int64())])

@@ -40,8 +40,8 @@ class Accumulation:
         return self.merged([pa.RecordBatch.from_arrays(columns, schema=self.state_schema)])
 
     def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """One row of each key that the states have, in the order in which they first come. States come in the order of
-        the rows that they are of. Raises BadRecord for a sum beyond its type."""
+        """One row of each key that the states have. States come in the order of the rows that they are of. Raises
+        BadRecord for a sum beyond its type."""
         return merged(pa.concat_batches(states), self._merges)
 
     def results(self, states: pa.RecordBatch) -> pa.RecordBatch:

@@ -18,12 +18,11 @@ from onefold.core.extras import uncollected
 from onefold.core.job.logs import showing_progress
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
-from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress, counted
-from onefold.engine.state import RETAIN, STATE
+from onefold.engine.state import RETAIN
 from onefold.engine.workers.nursery import Nursery
 from onefold.flow.graph import Graph, Shipping
 
@@ -183,7 +182,6 @@ def _check_unused(flow: str) -> None:
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:
-    check_pipeline_name(graph.flow)
     if not 1 <= workers <= min(WORKERS_MAX, graph.max_parallelism):
         raise ConfigError(
             "workers",
@@ -192,10 +190,3 @@ def _check(graph: Graph, workers: int, state: str) -> None:
         )
     if state not in STATES:
         raise ConfigError("option-value", f"state={state!r}: the backends are {' and '.join(STATES)}")
-    names = [writing.sink.name for _, writing in graph.writings()]
-    if not names or len({*names, STATE}) != len(names) + 1:
-        raise ConfigError(
-            "sink-names",
-            f"a flow needs one sink or more, each with its own name, and none is named {STATE!r}; given:"
-            f" {names or 'none'}" + ('. Give one name="..."' if names else ""),
-        )
