@@ -20,8 +20,8 @@ _INTS = {pa.int64(): (-(2**63), 2**63 - 1), pa.uint64(): (0, 2**64 - 1)}
 
 
 def merged(states: pa.RecordBatch, merges: Sequence[Merge]) -> pa.RecordBatch:
-    """One row of each key, in an order of Arrow's own; the columns before those of `merges` are the key. Raises BadRecord
-    for a sum beyond its column's type."""
+    """One row of each key, in an order of Arrow's own; the columns before those of `merges` are the key. Raises
+    BadRecord for a sum beyond its column's type."""
     width, schema = states.num_columns - len(merges), states.schema
     grouping = _Grouping(states.columns[:width])
     finish = [grouping.ask(*each) for each in zip(states.columns[width:], merges, strict=True)]

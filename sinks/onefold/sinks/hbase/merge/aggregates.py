@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.core.aggregates import Aggregate as OfColumn
 from onefold.core.aggregates import count, max_, merged, min_, sum_
