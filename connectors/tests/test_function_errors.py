@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onefold.core import BadRecord, OnefoldError, Terminal
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import Flow
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
@@ -23,7 +23,7 @@ def failed(folder: Path, function: Callable[[dict[str, Any]], Any]) -> OnefoldEr
     orders = flow.source(FileSource(str(folder / "in"), format="json", schema="id long, n long").bounded(), uid="in")
     orders.flat_map(function, schema="id long, n long").sink(SqlSink(f"sqlite:///{folder}/shop.db", "t"))
     with pytest.raises(OnefoldError) as raised:
-        flow.run(checkpoint=str(folder / "checkpoint"), restarts=FixedDelay(0))
+        flow.run(checkpoint=str(folder / "checkpoint"), restart=Restart(strategy="none"))
     assert len(traceback.extract_tb(raised.value.__traceback__)) <= 3
     assert raised.value.__suppress_context__
     return raised.value

@@ -13,7 +13,7 @@ import pytest
 
 JOB = """
 import os, signal, sys, time
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import Flow, StatefulProcessor
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
@@ -48,7 +48,8 @@ flow = Flow("state")
 rows = flow.source(FileSource(f"{folder}/in", format="json", schema=f"k {kind}", max_files_per_trigger=1), uid="in")
 made = rows.key_by("k").process(Processor(), schema="n long, what string", uid="p")
 made.sink(SqlSink(f"sqlite:///{folder}/t.db", "t"))
-flow.run(checkpoint=f"{folder}/cp", state=state, on_outcome=ended, restarts=FixedDelay(9, 0.01))
+restart = Restart(strategy="fixed_delay", delay_s=0.01, attempts=9)
+flow.run(checkpoint=f"{folder}/cp", state=state, on_outcome=ended, restart=restart)
 """
 
 

@@ -17,10 +17,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.spark.session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import (
     BroadcastProcessor,
     Flow,
@@ -37,6 +36,7 @@ from onefold.flow import (
 )
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import FileSource, KafkaSource
+from onefold.spark.session import spark_session
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
 
@@ -239,7 +239,7 @@ class FlowJob:
             checkpoint=self.checkpoint,
             workers=self.workers,
             state=self.state,
-            restarts=FixedDelay(self.restarts),
+            restart=Restart(strategy="fixed_delay" if self.restarts else "none", attempts=self.restarts or None),
             patience_s=self.patience_s,
         )
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core import Committable, Sink
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import Flow, StatefulProcessor
 from onefold.sinks import HBaseSink, KafkaSink
 from onefold.sinks.writer import AttemptWriter
@@ -71,7 +71,7 @@ class OrderedJob:
         every.sink(self._sink())
         if self.strikes:
             AttemptWriter.prepare = _struck(AttemptWriter.prepare)  # type: ignore[method-assign]
-        flow.run(checkpoint=self.folder, workers=self.workers, restarts=FixedDelay(0))
+        flow.run(checkpoint=self.folder, workers=self.workers, restart=Restart(strategy="none"))
 
     def finish(self, **others: Any) -> subprocess.CompletedProcess[str]:
         """Run it in a process, with other settings."""

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from onefold.engine.driver.restarts import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import Flow, count
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
@@ -34,7 +34,7 @@ def _run(read: Path, own: Path, checkpoint: str, backend: str) -> None:
     flow.run(
         checkpoint=checkpoint,
         state=backend,  # type: ignore[arg-type]
-        restarts=FixedDelay(0),
+        restart=Restart(strategy="none"),
         patience_s=5.0,
         on_outcome=lambda _: os.kill(os.getpid(), signal.SIGTERM),
     )

@@ -29,7 +29,6 @@ from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
 from onefold.pipeline import Definition, Transform
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
 from onefold.spark.errors.failures import from_spark
@@ -220,25 +219,3 @@ def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they
     assert "spark.addArtifacts(file, pyfile=True)" in str(error)
     spark.addArtifacts(str(module), pyfile=True)
     assert sum(part.rows for part in run_writers(rows, [sink], task).committables) == 10
-
-
-@pytest.mark.slow
-def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: SparkSession) -> None:
-    nan, big = float("nan"), 2**63 - 1
-    values = {
-        "k": [1, 1, 1, 1, 2, 2, 3, 4],
-        "low": [nan, 1.0, float("-inf"), None, nan, nan, None, -0.5],
-        "high": [2.0, nan, 1.0, None, nan, nan, None, float("inf")],
-        "total": [big, big, -big, None, -big, -1, None, 7],
-        "any": [nan, 1.0, None, 2.0, 1.0, float("inf"), None, 0.25],
-    }
-    batch = pa.record_batch(values)
-    merges = {"low": "min", "high": "max", "total": "sum", "any": "count"}
-    sink = HBaseSink("localhost:9090", "t", row_key="k", family="f", mode="rolling", merge=merges)
-    wanted = due(spark.createDataFrame(pa.table([*batch.columns], names=[*values])), sink)
-    theirs = wanted.rows.select(*values).orderBy("k").toArrow().to_pylist()
-
-    merge = Declared.of(merges)
-    keys, partials = merge.fold(batch.column("k").cast(pa.string()).cast(pa.binary()), merge.lift(batch))
-    ours = merge.finish(keys, partials, None).to_pylist()
-    assert str([{"k": int(key.as_py()), **row} for key, row in zip(keys, ours, strict=True)]) == str(theirs)

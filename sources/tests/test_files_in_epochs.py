@@ -48,8 +48,7 @@ def life(tmp_path: Path, epochs_max: int, fails_at: int | None = None) -> int:
             def write(
                 record: EpochRecord, span: Range = span, fails: bool = done == fails_at
             ) -> tuple[Committable, ...]:
-                task = task_of(record).another_attempt()
-                written = write_task((sink,), task, batches(source, planner, span), policy)
+                written = write_task((sink,), task_of(record), batches(source, planner, span), policy)
                 if fails:
                     raise KeyboardInterrupt
                 return written.committables

@@ -15,8 +15,8 @@ from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.errors import InternalError
 from onefold.core.job.logs import logged_as
 from onefold.core.protocol.epoch import Outcome, Started
+from onefold.core.restart import Restart, Restarts
 from onefold.core.values.plain import plain
-from onefold.daemon.restarts import Restarts
 from onefold.pipeline import Pipeline
 from onefold.spark.errors.failures import from_spark, is_of_spark, is_stopped
 
@@ -177,7 +177,7 @@ class Run:
 
     def _live(self) -> State:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""
-        restarts = Restarts(self.pipeline.restart)
+        restarts = Restarts(self.pipeline.restart or Restart())
         while True:
             error = self._once()
             if error is None:
@@ -187,7 +187,7 @@ class Run:
             may_pass = isinstance(error, Retriable | InDoubt) and not self.has_lost_spark
             if not may_pass or self._is_stopping.is_set():
                 raise error
-            delay_s = restarts.delay_s(self._ran_from_s or failed_s, failed_s)
+            delay_s = restarts.delay_s(failed_s - (self._ran_from_s or failed_s), failed_s)
             if delay_s is None:
                 raise error
             self._fail(error)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from onefold.core.extras import on_demand
 
 if TYPE_CHECKING:
+    from onefold.core.restart import Restart
     from onefold.pipeline.file import read
-    from onefold.pipeline.parts import Restart
     from onefold.pipeline.pipeline import Pipeline
     from onefold.pipeline.runtimes import Engine, Spark
 
@@ -19,7 +19,7 @@ __getattr__ = on_demand(
     {
         "Engine": "onefold.pipeline.runtimes",
         "Pipeline": "onefold.pipeline.pipeline",
-        "Restart": "onefold.pipeline.parts",
+        "Restart": "onefold.core.restart",
         "Spark": "onefold.pipeline.runtimes",
         "read": "onefold.pipeline.file",
     },

@@ -15,9 +15,9 @@ from pydantic_core import ErrorDetails
 from onefold.clients.options import near, options_model
 from onefold.core import ConfigError, OnefoldError, Sink
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.restart import Restart
 from onefold.core.values.places import raised_at
 from onefold.flow import Flow
-from onefold.pipeline.parts import Restart
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
 from onefold.pipeline.runtimes import Engine, Spark
@@ -55,7 +55,7 @@ class PipelineFile:
     store: str | None = None
     engine: Engine = field(default_factory=Engine)
     spark: Spark = field(default_factory=Spark)
-    restart: Restart = field(default_factory=Restart)
+    restart: Restart | None = None
     stop_within_s: float = 60.0
     patience_s: float = PATIENCE_S
     require_tls: bool = False

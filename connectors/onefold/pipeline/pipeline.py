@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,15 +13,15 @@ from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
 from onefold.clients.options import in_one_form, near, options_model
-from onefold.core import ConfigError, Guarantee, Sink
+from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.restart import Restart, Restarts
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
 from onefold.core.store.checkpoint_store import default_store
 from onefold.flow import Flow
 from onefold.pipeline.field_types import check_seconds, check_types
-from onefold.pipeline.parts import Restart
 from onefold.pipeline.runtimes import Engine, Spark
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from onefold.spark.flows.flow_writer import FlowWriter
 
 __all__ = ["Pipeline", "check_place"]
+
+log = logging.getLogger("onefold")
 
 
 @options_model
@@ -49,7 +53,8 @@ class Pipeline:
     checkpoint   where the flow's state is kept, and on Spark the query's checkpoint: a directory or a URL that the
                  driver and all workers reach; by default `.onefold/NAME.checkpoint`
     store        URL of the checkpoint store: by default the first sink's own database, else SQLite: `.onefold/NAME.db`
-    restart      whether, and after how long, it is started again once it has failed
+    restart      whether, and after how long, it is started again once it has failed; by default on Spark without end,
+                 and on the engine, where a function that raises is such a failure, three times in a row
     stop_within_s  how long a stop waits for the epoch that runs
     patience_s   how long a server that is down is waited for
     require_tls  refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
@@ -62,7 +67,7 @@ class Pipeline:
     runtime: Engine | Spark = field(default_factory=Spark)
     checkpoint: str = ""
     store: str | None = field(default=None, repr=False)  # a password may be in it
-    restart: Restart = field(default_factory=Restart)
+    restart: Restart | None = None
     stop_within_s: float = 60.0
     patience_s: float = PATIENCE_S
     require_tls: bool = False
@@ -164,13 +169,25 @@ class Pipeline:
     def run(self) -> None:
         """Run until its sources end, or SIGTERM or Ctrl-C asks it to. Raises the error that ended it.
 
-        Raises Fenced where another process has taken it over.
+        It is started again as `restart` says. Raises Fenced where another process has taken it over.
         """
         if isinstance(self.runtime, Engine):
             self._run_here(self.runtime)
             return
+        restarts = Restarts(self.restart or Restart())
         with self._session(self.runtime) as spark, closing(self.writer()) as writer:
-            writer.await_termination(self.start(spark, writer))
+            while True:
+                began_s = time.monotonic()
+                try:
+                    writer.await_termination(self.start(spark, writer))
+                    return
+                except (Retriable, InDoubt) as error:
+                    failed_s = time.monotonic()
+                    delay_s = restarts.delay_s(failed_s - began_s, failed_s)
+                    if delay_s is None or error.code == "jvm-gone":
+                        raise
+                    log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
+                    time.sleep(delay_s)
 
     def recover(
         self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
@@ -216,6 +233,7 @@ class Pipeline:
             retain=runtime.retain,
             store=self.store_url,
             patience_s=self.patience_s,
+            **({} if self.restart is None else {"restart": self.restart}),
         )
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Runs flows on one machine, without a JVM: exactly once, in epochs of some milliseconds."""
 
+from onefold.core.restart import Restart
 from onefold.engine.driver.progress import Progress
-from onefold.engine.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, Restarts
 from onefold.engine.driver.running import recover, run
 
-__all__ = ["ExponentialDelay", "FailureRate", "FixedDelay", "Progress", "Restarts", "recover", "run"]
+__all__ = ["Progress", "Restart", "recover", "run"]

@@ -1,7 +1,7 @@
 """What users write as a flow: streams of records, functions on them, keyed state, sinks. Knows no runtime."""
 
+from onefold.core.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
 from onefold.core.values.ids import IdsWithin, OrderedIds
-from onefold.flow.aggregates import Aggregate, count, first, last, max_, mean, min_, sum_
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.processor import (

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from onefold.core import Sink
+    from onefold.core.aggregates import Aggregate
     from onefold.core.source import Source
     from onefold.core.values.ids import Deduplication
-    from onefold.flow.aggregates import Aggregate
     from onefold.flow.declaring import StateDeclaration
     from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.rows import Side

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
+from onefold.core.aggregates.functions import Merge
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
-from onefold.flow.aggregates.functions import Merge
 from onefold.flow.declaring import DeclaredKind
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing

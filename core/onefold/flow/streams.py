@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.aggregates import Aggregate, aggregated_schema
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.ids import Deduplication
 from onefold.core.values.names import check_columns, near
 from onefold.core.writing.replacing import check_mode
-from onefold.flow.aggregates import Aggregate, aggregated_schema
 from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.declaring import as_schema, declared_states
 from onefold.flow.deduplicating import deduplicated

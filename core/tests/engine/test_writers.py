@@ -17,7 +17,8 @@ from onefold.core.protocol import patience as patience_module
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import Decide, Effect, Pause, RunWriters, Verify
 from onefold.core.protocol.patience import Patience
-from onefold.engine.driver.restarts import FixedDelay, NeedsStart, Tracker, WorkerFailed
+from onefold.core.restart import Restart
+from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed
 from onefold.engine.driver.standing import Standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Done
@@ -67,7 +68,7 @@ class Failing:
 def writers(workers: Failing, attempts: int, progressed: Callable[[float], None] = lambda _for_s: None) -> Writers:
     plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop"))
     planners: Any = SimpleNamespace(splits=lambda _: {})
-    tracker = Tracker(FixedDelay(attempts, 0.0))
+    tracker = Tracker(Restart(delay_s=1e-9, attempts=attempts) if attempts else Restart(strategy="none"))
     at, fleet = Standing(SPAN.start), cast(Any, workers)
     return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, progressed)
 

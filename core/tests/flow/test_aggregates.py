@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onefold.core import BadRecord, ConfigError
+from onefold.core.aggregates import Accumulation
 from onefold.flow import Aggregate, count, first, last, max_, mean, min_, sum_
-from onefold.flow.aggregates import Accumulation
 
 Values = list[Any]
 NAN = float("nan")

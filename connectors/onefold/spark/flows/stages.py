@@ -23,9 +23,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.checks import present
-from onefold.core.failpoints import failpoint
 from onefold.core.job.session import task_of
 from onefold.core.source import Source
+from onefold.core.writing.attempt import attempting
 from onefold.engine.dataflow.cutting import cut
 from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.plan import Chain, Plan
@@ -228,22 +228,12 @@ def _written(
     plan: Plan, record: EpochRecord, rows: Iterable[tuple[Chain, pa.RecordBatch]], bad: Counter[int]
 ) -> Iterator[pa.RecordBatch]:
     freeze_imports()
-    task = task_of(record)
     sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
     writers = {chain.number: _operators(plan, chain, None, sinks) for chain in last_chains(plan)}
-    for writer in writers.values():
-        writer.begin(task)
-    try:
+    with attempting(task_of(record), [*writers.values()]) as prepared:
         for chain, batch in rows:
             for _ in writers[chain.number].take(batch, 0):
                 raise AssertionError("a sink emits nothing")
-        failpoint("writers:written")
-        prepared = [committable for writer in writers.values() for committable in writer.prepare()]
-    except BaseException:
-        for writer in writers.values():
-            writer.abort()
-        raise
-    failpoint("writers:prepared")
     written = pickle.dumps(Prepared(tuple(prepared), dict(bad)))
     yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 

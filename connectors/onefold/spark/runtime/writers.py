@@ -71,7 +71,7 @@ def _run_pass(
 ) -> Written:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
-        written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
+        written = write_task(sinks, task, _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
     tasks: list[Written] = results(mapped(df, write, RESULT_SCHEMA))

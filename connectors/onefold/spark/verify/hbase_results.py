@@ -1,7 +1,6 @@
 """The rows that an HBase table must have for a pipeline's rows, by its sink's mode, and the rows that it has.
 
-Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
-sink's aggregate_of.
+Merges are done again by the sink's own code, of all rows of a key at once.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, LongType
 
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
 from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import Declared, Function
+from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sinks.hbase.merge.merge import Merge, aggregate_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
@@ -40,14 +38,13 @@ SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the las
 class Due:
     """`rows` come from the source; with `versions` several may be of one row, else each is one. `shown` are those of
     their columns that the table has; `sums` those of doubles, with the sizes of what was added in `__size_` and their
-    name, `sets` those without an order."""
+    name."""
 
     rows: DataFrame
     key: tuple[str, ...]
     shown: tuple[str, ...]
     versions: Versions | None = None
     sums: tuple[str, ...] = ()
-    sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +95,6 @@ def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame
     source = HBaseSource(sink.settings.hbase, sink.settings.declared)
     schema = wanted.rows.select(columns(wanted.shown)).schema
     found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
-    for name in wanted.sets:
-        found = found.withColumn(name, F.array_sort(column(name)))
     if not wanted.sums:
         return found
     sums = (part for name in wanted.sums for part in (column(name).alias(f"__{name}"), column(f"__size_{name}")))
@@ -117,67 +112,24 @@ def _snapped(name: str) -> Column:
 
 def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
     key, shown = mapping.row_key.names, tuple(mapping.schema.names)
-    if not isinstance(merge, Declared):
-        states = rows.select(columns(shown))
-        folded = mapped(states.repartition(*columns(key)), _fold(merge, mapping), states.schema)
-        return Due(folded, key, shown)
-    merges = dict(merge.merges)
-    kinds = {field.name: field.dataType for field in from_arrow_schema(merge.states(_arrow(rows))).fields}
-    lasts = [name for name, one in merges.items() if one == "last"]
-    newest = [F.max_by(F.struct(*columns(lasts)), _place(merge.order, lasts)).alias("__last")] if lasts else []
-    totals = [
-        _aggregate(name, one, rows).cast(kinds[name]).alias(name) for name, one in merges.items() if one != "last"
-    ]
-    sums = [name for name, one in merges.items() if one == "sum" and isinstance(kinds[name], DoubleType)]
-    sizes = [F.sum(F.abs(column(name)).cast("double")).alias(f"__size_{name}") for name in sums]
-    found = rows.groupBy(*columns(key)).agg(*totals, *sizes, *newest)
-    last = F.col("__last")
-    values = (last.getField(name).alias(name) if name in lasts else column(name) for name in shown if name not in key)
-    return Due(
-        found.select(*columns(key), *values, *columns(f"__size_{name}" for name in sums)),
-        key,
-        shown,
-        sums=tuple(sums),
-        sets=tuple(name for name, one in merges.items() if one == "union"),
-    )
+    sums: tuple[str, ...] = ()
+    if isinstance(merge, Declared):
+        added = [name for name, one in merge.merges if one == "sum"]
+        sums = tuple(name for name in added if pa.types.is_floating(mapping.schema.field(name).type))
+        rows = rows.withColumns({f"__size_{name}": F.abs(column(name)).cast("double") for name in sums})
+        merge = replace(merge, merges=(*merge.merges, *((f"__size_{name}", "sum") for name in sums)))
+        given = to_arrow_schema(rows.schema, timezone="UTC")
+        kept = from_arrow_schema(pa.schema([*map(given.field, key), *merge.states(given)]))
+    else:
+        rows = rows.select(columns(shown))
+        kept = rows.schema
+    return Due(mapped(rows.repartition(*columns(key)), _fold(merge, mapping), kept), key, shown, sums=sums)
 
 
-def _arrow(rows: DataFrame) -> pa.Schema:
-    return to_arrow_schema(rows.schema, timezone="UTC")
-
-
-def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
-    """Spark's aggregate for a merge of the sink, also where Spark's function of that name differs."""
-    value = column(name)
-    kind: DataType = rows.schema[name].dataType
-    match merge:
-        case "sum":  # that of many may fit into 64 bits where that of the first few does not
-            return F.sum(value.cast("decimal(20,0)") if isinstance(kind, LongType) else value)
-        case "count":
-            return F.count(value)
-        case "min":
-            return F.min(value)
-        case "max" if isinstance(kind, FloatType | DoubleType):  # NaN, Spark's greatest, only where nothing else is
-            return F.coalesce(F.max(F.when(~F.isnan(value), value)), F.max(value))
-        case "max":
-            return F.max(value)
-    members = F.flatten(
-        F.collect_list(value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value)))
-    )
-    return F.when(F.count(value) > 0, F.array_sort(F.array_distinct(F.array_compact(members))))
-
-
-def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
-    """By which the last row is told: its values decide where the order does not, null above all others."""
-    decide = [part for name in lasts for part in (column(name).isNull(), column(name))]
-    parts = [*columns(order), *decide]
-    return F.struct(*(part.alias(f"_{number}") for number, part in enumerate(parts)))
-
-
-def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _fold(merge: Merge, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
-        one = aggregate_of(function, mapping)
+        one = aggregate_of(merge, mapping)
         folder, is_empty = Accumulator(one), True
         for batch in batches:
             if batch.num_rows:

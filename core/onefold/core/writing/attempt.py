@@ -1,10 +1,11 @@
-"""One attempt of a task: its rows to every sink of the epoch, its bad records to theirs, and then all prepare."""
+"""Attempts of a task to write an epoch's rows to the sinks: all prepare, or what is not prepared is undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.core.writing.bad_records import Bad, Found, Letters, Policy
 
-__all__ = ["Batches", "Written", "write_task"]
+__all__ = ["Attempt", "Batches", "Written", "attempting", "write_task"]
 
 Batches = Iterable[pa.RecordBatch | Bad]
 
@@ -27,33 +28,74 @@ class Written:
     found: tuple[Found, ...] = ()
 
 
+class Attempt:
+    """A task's attempt to write an epoch's rows to a sink that the driver has opened. Without rows it has no writer."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._task: TaskId | None = None
+        self._writer: SinkWriter | None = None
+
+    def begin(self, task: TaskId) -> None:
+        """Before the epoch's first batch."""
+        self._task, self._writer = task.another_attempt(), None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._sink.writer(present(self._task, "an epoch has begun"))
+        self._writer.write(batch)
+
+    def prepare(self) -> list[Committable]:
+        """After the epoch's last batch. What another process needs to finish it; nothing without rows."""
+        committable = None if self._writer is None else self._writer.prepare()
+        return [] if committable is None else [committable]
+
+    def abort(self) -> None:
+        """Undo what is not prepared."""
+        if self._writer is not None:
+            with suppress(Exception):  # the first error is the one to report; what stays behind, the sweep removes
+                self._writer.abort()
+
+
+class _Attempting(Protocol):
+    """An attempt, or a chain of operators that has some."""
+
+    def begin(self, task: TaskId) -> None: ...
+
+    def prepare(self) -> list[Committable]: ...
+
+    def abort(self) -> None: ...
+
+
+@contextmanager
+def attempting(task: TaskId, attempts: Sequence[_Attempting]) -> Iterator[list[Committable]]:
+    """Has a task's attempts begin; in the block they write; then all prepare, which fills the list. An error aborts
+    what is not prepared."""
+    prepared: list[Committable] = []
+    try:
+        for each in attempts:
+            each.begin(task)
+        yield prepared
+        failpoint("writers:written")
+        for each in attempts:
+            prepared += each.prepare()
+    except BaseException:
+        for each in attempts:
+            each.abort()
+        raise
+    failpoint("writers:prepared")
+
+
 def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
-    """Runs one attempt: every batch goes to every sink, bad records to theirs, then all prepare. A failure aborts what
-    this attempt has not prepared."""
-    with ExitStack() as undo:
-
-        def writer_of(sink: Sink) -> SinkWriter:
-            writer = sink.writer(task)
-            undo.callback(_abort, writer)
-            return writer
-
-        writers = [writer_of(sink) for sink in sinks]
-        dead = writer_of(policy.sink) if policy is not None and policy.sink is not None else None
-        letters = Letters(policy, task, dead) if policy is not None else None
+    """Runs a task: every batch goes to every sink, and bad records to theirs."""
+    attempts = [Attempt(sink) for sink in sinks]
+    dead = [Attempt(policy.sink)] if policy is not None and policy.sink is not None else []
+    letters = Letters(policy, task, dead[0].write if dead else None) if policy is not None else None
+    with attempting(task, attempts + dead) as prepared:
         for batch in batches:
             if isinstance(batch, Bad):
                 present(letters, "bad records are fetched where a policy says what becomes of them").take(batch.records)
                 continue
-            for writer in writers:
-                writer.write(batch)
-        failpoint("writers:written")
-        prepared = [writer.prepare() for writer in (*writers, *([dead] if dead is not None else []))]
-        undo.pop_all()
-    failpoint("writers:prepared")
-    committables = tuple(committable for committable in prepared if committable is not None)
-    return Written(committables, letters.count if letters is not None else 0)
-
-
-def _abort(writer: SinkWriter) -> None:
-    with suppress(Exception):  # the first error is the one to report; what stays behind, the sweep removes
-        writer.abort()
+            for attempt in attempts:
+                attempt.write(batch)
+    return Written(tuple(prepared), letters.count if letters is not None else 0)

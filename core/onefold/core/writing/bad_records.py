@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from onefold.core.checks import require
-from onefold.core.contract import Sink, SinkWriter, TaskId
+from onefold.core.contract import Sink, TaskId
 from onefold.core.dead_letters import letters
 from onefold.core.errors import BadRecord
 from onefold.core.source import Source
@@ -59,8 +60,8 @@ Found: TypeAlias = tuple[int, Policy]
 class Letters:
     """One task's bad records: counted, and written to the sink that takes them."""
 
-    def __init__(self, policy: Policy, task: TaskId, writer: SinkWriter | None) -> None:
-        self._policy, self._task, self._writer = policy, task, writer
+    def __init__(self, policy: Policy, task: TaskId, write: Callable[[pa.RecordBatch], None] | None) -> None:
+        self._policy, self._task, self._write = policy, task, write
         self.count = 0
 
     def take(self, bad: pa.RecordBatch) -> None:
@@ -69,8 +70,8 @@ class Letters:
         last = bad.slice(bad.num_rows - 1).to_pylist()[0]
         where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"
         self._policy.refuse(self._task, self.count, f"{where}: {last['reason']}")
-        if self._writer is not None:
-            self._writer.write(letters(bad, self._task))
+        if self._write is not None:
+            self._write(letters(bad, self._task))
 
 
 class Tally:

@@ -12,8 +12,9 @@ from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.dataflow.marks import NODE, Mark, no_mark
 from onefold.engine.dataflow.plan import Chain
-from onefold.engine.logics.logic import Clocked, Input, Logic, Output, Preparing
+from onefold.engine.logics.logic import Clocked, Input, Logic, Output
 from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.own_process import OwnProcess
 
 __all__ = ["Emitted", "Operators"]
@@ -29,7 +30,7 @@ class Operators:
         self._mark = no_mark() if mark is None else mark  # whose code runs
         self._logics = logics
         self._own = OwnProcess()
-        self.need_task = any(isinstance(logic, Preparing | Clocked) for logic in logics.values())
+        self.need_task = any(isinstance(logic, WritingLogic | Clocked) for logic in logics.values())
 
     def restored(self) -> None:
         """Their states have other entries now, of other key groups."""
@@ -40,7 +41,7 @@ class Operators:
     def begin(self, task: TaskId) -> None:
         """Before the epoch's first batch, where they need the task."""
         for logic in self._logics.values():
-            if isinstance(logic, Preparing | Clocked):
+            if isinstance(logic, WritingLogic | Clocked):
                 logic.begin(task)
 
     def take(self, batch: Input, port: int) -> Iterator[Emitted]:
@@ -55,12 +56,12 @@ class Operators:
 
     def prepare(self) -> list[Committable]:
         """What the writers of sinks have prepared, after `flush`."""
-        prepared = []
+        prepared: list[Committable] = []
         for number, logic in self._logics.items():
-            if isinstance(logic, Preparing):
+            if isinstance(logic, WritingLogic):
                 self._mark[NODE] = number + 1
-                prepared.append(logic.prepare())
-        return [committable for committable in prepared if committable is not None]
+                prepared += logic.prepare()
+        return prepared
 
     def bad_of_epoch(self) -> int:
         """How many records of the epoch could not be read; counts anew from here."""
@@ -74,7 +75,7 @@ class Operators:
     def abort(self) -> None:
         """Undo what is not prepared."""
         for logic in self._logics.values():
-            if isinstance(logic, Preparing):
+            if isinstance(logic, WritingLogic):
                 logic.abort()
 
     def close(self) -> None:

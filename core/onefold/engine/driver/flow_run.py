@@ -66,7 +66,7 @@ class FlowRun:
         self._written = written
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
-        self._tracker = Tracker(settings.restarts)
+        self._tracker = Tracker(settings.restart)
         self._progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open

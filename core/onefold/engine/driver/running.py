@@ -17,13 +17,12 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
 from onefold.core.job.logs import showing_progress
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.values.names import check_pipeline_name
+from onefold.core.restart import Restart
 from onefold.core.values.plain import shown_url
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress, counted
-from onefold.engine.driver.restarts import FixedDelay, Restarts
-from onefold.engine.state import RETAIN, STATE
+from onefold.engine.state import RETAIN
 from onefold.engine.workers.nursery import Nursery
 from onefold.flow.graph import Graph, Shipping
 
@@ -37,6 +36,7 @@ log = logging.getLogger("onefold")
 WORKERS_MAX = 64
 FILES_OWN = 256  # of clients, and whatever else this process has open
 STATES = ("memory", "rocksdb")
+RESTART = Restart(strategy="fixed_delay", attempts=3)
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     store: str | None = None,
     state: Literal["memory", "rocksdb"] = "memory",
     epoch_interval_s: float = 0.0,
-    restarts: Restarts | None = None,
+    restart: Restart = RESTART,
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
     on_outcome: Callable[[Outcome], None] | None = None,
@@ -61,7 +61,7 @@ def run(
     store            URL of the checkpoint store: by default the first sink's own database, else SQLite in `checkpoint`
     state            which backend keeps the state: "memory", or "rocksdb" for more than fits there
     epoch_interval_s the shortest time from the begin of an epoch to that of the next; 0: as soon as there is something
-    restarts         what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
+    restart          what becomes of the flow when a worker is lost, or a function raises: by default three restarts in
                      a row, one second apart
     retain           of how many epochs the state is kept
     patience_s       how long a server that is down is waited for, which is no restart
@@ -88,7 +88,7 @@ def run(
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import Settings
 
-        settings = Settings(workers, state, epoch_interval_s, restarts or FixedDelay(), on_outcome)
+        settings = Settings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
@@ -182,7 +182,6 @@ def _check_unused(flow: str) -> None:
 
 
 def _check(graph: Graph, workers: int, state: str) -> None:
-    check_pipeline_name(graph.flow)
     if not 1 <= workers <= min(WORKERS_MAX, graph.max_parallelism):
         raise ConfigError(
             "workers",
@@ -191,10 +190,3 @@ def _check(graph: Graph, workers: int, state: str) -> None:
         )
     if state not in STATES:
         raise ConfigError("option-value", f"state={state!r}: the backends are {' and '.join(STATES)}")
-    names = [writing.sink.name for _, writing in graph.writings()]
-    if not names or len({*names, STATE}) != len(names) + 1:
-        raise ConfigError(
-            "sink-names",
-            f"a flow needs one sink or more, each with its own name, and none is named {STATE!r}; given:"
-            f" {names or 'none'}" + ('. Give one name="..."' if names else ""),
-        )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onefold.core.protocol.epoch import Outcome
-from onefold.engine.driver.restarts import Restarts
+from onefold.core.restart import Restart
 
 __all__ = ["Settings"]
 
@@ -18,5 +18,5 @@ class Settings:
     workers: int
     state: str
     epoch_interval_s: float
-    restarts: Restarts
+    restart: Restart
     on_outcome: Callable[[Outcome], None] | None

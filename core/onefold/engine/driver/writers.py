@@ -219,7 +219,7 @@ class Writers:
         if delay_s is None:
             raise Terminal(
                 "restarts-exhausted",
-                f"epoch {epoch} of flow {self._plan.graph.flow!r} was given up after the restarts that `restarts=`"
+                f"epoch {epoch} of flow {self._plan.graph.flow!r} was given up after the restarts that `restart=`"
                 f" allows: {error.message}. Nothing of it was decided. Correct the cause, and start the flow again",
             ) from error
         log.warning("epoch %d: the workers start again in %.1f s: %s", epoch, delay_s, error)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from onefold.core.aggregates import Aggregate
+from onefold.core.aggregates.accumulation import Accumulation
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables
-from onefold.flow.aggregates import Aggregate
-from onefold.flow.aggregates.accumulation import Accumulation
 from onefold.flow.graph import Node
 from onefold.flow.rows import values_of
 

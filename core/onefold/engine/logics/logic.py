@@ -7,10 +7,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, TaskId
+from onefold.core.contract import TaskId
 from onefold.core.source import Part
 
-__all__ = ["Clocked", "Input", "Logic", "Output", "Preparing", "Stateless"]
+__all__ = ["Clocked", "Input", "Logic", "Output", "Stateless"]
 
 Output: TypeAlias = "tuple[str | None, pa.RecordBatch]"  # of the main output, or of the side output of that name
 Input: TypeAlias = "pa.RecordBatch | Part"
@@ -28,23 +28,6 @@ class Logic(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Preparing(Logic, Protocol):
-    """One that leaves prepared work for the epoch's manifest."""
-
-    def begin(self, task: TaskId) -> None:
-        """Before the epoch's first batch."""
-        ...
-
-    def prepare(self) -> Committable | None:
-        """After the epoch's last batch. What a writer's `prepare` returns."""
-        ...
-
-    def abort(self) -> None:
-        """Undo what is not prepared."""
-        ...
 
 
 @runtime_checkable

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
+from onefold.core.contract import Committable, Sink
 from onefold.core.dead_letters import letters
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
+from onefold.core.writing.attempt import Attempt
 from onefold.engine.logics.logic import Input, Output, Stateless
 
 __all__ = ["WritingLogic"]
 
 
-class WritingLogic(Stateless):
-    """`sink` was opened by the driver. A subtask that gets no rows has no writer.
-
-    Where the sink needs an order, the epoch's rows are kept and sorted. `is_letters` and `is_numbered` as `Writing`
-    has them.
-    """
+class WritingLogic(Attempt, Stateless):
+    """Where the sink needs an order, the epoch's rows are kept and sorted. `is_letters` and `is_numbered` as `Writing`
+    has them."""
 
     def __init__(self, sink: Sink, is_letters: bool = False, is_numbered: bool = False) -> None:
-        self._sink, self._is_letters, self._is_numbered = sink, is_letters, is_numbered
+        super().__init__(sink)
+        self._is_letters, self._is_numbered = is_letters, is_numbered
         need = needed_by(sink)
         self._order = tuple(dict.fromkeys((*need.partition_by, *need.order_by))) if need.order_by else ()
         self._kept: list[pa.RecordBatch] = []
-        self._task: TaskId | None = None
-        self._writer: SinkWriter | None = None
-
-    def begin(self, task: TaskId) -> None:
-        self._task, self._writer = task.another_attempt(), None
 
     def take(self, batch: Input, port: int) -> Iterable[Output]:
         del port
@@ -45,25 +38,13 @@ class WritingLogic(Stateless):
         if self._order:
             self._kept.append(batch)
         else:
-            self._write(batch)
+            self.write(batch)
         return ()
 
-    def prepare(self) -> Committable | None:
+    def prepare(self) -> list[Committable]:
         if self._kept:
             table = pa.Table.from_batches(self._kept).sort_by([(name, "ascending") for name in self._order])
             self._kept = []
             for batch in table.to_batches():
-                self._write(batch)
-        writer, self._writer = self._writer, None
-        return None if writer is None else writer.prepare()
-
-    def abort(self) -> None:
-        if self._writer is not None:
-            with suppress(Exception):  # what stays behind, the sweep removes
-                self._writer.abort()
-            self._writer = None
-
-    def _write(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._writer = self._sink.writer(present(self._task, "an epoch has begun"))
-        self._writer.write(batch)
+                self.write(batch)
+        return super().prepare()

@@ -2,9 +2,10 @@
 
 from urllib.parse import quote
 
+from onefold.flow.writing import STATE
+
 __all__ = ["RETAIN", "STATE", "folder_of"]
 
-STATE = "state"  # the participant of an epoch that keeps a flow's state, among its sinks
 RETAIN = 3  # decided epochs whose state is kept
 
 

@@ -24,12 +24,13 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import EpochRequest, Pause
 from onefold.core.protocol.epoch import Initial
+from onefold.core.restart import Restart
 from onefold.core.source import Part, Split
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
 from onefold.core.values.batches import empty_batch
 from onefold.engine.dataflow.plan import plan
-from onefold.engine.driver.restarts import FixedDelay, NeedsStart, Tracker
+from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.standing import Standing, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
@@ -176,7 +177,7 @@ class FlowWorld:
             started = self._drive(driver, life.start(Initial(Positions.of(CUTS[0]))))
             self._drive(driver, life.sweep())
             at = standing(self.store.facts(FLOW), started, lambda _: ())
-            tracker = Tracker(FixedDelay(attempts=LIVES_MAX, delay_s_each=0.0))
+            tracker = Tracker(Restart(strategy="fixed_delay", delay_s=1e-9, attempts=LIVES_MAX))
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
             ahead = lambda behind: _next_range(behind.end)  # noqa: E731
             writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, ahead, lambda _for_s: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from onefold.core.aggregates import Aggregate
 from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.values.exact import Family, family
@@ -15,7 +16,6 @@ from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import Restoring
-from onefold.flow.aggregates import Aggregate
 from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]

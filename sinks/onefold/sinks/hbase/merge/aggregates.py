@@ -2,29 +2,30 @@
 
     rows  --lift-->  partial results  --fold-->  one for each key  --finish, with what the table has-->  states
 
-Partial results are wide where states are not: a sum has 38 or 76 digits until it is finished. So folding in any
-split gives the same result, and a value that a column cannot hold is an error, never another number.
+Declared merges but "last" and "union" are the aggregates of core. Folding in any split gives the same result, and a sum
+that its column cannot hold is an error, never another number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.aggregates import Aggregate as OfColumn
+from onefold.core.aggregates import count, max_, merged, min_, sum_
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.group_kernels import grouped, latest, sets, unions
+from onefold.sinks.hbase.merge.group_kernels import latest, sets, unions
 
 __all__ = ["MERGES", "Aggregate", "Base", "Declared", "Function", "Own"]
 
 MERGES = ("sum", "count", "min", "max", "last", "union")
 Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
-_WHOLE = pa.decimal128(38, 0)  # a sum of up to 10^18 integers of 64 bits
+_OF_COLUMNS: Mapping[str, Callable[[str], OfColumn]] = {"sum": sum_, "count": count, "min": min_, "max": max_}
 _MEMBERS = (
     pa.types.is_string,
     pa.types.is_integer,
@@ -104,8 +105,8 @@ class Declared:
                     "column-missing", f"merge= and order= name {name!r}, and the rows have {', '.join(rows.names)}"
                 )
         for name in self.order:
-            _need_order(name, "order", rows.field(name).type)
-        return pa.schema([pa.field(name, _state(name, merge, rows.field(name).type)) for name, merge in self.merges])
+            _kept(name, "last", rows.field(name).type)
+        return pa.schema([pa.field(name, _kept(name, merge, rows.field(name).type)) for name, merge in self.merges])
 
     def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         for name in self.order:
@@ -115,16 +116,18 @@ class Declared:
                     f"{nulls} rows have no {name!r}, by which a key's last row is told: filter them before the sink,"
                     " or mend them",
                 )
-        return pa.record_batch({name: _lifted(merge, rows.column(name)) for name, merge in self._partials})
+        return pa.record_batch({name: _lifted(name, merge, rows.column(name)) for name, merge in self._partials})
 
     def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
         if not len(keys):
             return keys, partials
         named = keys.dictionary_encode()
         codes, merges = named.indices, self._partials
-        by_arrow = [(name, "sum" if m == "count" else m) for name, m in merges if m in ("sum", "count", "min", "max")]
-        arrays = grouped(codes, [(partials.column(name), function) for name, function in by_arrow])
-        folded: dict[str, pa.Array] = dict(zip((name for name, _ in by_arrow), arrays, strict=True))
+        of_columns = [(name, _OF_COLUMNS[merge](name)) for name, merge in merges if merge in _OF_COLUMNS]
+        states = pa.record_batch({"row key": keys} | {name: partials.column(name) for name, _ in of_columns})
+        states = merged(states, [merge for _, each in of_columns for _, merge in each.parts])
+        states = states.take(pc.index_in(named.dictionary, states.column("row key")))
+        folded: dict[str, pa.Array] = {name: states.column(name) for name, _ in of_columns}
         folded |= {name: unions(codes, partials.column(name)) for name, merge in merges if merge == "union"}
         lasts = [name for name, merge in merges if merge == "last"]
         if lasts:
@@ -140,7 +143,7 @@ class Declared:
             restored = {name: column.cast(partials.column(name).type) for name, column in columns.items()}
             all_keys = pa.concat_arrays([keys, keys.filter(base.is_there)])
             _, partials = self.fold(all_keys, pa.concat_batches([partials, pa.record_batch(restored)]))
-        return pa.record_batch({n: _settled(n, merge, keys, partials.column(n)) for n, merge in self.merges})
+        return partials.select([name for name, _ in self.merges])
 
     @property
     def _partials(self) -> tuple[tuple[str, str], ...]:
@@ -218,68 +221,24 @@ def _text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-def _need_order(name: str, what: str, kind: pa.DataType) -> None:
-    if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
-        raise SchemaMismatch(
-            "column-type", f"{what}= names {name!r}, which is {kind}: that has no order. Cast it to a text or a number"
-        )
-
-
-def _state(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
-    """What the table keeps of a column of this type."""
-    if merge == "count":
-        return pa.int64()
-    if merge == "sum":
-        if pa.types.is_integer(kind):
-            return pa.int64()
-        if pa.types.is_floating(kind):
-            return pa.float64()
-        if pa.types.is_decimal(kind) and kind.precision <= 38:
-            return pa.decimal128(38, kind.scale)
-        raise SchemaMismatch(
-            "column-type", f"merge= has the sum of {name!r}, which is {kind}: sums are of integers, doubles, decimals"
-        )
+def _kept(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
+    """What the table keeps of a column of this type. Raises SchemaMismatch for one that cannot be merged so."""
     if merge == "union":
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         member = kind.value_type if is_list else kind
-        if not any(holds(member) for holds in _MEMBERS):
-            raise SchemaMismatch(
-                "column-type",
-                f"merge= has the union of {name!r}, which is {kind}: sets are of texts, numbers, booleans or"
-                " timestamps",
-            )
-        return pa.list_(member)
-    _need_order(name, "merge", kind)
-    return kind
+        kinds = (pa.list_(member),) if any(holds(member) for holds in _MEMBERS) else None
+    else:
+        kinds = _OF_COLUMNS.get(merge, max_)(name).kinds(kind)  # of equal rows the greatest value is the last
+    if kinds is None:
+        raise SchemaMismatch(
+            "column-type", f"{merge!r} cannot merge the column {name!r}, which is {kind}: cast it to a text or a number"
+        )
+    return kinds[0]
 
 
-def _lifted(merge: str, values: pa.Array) -> pa.Array:
-    kind = values.type
-    if merge == "count":
-        return values.is_valid().cast(pa.int8()).cast(_WHOLE)
+def _lifted(name: str, merge: str, values: pa.Array) -> pa.Array:
     if merge == "union":
         return sets(values)
-    if merge != "sum":
+    if merge not in _OF_COLUMNS:
         return values
-    if pa.types.is_decimal(kind):
-        return values.cast(pa.decimal256(76, kind.scale))
-    return values.cast(_WHOLE if pa.types.is_integer(kind) else pa.float64())
-
-
-def _settled(name: str, merge: str, keys: pa.BinaryArray, values: pa.Array) -> pa.Array:
-    if merge not in ("sum", "count") or not pa.types.is_decimal(values.type):
-        return values
-    if values.type == _WHOLE:
-        kind, low, high = pa.int64(), Decimal(-(2**63)), Decimal(2**63 - 1)
-    else:
-        kind = pa.decimal128(38, values.type.scale)
-        high = Decimal((0, (9,) * 38, -kind.scale))
-        low = high.copy_negate()
-    outside = pc.or_(pc.less(values, pa.scalar(low, values.type)), pc.greater(values, pa.scalar(high, values.type)))
-    if (at := pc.index(outside, True).as_py()) >= 0:
-        raise BadRecord(
-            "merge-overflow",
-            f"the {merge} of {name!r} of the row {keys[at].as_py()!r} comes to {values[at].as_py()}, which {kind}"
-            " cannot hold: make the column a decimal of fewer places before the sink, or a double, in a new table",
-        )
-    return values.cast(kind)
+    return _OF_COLUMNS[merge](name).lift(values, (_kept(name, merge, values.type),))[0]

@@ -24,7 +24,7 @@ from onefold.sinks.kafka.producer import RecordProducer, connect
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Progress
 
-__all__ = ["Attempt", "initialize"]
+__all__ = ["OpenTransaction", "initialize"]
 
 _LOOKS_MAX = 3
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
@@ -76,7 +76,7 @@ def initialize(producer: Producer, settings: KafkaSinkConfig, doing: str) -> Non
     errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
 
 
-class Attempt:
+class OpenTransaction:
     """The transaction of one attempt. Begins with a record in the ledger topic that says which epoch it is of."""
 
     def __init__(self, settings: KafkaSinkConfig, task: TaskId) -> None:

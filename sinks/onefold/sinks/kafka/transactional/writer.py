@@ -9,7 +9,7 @@ from onefold.core.contract import SinkKind, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.transactional.transactions import Attempt
+from onefold.sinks.kafka.transactional.transactions import OpenTransaction
 from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["TransactionalWriter"]
@@ -21,12 +21,12 @@ class TransactionalWriter(AttemptWriter):
     def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         super().__init__(settings.name, SinkKind.TWO_PHASE, task)
         self._settings, self._schema = settings, schema
-        self._attempt: Attempt | None = None
+        self._attempt: OpenTransaction | None = None
 
     def _add(self, batch: pa.RecordBatch) -> None:
         check_columns(batch, self._schema, self._where)
         if self._attempt is None:
-            self._attempt = Attempt(self._settings, self._task)
+            self._attempt = OpenTransaction(self._settings, self._task)
             self._attempt.begin()
             failpoint("kafka:begun")
         for records in self._settings.encoding.records(batch):

@@ -1,7 +1,8 @@
 """Aggregates of the rows of a key, exactly: `sum_`, `count` and others, and the accumulation that runtimes run."""
 
-from onefold.flow.aggregates.accumulation import Accumulation
-from onefold.flow.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates.accumulation import Accumulation
+from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
+from onefold.core.aggregates.merging import merged
 
 __all__ = [
     "Accumulation",
@@ -12,6 +13,7 @@ __all__ = [
     "last",
     "max_",
     "mean",
+    "merged",
     "min_",
     "sum_",
 ]

@@ -6,13 +6,12 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import ConfigError
-from onefold.daemon.restarts import Restarts
-from onefold.pipeline import Restart
+from onefold.core.restart import Restart, Restarts
 
 
 def delays(policy: Restart, *runs: tuple[float, float]) -> list[float | None]:
     restarts = Restarts(policy)
-    return [restarts.delay_s(began_s, failed_s) for began_s, failed_s in runs]
+    return [restarts.delay_s(failed_s - began_s, failed_s) for began_s, failed_s in runs]
 
 
 AT_ONCE = [(float(at), at + 0.5) for at in range(6)]
@@ -26,6 +25,13 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_the_longest() -> None:
 def test_a_query_that_ran_well_begins_the_row_anew() -> None:
     found = delays(Restart(healthy_s=60), (0, 1), (2, 3), (4, 64), (65, 66))
     assert found == [1, 2, 1, 2]
+
+
+def test_what_has_completed_begins_the_row_anew() -> None:
+    restarts = Restarts(Restart(strategy="fixed_delay", attempts=1))
+    assert restarts.delay_s(0, 1) == 1
+    restarts.completed()
+    assert [restarts.delay_s(0, 2), restarts.delay_s(0, 3)] == [1, None]
 
 
 def test_other_strategies_and_bounds() -> None:
