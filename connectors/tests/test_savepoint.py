@@ -49,6 +49,8 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
+from onefold.core.values.ways import SPARK_FLOW
+from onefold.core.writing.bad_records import Tally
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -87,7 +89,7 @@ def logged(of: Pipeline, batch: int, *, is_done: bool = True, provider: str = RO
 
 
 def opened(of: Pipeline) -> QuerySession:
-    return QuerySession(of.name, of.sinks, CheckpointStore(of.store_url), 0)
+    return QuerySession(of.name, of.sinks, CheckpointStore(of.store_url), 0, (), Tally(), SPARK_FLOW)
 
 
 def write(session: QuerySession, request: EpochRequest) -> EpochRecord:

@@ -37,6 +37,7 @@ exit 1
 OTHER = """\
 import sys
 from pathlib import Path
+from onefold.spark import session
 session.launch_gateway = lambda: None
 session._jvm({"spark.master": "local"}, Path(sys.argv[1]))
 """
