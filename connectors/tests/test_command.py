@@ -152,9 +152,7 @@ def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused(
 def test_two_pipelines_of_one_process_have_names_and_checkpoints_of_their_own() -> None:
     source = KafkaSource("orders", bootstrap_servers="nowhere:9092")
     for names, says in ((("p", "p"), "'p' is named twice"), (("p", "q"), "two pipelines have the checkpoint /tmp/c")):
-        made = [
-            piped(name, source=source, sinks=[PostgresSink(URL, table="t")], checkpoint="/tmp/c") for name in names
-        ]
+        made = [piped(name, source=source, sinks=[PostgresSink(URL, table="t")], checkpoint="/tmp/c") for name in names]
         refused = CliRunner().invoke(main.app, ["run", *map(named, made)])
         assert isinstance(refused.exception, ConfigError)
         assert says in str(refused.exception)

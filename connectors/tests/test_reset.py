@@ -306,9 +306,7 @@ def test_sinks_that_share_a_ledger_are_one_place_with_the_tables_of_all() -> Non
         HBaseSink("h:9090", "totals", row_key="id", family="f"),
     ]
     pipeline = defined(*sinks, dead_letters=letters)
-    found = [
-        getattr(place, "tables", getattr(place, "topics", None)) for place in places_of(pipeline, with_rows=True)
-    ]
+    found = [getattr(place, "tables", getattr(place, "topics", None)) for place in places_of(pipeline, with_rows=True)]
     assert [[str(name) for name in named or ()] for named in found] == [
         ["orders", "returns", "shop.letters"],
         ["elsewhere"],

@@ -63,7 +63,7 @@ class PipelineFile:
     def pipeline(self, directory: Path) -> Pipeline:
         """The pipeline. Raises ConfigError where its parts do not go together."""
         flow = self._of_parts() if self.flow is None else self._named(self.flow, directory)
-        return Pipeline(
+        made = Pipeline(
             flow,
             runtime=self.engine if self.runtime == "engine" else self.spark,
             checkpoint=self.checkpoint,
@@ -74,6 +74,11 @@ class PipelineFile:
             require_tls=self.require_tls,
             directory=str(directory),
         )
+        if isinstance(flow, FileFlow):
+            flow.keep = made.found_first
+        if flow.is_settled:
+            made.check()  # what is refused is best known now
+        return made
 
     def _of_parts(self) -> Flow:
         for name in ("name", "sources", "sinks"):
@@ -83,10 +88,7 @@ class PipelineFile:
                 )
         if self.settings:
             raise ConfigError("options-conflict", "settings are for a flow that is named: leave them out, or give flow")
-        flow = FileFlow(self.name or "", self.sources, self.steps, self.sinks)
-        if flow.is_settled:
-            flow.graph()  # what it refuses is best known now
-        return flow
+        return FileFlow(self.name or "", self.sources, self.steps, self.sinks)
 
     def _named(self, reference: str, directory: Path) -> Flow:
         """The flow of that name; a function is called with the settings."""

@@ -138,6 +138,7 @@ class FileFlow(Flow):
 
     def _built(self) -> Flow:
         flow = Flow(self.name)
+        flow.keep = self.keep
         streams = [flow.source(each.source, each.uid or each.source.name, each.dead_letters) for each in self._read]
         first, *others = streams
         stream: Stream = first.union(*others) if others else first
