@@ -24,11 +24,17 @@ from onefold.pipeline import Pipeline, Restart, Spark
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("tables", ["", SQL], ids=["direct", "sql"])
+ENGINE = 'runtime = "engine"'
+FILTER = '[[steps]]\nfilter = "n >= 0"\n'
+
+
+@pytest.mark.parametrize(
+    ("tables", "top"), [("", ""), (SQL, ""), (FILTER, ""), (FILTER, ENGINE)], ids=["spark", "sql", "filter", "engine"]
+)
 def test_a_stop_under_load_ends_with_its_epoch_complete_and_a_killed_one_goes_on_exactly(
-    rig: Rig, start: Start, tables: str
+    rig: Rig, start: Start, tables: str, top: str
 ) -> None:
-    path = write(rig, tables)
+    path = write(rig, tables, top)
     chance = random.Random(17)
     with producing(rig):
         for attempt in range(3):
@@ -46,14 +52,17 @@ def test_a_stop_under_load_ends_with_its_epoch_complete_and_a_killed_one_goes_on
     last.process.send_signal(signal.SIGTERM)
     assert last.wait() == 0, last.text()
     assert rows(rig) == sorted(rig.sent)
+    if top == ENGINE:
+        return  # which tells of several epochs in one line
     epochs = [event for event in last.events() if event["logger"] == "onefold.epochs"]
     assert epochs
     assert {"pipeline", "generation", "epoch", "at", "level", "message"} <= {*epochs[0]}
     assert epochs[0]["pipeline"] == "orders"
 
 
-def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, start: Start) -> None:
-    path = write(rig)
+@pytest.mark.parametrize("top", ["", ENGINE], ids=["spark", "engine"])
+def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, start: Start, top: str) -> None:
+    path = write(rig, top=top)
     with producing(rig):
         two = [start(path), start(path)]
         wait_until(lambda: any(daemon.process.poll() is not None for daemon in two), 120, "one of them to end")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -105,7 +105,7 @@ class Step:
 class Reads:
     """A source of a file, with the name by which its positions are found again, and the sink of its bad records."""
 
-    source: Source
+    source: Source = field(metadata={"toml": False})
     _: KW_ONLY
     uid: str | None = None
     dead_letters: Sink | None = None

@@ -20,7 +20,7 @@ from harness.renewing import assert_renewed
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
 from onefold.pipeline import Engine, Restart, Spark
-from onefold.pipeline.file import PipelineFile
+from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.steps import Reads, Step
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.kafka.config import KafkaSinkConfig
