@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from rich.console import Console
 from typer.testing import CliRunner
 
-from onefold.cli import entry, main, spark_session
+from onefold.cli import entry, main
 from onefold.cli.verify.command import print_verification
 from onefold.core import ConfigError, Positions, Sink
 from onefold.core.invariants import Comparison
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.pipeline import Definition
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.spark import session
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
 
@@ -57,7 +57,7 @@ def test_a_key_that_is_wrong_is_shown_as_it_is() -> None:
 def defined(*sinks: Sink, **more: Any) -> str:
     """A pipeline into these sinks, as a command takes it; none of its servers is there."""
     source = KafkaSource("orders", bootstrap_servers="nowhere:9092", format="json", schema="id long, n long")
-    return named(Definition("p", source=source, sinks=sinks, **more))
+    return named(piped("p", source=source, sinks=sinks, **more))
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,14 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
         store.id()
     asked: dict[str, Any] = {}
 
-    def verify(
-        _spark: Any, pipeline: Pipeline, source: KafkaSource, sink: Sink, key: Sequence[str], transform: Any
-    ) -> Verification:
+    def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str]) -> Verification:
         asked[sink.name] = key
-        assert (pipeline.name, source.topics, transform("rows")) == ("p", ("orders",), "rows")
+        assert writer.name == "p"
         is_wrong = {"no-loss": ("1 lost",)} if sink.name == "newest" else {}
         return Verification(Comparison(0, 0, 0, 0, 0, 0), Positions(), 0, is_wrong)
 
     monkeypatch.setattr(verification, "verify", verify)
-    monkeypatch.setattr(spark_session, "session_of_ones_own", lambda *_: nullcontext())
+    monkeypatch.setattr(session, "session_of_ones_own", lambda *_: nullcontext())
     upserting = PostgresSink(URL, table="shop.newest", name="newest", mode="upsert", key="n", order="id")
     sales = KafkaSink("sales", bootstrap_servers="nowhere:9092")
     events = KafkaSink("events", bootstrap_servers="nowhere:9092", delivery="keyed", id="id")
@@ -99,28 +97,6 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
     }
 
 
-def test_a_schema_that_the_start_found_is_verified_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    store, found = f"sqlite:///{tmp_path}/store.db", []
-    with closing(CheckpointStore(store)) as made:
-        made.id()
-
-    def verify(
-        _spark: Any, _pipeline: Pipeline, source: KafkaSource, _sink: Sink, _key: Sequence[str], transform: Any
-    ) -> Verification:
-        found.append((source.schema, transform(None)))
-        return Verification(Comparison(0, 0, 0, 0, 0, 0), Positions(), 0, {})
-
-    monkeypatch.setattr(verification, "verify", verify)
-    monkeypatch.setattr(spark_session, "session_of_ones_own", lambda *_: nullcontext())
-    monkeypatch.setattr(Pipeline, "pinned", lambda _self, source: source.with_schema("id long, n long"))
-    monkeypatch.setattr(Definition, "transformed", lambda self, _: f"rows of {self.source.schema}")
-    source = KafkaSource("orders", bootstrap_servers="nowhere:9092", format="json", schema="infer")
-    pipeline = named(Definition("p", source=source, sinks=[PostgresSink(URL, table="orders")], store=store))
-    answer = CliRunner().invoke(main.app, ["verify", pipeline, "--key=id"])
-    assert answer.exit_code == 0, answer.exception
-    assert found == [("id long, n long", "rows of id long, n long")]
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -133,7 +109,7 @@ def test_a_schema_that_the_start_found_is_verified_too(monkeypatch: pytest.Monke
 def test_what_cannot_be_verified_is_said_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], says: str
 ) -> None:
-    monkeypatch.setattr(spark_session, "session_of_ones_own", pytest.fail)
+    monkeypatch.setattr(session, "session_of_ones_own", pytest.fail)
     store = f"sqlite:///{tmp_path}/p.db"
     pipeline = defined(SqlSink("sqlite:////nowhere/shop.db", "mirror"), PostgresSink(URL, table="orders"), store=store)
     refused = CliRunner().invoke(main.app, ["verify", pipeline, *options])
@@ -152,7 +128,7 @@ def test_what_cannot_be_verified_is_said_before_spark_starts(
 def test_a_key_that_no_sink_takes_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], says: str
 ) -> None:
-    monkeypatch.setattr(spark_session, "session_of_ones_own", pytest.fail)
+    monkeypatch.setattr(session, "session_of_ones_own", pytest.fail)
     upserting = PostgresSink(URL, table="newest", mode="upsert", key="n", order="id")
     events = KafkaSink("events", bootstrap_servers="nowhere:9092", delivery="keyed", id="id")
     pipeline = defined(upserting, events, store=f"sqlite:///{tmp_path}/p.db")
@@ -176,9 +152,7 @@ def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused(
 def test_two_pipelines_of_one_process_have_names_and_checkpoints_of_their_own() -> None:
     source = KafkaSource("orders", bootstrap_servers="nowhere:9092")
     for names, says in ((("p", "p"), "'p' is named twice"), (("p", "q"), "two pipelines have the checkpoint /tmp/c")):
-        made = [
-            Definition(name, source=source, sinks=[PostgresSink(URL, table="t")], checkpoint="/tmp/c") for name in names
-        ]
+        made = [piped(name, source=source, sinks=[PostgresSink(URL, table="t")], checkpoint="/tmp/c") for name in names]
         refused = CliRunner().invoke(main.app, ["run", *map(named, made)])
         assert isinstance(refused.exception, ConfigError)
         assert says in str(refused.exception)

@@ -28,7 +28,7 @@ hidden = set(json.loads(sys.argv.pop(1)))
 sys.meta_path.insert(0, Hidden())
 """
 NEEDS = {
-    "from onefold.spark import Pipeline": "spark",
+    "from onefold.spark import EpochWriter": "spark",
     "from onefold.spark import register": "spark",
     "from onefold.sources import KafkaSource": "kafka",
     "from onefold.sinks import KafkaSink": "kafka",

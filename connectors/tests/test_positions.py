@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
@@ -17,7 +18,6 @@ from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.pipeline import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 
@@ -97,11 +97,10 @@ def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch
 
 def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_not_changed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'rows.db'}"
-    definition = Definition(
-        "p", source=KafkaSource("t", bootstrap_servers="127.0.0.1:1"), sinks=[SqlSink(url, "rows")], store=url
-    )
+    source = KafkaSource("t", bootstrap_servers="127.0.0.1:1")
+    pipeline = piped("p", source=source, sinks=[SqlSink(url, "rows")], store=url)
     with closing(CheckpointStore(url)) as store:
-        stopped = Stopped(definition, store, "Nothing was moved")
+        stopped = Stopped(pipeline, store, "Nothing was moved")
         with raises(ConfigError, "pipeline-unknown", "'p'"):
             stopped.facts()
         store.acquire("p", 0)

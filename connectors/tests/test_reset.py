@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
 from typer.testing import CliRunner
 
@@ -23,7 +23,7 @@ from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.reset import PostgresReset
 from onefold.sources import KafkaSource
@@ -282,7 +282,7 @@ def test_a_folder_named_as_a_restore_names_its_own_that_is_no_checkpoint_is_refu
     assert thesis.exists() and place.rows == 20
 
 
-def defined(*sinks: Sink, **more: Any) -> Definition:
+def defined(*sinks: Sink, **more: Any) -> Pipeline:
     source = KafkaSource(
         "t",
         bootstrap_servers="nowhere:9092",
@@ -290,7 +290,7 @@ def defined(*sinks: Sink, **more: Any) -> Definition:
         schema="id long",
         on_error="dead_letter" if "dead_letters" in more else "fail",
     )
-    return Definition("p", source=source, sinks=sinks, store="sqlite://", **more)
+    return piped("p", source=source, sinks=sinks, store="sqlite://", **more)
 
 
 def test_sinks_that_share_a_ledger_are_one_place_with_the_tables_of_all() -> None:
@@ -305,10 +305,8 @@ def test_sinks_that_share_a_ledger_are_one_place_with_the_tables_of_all() -> Non
         SqlSink("sqlite:////x/rows.db", "rows"),
         HBaseSink("h:9090", "totals", row_key="id", family="f"),
     ]
-    definition = defined(*sinks, dead_letters=letters)
-    found = [
-        getattr(place, "tables", getattr(place, "topics", None)) for place in places_of(definition, with_rows=True)
-    ]
+    pipeline = defined(*sinks, dead_letters=letters)
+    found = [getattr(place, "tables", getattr(place, "topics", None)) for place in places_of(pipeline, with_rows=True)]
     assert [[str(name) for name in named or ()] for named in found] == [
         ["orders", "returns", "shop.letters"],
         ["elsewhere"],
@@ -317,7 +315,7 @@ def test_sinks_that_share_a_ledger_are_one_place_with_the_tables_of_all() -> Non
         ["rows"],
         ["totals"],
     ]
-    first, *others = places_of(definition, with_rows=False)
+    first, *others = places_of(pipeline, with_rows=False)
     assert isinstance(first, PostgresReset) and len(others) == 5
     assert [str(table) for table in first.rejects] == ["onefold_sinks.onefold_dead_letters", "shop.bad"]
     assert first.tables == ()

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
 from rich.console import Console
 from typer.testing import CliRunner, Result
@@ -38,6 +38,7 @@ from onefold.core import (
     Range,
     Retriable,
 )
+from onefold.core.job.offset_json import StreamOffset
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import task_of
@@ -48,7 +49,9 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
-from onefold.pipeline import Definition
+from onefold.core.values.ways import SPARK_FLOW
+from onefold.core.writing.bad_records import Tally
+from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark.runtime.query import QuerySession
@@ -63,20 +66,20 @@ class Died(BaseException):
     """Ends a process: nothing of onefold's catches it."""
 
 
-def definition(directory: Path, name: str = "p", table: str = "rows") -> Definition:
+def pipeline_in(directory: Path, name: str = "p", table: str = "rows", **more: Any) -> Pipeline:
+    sink = SqlSink(f"sqlite:///{directory}/rows.db", table=table, **more)
     source = KafkaSource("t", bootstrap_servers="nowhere:9092", format="json", schema="id long, n long")
-    sink = SqlSink(f"sqlite:///{directory}/rows.db", table=table)
-    return Definition(name, source=source, sinks=[sink], directory=str(directory), patience_s=0.1)
+    return piped(name, source=source, sinks=[sink], directory=str(directory), patience_s=0.1)
 
 
-def logged(of: Definition, batch: int, *, is_done: bool = True, provider: str = ROCKSDB) -> None:
+def logged(of: Pipeline, batch: int, *, is_done: bool = True, provider: str = ROCKSDB) -> None:
     """That batch in the checkpoint: it ends at AT[batch + 1]."""
     root = Path(of.checkpoint)
     for folder in ("offsets", "commits", "state/0/0"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "metadata").write_text('{"id":"query-1"}')
     settings = {"spark.sql.shuffle.partitions": "4", "spark.sql.streaming.stateStore.providerClass": provider}
-    offsets = json.dumps({"t": {"0": 10 * (batch + 1), "id": "topic-1", "from": "0:0"}})
+    offsets = json.dumps(StreamOffset(AT[batch + 1], AT[0]).value())
     times = json.dumps({"batchWatermarkMs": 1000 * (batch + 1), "conf": settings})
     (root / f"offsets/{batch}").write_text(f"v1\n{times}\n{offsets}")
     (root / f"state/0/0/{batch + 1}.zip").write_text(f"state {batch}")
@@ -85,8 +88,8 @@ def logged(of: Definition, batch: int, *, is_done: bool = True, provider: str = 
         (root / f"commits/{batch}").write_text("v1\n{}")
 
 
-def opened(of: Definition) -> QuerySession:
-    return QuerySession(of.name, of.sinks, CheckpointStore(of.store_url), 0)
+def opened(of: Pipeline) -> QuerySession:
+    return QuerySession(of.name, of.sinks, CheckpointStore(of.store_url), 0, (), Tally(), SPARK_FLOW)
 
 
 def write(session: QuerySession, request: EpochRequest) -> EpochRecord:
@@ -100,7 +103,7 @@ def write(session: QuerySession, request: EpochRequest) -> EpochRecord:
     return session.run_epoch(request, writers).record
 
 
-def run(of: Definition, *batches: int, clocks: tuple[str, ...] = ()) -> None:
+def run(of: Pipeline, *batches: int, clocks: tuple[str, ...] = ()) -> None:
     """The pipeline in a process of its own, which ends after these batches. By `clocks` its query makes rows."""
     with closing(opened(of)) as session:
         session.start(Initial(AT[0], setting="earliest"))
@@ -117,7 +120,7 @@ def run(of: Definition, *batches: int, clocks: tuple[str, ...] = ()) -> None:
             logged(of, batch)
 
 
-def rows(of: Definition) -> int:
+def rows(of: Pipeline) -> int:
     with closing(CheckpointStore(of.store_url)) as store:
         return sum(record.rows for record in store.history(of.name))
 
@@ -126,26 +129,26 @@ def savepoint(*arguments: str, answer: str | None = None) -> Result:
     return CliRunner().invoke(app, ["savepoint", *arguments], input=answer, catch_exceptions=False)
 
 
-def saved(of: Definition, name: str = "s") -> Path:
+def saved(of: Pipeline, name: str = "s") -> Path:
     return Path(of.directory) / ".onefold/savepoints" / of.name / name
 
 
-def create(of: Definition, name: str = "s") -> Path:
+def create(of: Pipeline, name: str = "s") -> Path:
     result = savepoint("create", named(of), "--name", name)
     assert result.exit_code == 0, result.output
     return saved(of, name)
 
 
-def restore(of: Definition, *arguments: str, name: str = "s") -> str:
+def restore(of: Pipeline, *arguments: str, name: str = "s") -> str:
     result = savepoint("restore", named(of), name, "--yes", *arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Definition:
+def pipeline(tmp_path: Path) -> Pipeline:
     """Three epochs were written, and it is stopped."""
-    made = definition(tmp_path)
+    made = pipeline_in(tmp_path)
     run(made, 0, 1, 2)
     return made
 
@@ -222,7 +225,7 @@ def test_another_query_id_changes_nothing_else_of_the_metadata() -> None:
 
 
 def test_an_operators_metadata_names_the_schemas_of_the_checkpoint_that_it_is_in(
-    pipeline: Definition, tmp_path: Path
+    pipeline: Pipeline, tmp_path: Path
 ) -> None:
     """Spark has them by their whole paths, for transformWithState."""
     folder = Path(pipeline.checkpoint) / "state/0/_metadata/v2"
@@ -230,7 +233,7 @@ def test_an_operators_metadata_names_the_schemas_of_the_checkpoint_that_it_is_in
     text = 'v2\n{"operatorId":0,"stateSchemaFilePaths":["file:/old/state/9/p/state/0/_stateSchema/default/0_ab"]}'
     (folder / "1").write_text(text)
     create(pipeline)
-    other = definition(tmp_path, "green", "green")
+    other = pipeline_in(tmp_path, "green", "green")
     restore(pipeline, "--as", named(other))
     restore(pipeline)
     for each in (pipeline, other):
@@ -239,7 +242,7 @@ def test_an_operators_metadata_names_the_schemas_of_the_checkpoint_that_it_is_in
         assert found.startswith('v2\n{"operatorId":0,')
 
 
-def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipeline: Definition) -> None:
+def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipeline: Pipeline) -> None:
     place = create(pipeline)
     copied = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
     assert "savepoint.json" in copied and "checkpoint/state/0/0/3.zip" in copied
@@ -254,7 +257,7 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     assert left == ["p.checkpoint", "savepoints"]
 
 
-def noted(of: Definition) -> list[tuple[str, int] | None]:
+def noted(of: Pipeline) -> list[tuple[str, int] | None]:
     """The savepoints that the store has as last made and as last restored."""
     with closing(History(of.store_url, 1)) as history:
         standing = history.standing(of.name)
@@ -263,9 +266,9 @@ def noted(of: Definition) -> list[tuple[str, int] | None]:
 
 
 def test_the_store_knows_which_savepoint_was_last_made_and_which_was_last_restored(
-    pipeline: Definition, tmp_path: Path
+    pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    other = definition(tmp_path, "green", "green")
+    other = pipeline_in(tmp_path, "green", "green")
     create(pipeline, "first")
     assert noted(pipeline) == [("first", 3), None]
     restore(pipeline, name="first")
@@ -277,7 +280,7 @@ def test_the_store_knows_which_savepoint_was_last_made_and_which_was_last_restor
     assert noted(other) == [None, ("second", 4)]
 
 
-def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Pipeline, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     Path(pipeline.checkpoint).rename(volume)
     Path(pipeline.checkpoint).symlink_to(volume)
@@ -288,7 +291,7 @@ def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: P
     assert rows(pipeline) == 4 and (volume / "commits/3").exists()
 
 
-def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definition) -> None:
+def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Pipeline) -> None:
     create(pipeline)
     run(pipeline, 3)
     with raises(ConfigError, "move-would-double", "'rows'", "'p'"):
@@ -297,7 +300,7 @@ def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definit
     assert rows(pipeline) == 5
 
 
-def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Definition) -> None:
+def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Pipeline) -> None:
     create(pipeline)
     with at_rest.opened(pipeline, set_aside=lambda _: shutil.rmtree(pipeline.checkpoint)) as session:
         session.take_over()
@@ -311,9 +314,8 @@ def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_append
         assert [move.range for move in store.moves("p")] == [Range(AT[3], AT[5]), Range(AT[5], AT[3])]
 
 
-def upserting(directory: Path) -> Definition:
-    sink = SqlSink(f"sqlite:///{directory}/rows.db", table="rows", mode="upsert", key="id", order="n")
-    return replace(definition(directory), sinks=[sink])
+def upserting(directory: Path, name: str = "p") -> Pipeline:
+    return pipeline_in(directory, name, mode="upsert", key="id", order="n")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_record
 
 
 def test_a_query_with_a_watermark_goes_on_from_a_savepoint_in_its_place_and_under_another_name(tmp_path: Path) -> None:
-    made, other = upserting(tmp_path), replace(upserting(tmp_path), name="green", checkpoint="")
+    made, other = upserting(tmp_path), upserting(tmp_path, "green")
     run(made, 0, 1, clocks=(WATERMARK,))
     create(made)
     restore(made)
@@ -372,10 +374,10 @@ def test_no_state_goes_back_over_an_empty_table(tmp_path: Path) -> None:
         restore(made)
 
 
-def test_a_savepoint_of_another_life_of_the_pipeline_is_refused(pipeline: Definition, tmp_path: Path) -> None:
+def test_a_savepoint_of_another_life_of_the_pipeline_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
     create(pipeline)
-    elsewhere = SqlSink(f"sqlite:///{tmp_path}/again.db", table="rows")
-    again = replace(pipeline, sinks=[elsewhere], checkpoint=str(tmp_path / "again"))
+    (tmp_path / "again").mkdir()
+    again = pipeline_in(tmp_path / "again")
     place = str(saved(pipeline).parent)
     with raises(CheckpointMismatch, "savepoint-elsewhere", "'s'"):
         restore(again, "--in", place)
@@ -384,8 +386,8 @@ def test_a_savepoint_of_another_life_of_the_pipeline_is_refused(pipeline: Defini
         restore(again, "--in", place)
 
 
-def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Definition, tmp_path: Path) -> None:
-    other = definition(tmp_path, "green", "green")
+def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Pipeline, tmp_path: Path) -> None:
+    other = pipeline_in(tmp_path, "green", "green")
     create(pipeline)
     run(pipeline, 3)
     restore(pipeline, "--as", named(other))
@@ -412,7 +414,7 @@ def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Def
 )
 @pytest.mark.parametrize("has_state", [False, True])
 def test_which_tables_were_empty_when_a_pipeline_began_with_it_is_noted_of_a_query_without_state(
-    pipeline: Definition, tmp_path: Path, table: list[str], noted: Beginning, has_state: bool
+    pipeline: Pipeline, tmp_path: Path, table: list[str], noted: Beginning, has_state: bool
 ) -> None:
     if not has_state:
         shutil.rmtree(Path(pipeline.checkpoint) / "state")
@@ -421,7 +423,7 @@ def test_which_tables_were_empty_when_a_pipeline_began_with_it_is_noted_of_a_que
         for statement in table:
             connection.execute(statement)
         connection.commit()
-    other = definition(tmp_path, "green", "green")
+    other = pipeline_in(tmp_path, "green", "green")
     restore(pipeline, "--as", named(other))
     with closing(CheckpointStore(other.store_url)) as store:
         assert beginning(store, "green") == (None if has_state else noted)
@@ -430,7 +432,7 @@ def test_which_tables_were_empty_when_a_pipeline_began_with_it_is_noted_of_a_que
 
 @pytest.mark.parametrize("place", ["restore:staged", "restore:noted", "restore:removed", "restore:swapped"])
 def test_a_restore_that_dies_is_finished_by_the_same_command_and_no_start_goes_on_before(
-    pipeline: Definition, monkeypatch: pytest.MonkeyPatch, place: str
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     create(pipeline)
     dying(monkeypatch, place)
@@ -452,9 +454,9 @@ PLACES = ["restore:noted", "restore:removed", "restore:swapped", "restore:begun"
 
 @pytest.mark.parametrize("place", PLACES)
 def test_another_pipelines_restore_that_dies_is_finished_by_the_same_command(
-    pipeline: Definition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    other = definition(tmp_path, "green", "green")
+    other = pipeline_in(tmp_path, "green", "green")
     create(pipeline)
     dying(monkeypatch, place)
     with pytest.raises(Died):
@@ -468,7 +470,7 @@ def test_another_pipelines_restore_that_dies_is_finished_by_the_same_command(
 
 
 def test_a_restore_that_died_is_not_finished_with_another_savepoint(
-    pipeline: Definition, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(pipeline)
     create(pipeline, "other")
@@ -497,7 +499,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
 LOCAL = LocalFiles.remove
 
 
-def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) -> None:
+def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Pipeline) -> None:
     assert savepoint("list", named(pipeline)).output.startswith("no savepoint in ")
     for name in ("whole", "state", "gone", "positions", "text"):
         create(pipeline, name)
@@ -525,7 +527,7 @@ def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) 
 
 
 @pytest.mark.parametrize("broken", ["checkpoint/state/0/0/3.zip", "savepoint.json"])
-def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: Definition, broken: str) -> None:
+def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: Pipeline, broken: str) -> None:
     place = create(pipeline)
     (place / broken).write_text("broken")
     with raises(ConfigError, "savepoint-damaged", "'s'"):
@@ -535,7 +537,7 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: De
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pipeline: Definition, width: int) -> None:
+def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pipeline: Pipeline, width: int) -> None:
     (create(pipeline, "before-the-upgrade") / "checkpoint/commits/2").unlink()
     files = LocalFiles()
     (found,) = listing.listed(files, str(saved(pipeline).parent))
@@ -553,7 +555,7 @@ def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pi
 
 
 @pytest.mark.parametrize("gone", ["checkpoint/commits/2", "savepoint.json"])
-def test_a_savepoint_that_lacks_a_file_is_damaged_to_the_list_as_to_a_restore(pipeline: Definition, gone: str) -> None:
+def test_a_savepoint_that_lacks_a_file_is_damaged_to_the_list_as_to_a_restore(pipeline: Pipeline, gone: str) -> None:
     (create(pipeline) / gone).unlink()
     result = savepoint("list", named(pipeline), "--json")
     (told,) = json.loads(result.output)
@@ -566,7 +568,7 @@ def test_a_savepoint_that_lacks_a_file_is_damaged_to_the_list_as_to_a_restore(pi
 
 @pytest.mark.parametrize("unread", ["checkpoint/commits/2", "savepoint.json"])
 def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
-    pipeline: Definition, unread: str
+    pipeline: Pipeline, unread: str
 ) -> None:
     file = create(pipeline) / unread
     content = file.read_bytes()
@@ -586,7 +588,7 @@ def test_a_savepoint_that_is_there_and_cannot_be_read_now_is_not_called_damaged(
 
 @pytest.mark.parametrize("path", ["../../../../../elsewhere", "{tmp_path}/elsewhere"])
 def test_a_savepoint_that_names_files_outside_of_it_is_damaged_and_writes_none(
-    pipeline: Definition, tmp_path: Path, path: str
+    pipeline: Pipeline, tmp_path: Path, path: str
 ) -> None:
     described = create(pipeline) / "savepoint.json"
     (tmp_path / "elsewhere").write_text("as it was")
@@ -599,7 +601,7 @@ def test_a_savepoint_that_names_files_outside_of_it_is_damaged_and_writes_none(
     assert (tmp_path / "elsewhere").read_text() == "as it was"
 
 
-def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
 
     def fsync(number: int) -> None:
@@ -616,7 +618,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, m
     create(pipeline)
 
 
-def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Definition) -> None:
+def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Pipeline) -> None:
     create(pipeline)
     with raises(ConfigError, "savepoint-exists"):
         create(pipeline)
@@ -627,7 +629,7 @@ def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Definition) -> Non
         restore(pipeline, name="x")
 
 
-def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Definition) -> None:
+def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Pipeline) -> None:
     with closing(opened(pipeline)) as session:
         generation = session.start(None).generation
         request = EpochRequest(Range(AT[3], AT[4]), "query-1", 3, "job", session.names, (), True)
@@ -641,21 +643,21 @@ def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Defi
                 savepoint(command, *arguments)
 
 
-def test_the_last_epoch_must_be_where_the_checkpoint_is(pipeline: Definition, tmp_path: Path) -> None:
+def test_the_last_epoch_must_be_where_the_checkpoint_is(pipeline: Pipeline, tmp_path: Path) -> None:
     (Path(pipeline.checkpoint) / "commits/2").unlink()
     with raises(CheckpointMismatch, "savepoint-not-at-rest"):
         create(pipeline)
     with raises(ConfigError, "savepoint-empty"):
-        create(definition(tmp_path, "new"))
+        create(pipeline_in(tmp_path, "new"))
     logged(pipeline, 2)
     logged(pipeline, 3, is_done=False)
     place = create(pipeline)
     assert not (place / "checkpoint/offsets/3").exists() and (place / "checkpoint/offsets/2").exists()
 
 
-def test_what_it_is_of_and_what_it_becomes_must_go_together(pipeline: Definition, tmp_path: Path) -> None:
+def test_what_it_is_of_and_what_it_becomes_must_go_together(pipeline: Pipeline, tmp_path: Path) -> None:
     create(pipeline)
-    other = definition(tmp_path, "green", "green")
+    other = pipeline_in(tmp_path, "green", "green")
     with raises(ConfigError, "savepoint-of-another", "'p'", "'green'"):
         restore(other, "--in", str(saved(pipeline).parent))
     with raises(ConfigError, "option-value", "'p'"):
@@ -665,7 +667,7 @@ def test_what_it_is_of_and_what_it_becomes_must_go_together(pipeline: Definition
 
 @pytest.mark.parametrize(("has_state", "code"), [(True, "state-not-repartitioned"), (False, "savepoint-stateless")])
 def test_only_the_state_of_rocksdb_is_shared_out_anew(tmp_path: Path, has_state: bool, code: str) -> None:
-    made = definition(tmp_path)
+    made = pipeline_in(tmp_path)
     run(made, 0)
     logged(made, 0, provider="org.apache.spark.HDFSBackedStateStoreProvider")
     if not has_state:
@@ -679,7 +681,7 @@ def test_only_the_state_of_rocksdb_is_shared_out_anew(tmp_path: Path, has_state:
 
 
 def test_a_batch_pipeline_has_no_savepoints(tmp_path: Path) -> None:
-    made = definition(tmp_path)
+    made = pipeline_in(tmp_path)
     with closing(opened(made)) as session:
         from onefold.core.protocol.runs import NO_RUN, next_range
 

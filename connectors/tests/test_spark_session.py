@@ -13,9 +13,9 @@ import pytest
 from harness.errors import raises
 from pyspark import SparkContext
 
-from onefold.cli import spark_session
 from onefold.core import ConfigError
-from onefold.pipeline import SparkSettings
+from onefold.pipeline import Spark
+from onefold.spark import session
 from onefold.spark.session import session_of_ones_own
 
 # PySpark leaves the pipe to a JVM that did not start to the garbage collector.
@@ -37,9 +37,9 @@ exit 1
 OTHER = """\
 import sys
 from pathlib import Path
-from onefold.cli import spark_session
-spark_session.launch_gateway = lambda: None
-spark_session._jvm({"spark.master": "local"}, Path(sys.argv[1]))
+from onefold.spark import session
+session.launch_gateway = lambda: None
+session._jvm({"spark.master": "local"}, Path(sys.argv[1]))
 """
 
 
@@ -55,17 +55,17 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     found = {"JAVA_HOME": "/java", "PYSPARK_PYTHON": sys.executable}
-    monkeypatch.setattr(spark_session, "spark_environment", lambda **_: dict(found))
+    monkeypatch.setattr(session, "spark_environment", lambda **_: dict(found))
     yield program.parent
     gc.collect()
 
 
 def start(directory: Path, **settings: object) -> ConfigError:
-    environment = dict(os.environ)
+    environment, runtime = dict(os.environ), Spark(**settings)  # type: ignore[arg-type]
     try:
         with (
             raises(ConfigError, "spark-not-started") as refused,
-            session_of_ones_own("test", directory / "scratch", SparkSettings(**settings)),  # type: ignore[arg-type]
+            session_of_ones_own("test", directory / "scratch", runtime.master, runtime.settings),
         ):
             pass
     finally:
@@ -117,7 +117,7 @@ def test_a_clusters_workers_reach_the_driver_and_run_the_python_that_is_named(
 @pytest.mark.parametrize("key", ["master", "spark.master", "hive.x"])
 def test_settings_that_are_not_sparks_are_refused(key: str) -> None:
     with pytest.raises(ConfigError, match="settings"):
-        SparkSettings(settings={key: "local[2]"})
+        Spark(settings={key: "local[2]"})
 
 
 @pytest.mark.usefixtures("submit")
@@ -163,7 +163,7 @@ EXITED = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its p
 def test_the_reason_is_the_line_of_spark_that_says_it(said: str, written: str, reason: str, tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     log.write_text(written)
-    assert spark_session._reason(said, log) == reason
+    assert session._reason(said, log) == reason
 
 
 def test_processes_that_start_in_one_folder_at_the_same_moment_leave_each_others_settings_alone(
@@ -176,7 +176,7 @@ def test_processes_that_start_in_one_folder_at_the_same_moment_leave_each_others
         subprocess.run(other, check=True, timeout=60)
         found.extend(tmp_path.iterdir())
 
-    monkeypatch.setattr(spark_session, "launch_gateway", launch)
-    spark_session._jvm({"spark.master": "local"}, tmp_path)
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    session._jvm({"spark.master": "local"}, tmp_path)
     assert len(found) == 1, "this process's settings are there until its JVM has answered, and no others"
     assert list(tmp_path.iterdir()) == []

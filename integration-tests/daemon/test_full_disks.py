@@ -16,7 +16,7 @@ from onefold.core import OutOfResources
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 IMPATIENT = "patience_s = 2\n"
-SHUFFLES = '[transform]\nsql = "SELECT id, n FROM source DISTRIBUTE BY id"\n'
+SHUFFLES = '[[steps]]\nsql = "SELECT id, n FROM source DISTRIBUTE BY id"\nschema = "id long, n long"\n'
 NO_RESTART = '[restart]\nstrategy = "none"\n'
 
 

@@ -7,12 +7,13 @@ import time
 
 import psycopg
 import pytest
+from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import Retriable
 from onefold.daemon.letters import reading
 from onefold.daemon.letters.browse import newest
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects import dead_letters
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def definition(postgres_url: str, tmp_path: object) -> Definition:
+def pipeline(postgres_url: str, tmp_path: object) -> Pipeline:
     """A pipeline whose source and whose sink have letters of three epochs: three records and two rows in each."""
     with psycopg.connect(postgres_url) as connection:
         connection.execute("CREATE SCHEMA onefold_sinks")
@@ -44,11 +45,11 @@ def definition(postgres_url: str, tmp_path: object) -> Definition:
     source = KafkaSource("t", bootstrap_servers="127.0.0.1:1", format="raw", on_error="dead_letter")
     sinks = [PostgresSink(postgres_url, "rows", on_error="dead_letter")]
     letters_sink = PostgresSink(postgres_url, "dead", delivery="two_phase")
-    return Definition("p", source=source, sinks=sinks, dead_letters=letters_sink, directory=str(tmp_path))
+    return piped("p", source=source, sinks=sinks, dead_letters=letters_sink, directory=str(tmp_path))
 
 
-def test_the_newest_of_each_sink_come_first_records_by_their_places(definition: Definition) -> None:
-    found = newest(definition, 4).letters
+def test_the_newest_of_each_sink_come_first_records_by_their_places(pipeline: Pipeline) -> None:
+    found = newest(pipeline, 4).letters
     records = [(each.epoch, each.place.partition, each.place.offset) for each in found if each.place is not None]
     assert records[:3] == [(3, 0, 32), (3, 0, 30), (3, 1, 31)] and records[3][0] == 2
     rows = [(each.epoch, each.value) for each in found if each.place is None]
@@ -59,15 +60,15 @@ def test_the_newest_of_each_sink_come_first_records_by_their_places(definition: 
 
 @pytest.mark.parametrize("table", ["dead", "onefold_sinks.onefold_dead_letters"])
 def test_a_table_that_takes_long_to_read_is_an_error_in_time_and_the_server_ends_the_query(
-    definition: Definition, postgres_url: str, monkeypatch: pytest.MonkeyPatch, table: str
+    pipeline: Pipeline, postgres_url: str, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     monkeypatch.setattr(reading, "WITHIN_S", 0.5)
     with psycopg.connect(postgres_url) as connection:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         began_s = time.monotonic()
         with raises(Retriable, "letters-slow") as raised:
-            newest(definition, 50)
+            newest(pipeline, 50)
         assert raised.value.code == "letters-slow" and time.monotonic() - began_s < 5
         running = "SELECT query FROM pg_stat_activity WHERE state = 'active' AND datname = current_database()"
         assert len(connection.execute(running).fetchall()) == 1, "none but this one"
-    assert len(newest(definition, 50).letters) == 15
+    assert len(newest(pipeline, 50).letters) == 15

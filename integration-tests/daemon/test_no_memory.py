@@ -14,7 +14,10 @@ from harness.support import Rig
 from onefold.core import Retriable
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
-HUGE = "[transform]\nsql = \"SELECT id, n + 0 * length(repeat('x', 400000000 + CAST(id AS INT))) AS n FROM source\"\n"
+HUGE = (
+    "[[steps]]\nsql = \"SELECT id, n + 0 * length(repeat('x', 400000000 + CAST(id AS INT))) AS n FROM source\"\n"
+    'schema = "id long, n long"\n'
+)
 # Spark finds its dead daemons one after the other, each a failure in a row: by default waits grow to a minute.
 SOON = '[restart]\nstrategy = "fixed_delay"\ndelay_s = 0.5\n'
 
@@ -48,7 +51,7 @@ def test_a_worker_without_memory_is_told_as_such_and_its_batch_runs_again(rig: R
         "        bytearray(1 << 60)\n"
         "    yield batch\n"
     )
-    daemon = start(write(rig, '[transform]\narrow = "functions.py:eats"\n'))
+    daemon = start(write(rig, '[[steps]]\nmap_batches = "functions.py:eats"\n'))
     wait_for_rows(rig, daemon, 1000)
     assert marker.exists() and daemon.says("worker-out-of-memory")
     daemon.stop()

@@ -22,7 +22,7 @@ ONEFOLD = Path(sys.executable).with_name("onefold")
 SQLITE = """\
 name = "files"
 checkpoint = "files.checkpoint"
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"

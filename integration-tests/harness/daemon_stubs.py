@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from onefold.core import Committable, OnefoldError, Retriable, SinkKind
@@ -23,7 +23,7 @@ from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
 from onefold.daemon.run import Run
-from onefold.pipeline import Restart, Trigger
+from onefold.pipeline import Restart, Spark
 from onefold.sources import KafkaSource
 
 DOWN = Retriable("test", "the server is down")
@@ -33,7 +33,7 @@ SPARK: Any = SimpleNamespace()  # nobody asks it anything
 
 
 class Query:
-    """A query and its pipeline. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
+    """A query and its writer. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
 
     is_paused = False
     waiting_for: OnefoldError | None = None
@@ -65,7 +65,7 @@ class Query:
             raise self.closing
 
 
-def definition_of(
+def pipeline_of(
     query: Query | Callable[[], Query],
     restart: Restart = AT_ONCE,
     start: Callable[[], None] = lambda: None,
@@ -74,10 +74,10 @@ def definition_of(
     stop_within_s: float = 5.0,
     **more: Any,
 ) -> Any:
-    """A definition with this query, or with a new one for each run."""
+    """A pipeline with this query, or with a new one for each run."""
     queries: list[Query] = []
 
-    def pipeline(**_: object) -> Query:
+    def writer(**_: object) -> Query:
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
@@ -89,9 +89,9 @@ def definition_of(
     return SimpleNamespace(
         name=name,
         restart=restart,
-        trigger=Trigger(available_now=now),
+        spark=Spark(available_now=now),
         stop_within_s=stop_within_s,
-        pipeline=pipeline,
+        writer=writer,
         start=started,
         queries=queries,
         **more,
@@ -99,7 +99,7 @@ def definition_of(
 
 
 def run_of(query: Query, *options: Any, spark: Any = None, **more: Any) -> Run:
-    return Run(definition_of(query, *options, **more), spark)
+    return Run(pipeline_of(query, *options, **more), spark)
 
 
 class HoldingSink:
@@ -151,10 +151,10 @@ class Asking:
 
 @contextmanager
 def daemon_of(
-    *definitions: Any, token: str | None = None, begins: bool = True, listening: Listening | None = None
+    *pipelines: Any, token: str | None = None, begins: bool = True, listening: Listening | None = None
 ) -> Iterator[Asking]:
     """A daemon of these, which answers at a port of its own; without `begins` its Spark is never up."""
-    controls = Controls(definitions)
+    controls = Controls(pipelines)
     over = threading.Event()
 
     def look() -> None:
@@ -178,13 +178,14 @@ def daemon_of(
                 run.stop(10)
 
 
-def whole(directory: Path, name: str = "orders", **more: Any) -> Any:
-    """A definition with all that the API looks at: a SQLite store, a source whose broker is down, a sink."""
-    source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=1)
-    return definition_of(
+def whole(directory: Path, name: str = "orders", on_error: Literal["fail", "dead_letter"] = "fail", **more: Any) -> Any:
+    """A pipeline with all that the API looks at: a SQLite store, a source whose broker is down, a sink."""
+    source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=1, on_error=on_error)
+    return pipeline_of(
         Query,
         name=name,
         store_url=f"sqlite:///{directory / 'store.db'}",
         everyone=(HoldingSink(),),
-        **{"dead_letters": None, "sinks": (), "source": source, **more},
+        flow=SimpleNamespace(sources=lambda: (source,)),
+        **{"topics": [source], "dead_letters": (), "sinks": (), **more},
     )

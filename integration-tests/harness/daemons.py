@@ -1,4 +1,4 @@
-"""`onefold run` in a process of its own, on a definition of the test's topic and table."""
+"""`onefold run` in a process of its own, on a pipeline of the test's topic and table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = """\
 name = "{name}"
 stop_within_s = 60
 {top}
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"
@@ -39,9 +39,11 @@ table = "{table}"
 
 [spark]
 master = "local[2]"
+{spark}
 """
 _ANSWERS = re.compile(r"the API answers at (https?://[\w.:\[\]]+)")
-SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
+SQL = '[[steps]]\nsql = "SELECT id, n FROM source"\nschema = "id long, n long"\n'
+NOW = "available_now = true"
 
 
 class Daemon:
@@ -131,12 +133,14 @@ def daemons() -> Iterator[Start]:
             daemon.kill()
 
 
-def write(rig: Rig, tables: str = "", top: str = "", name: str = "orders", topic: str = "", **more: str | int) -> Path:
-    """A definition, as a file. `more`: table, and at_most, the records of an epoch."""
+def write(
+    rig: Rig, tables: str = "", top: str = "", name: str = "orders", topic: str = "", spark: str = "", **more: str | int
+) -> Path:
+    """A pipeline, as a file. `more`: table, and at_most, the records of an epoch."""
     told = {"table": "rows", "at_most": 500, **more}
     told |= {"name": name, "servers": rig.servers, "topic": topic or rig.topic, "url": rig.url}
     path = rig.directory / f"{name}.toml"
-    path.write_text(FILE.format(**told, tables=tables, top=top))
+    path.write_text(FILE.format(**told, tables=tables, top=top, spark=spark))
     return path
 
 

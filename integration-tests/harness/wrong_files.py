@@ -12,7 +12,7 @@ __all__ = ["DOCTOR", "FILES", "OFFLINE", "ORDERS", "RUN", "SPARK", "TWICE", "Sai
 ORDERS = """\
 name = "orders"
 
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{kafka}"
@@ -91,18 +91,19 @@ SINK = ORDERS[ORDERS.index("[[sinks]]") :]
 _URL = 'url = "{postgres}"'
 _KIND = 'kind = "postgres"\nurl = "{postgres}"\ntable = "orders"\nconnect_timeout_s = 3\n'
 _TABLE = "CREATE TABLE orders (id bigint, amount numeric(12,2))"
-_TRANSFORM = "\n[transform]\n"
+_STEP = "\n[[steps]]\n"
+_IN_SPARK = 'schema = "id long, amount decimal(12,2)"\n'
 
 OFFLINE = (
     Wrong("no such file", "", "file-unreadable", ("order.toml",)),
     Wrong("no TOML", ('name = "orders"', 'name = "orders'), "file-invalid"),
     Wrong("a typo in a key", ("table =", "tabel ="), "option-unknown"),
-    Wrong("a typo in a table's name", ("[source]", "[sorce]"), "option-unknown"),
+    Wrong("a typo in a table's name", ("[[sources]]", "[[sorces]]"), "option-unknown"),
     Wrong("a typo in a kind", ('"postgres"', '"postgers"'), "option-value"),
     Wrong("no kind", ('kind = "postgres"\n', ""), "option-value"),
     Wrong("a typo in a format", ('"json"', '"jason"'), "option-value"),
     Wrong("a number for a text", ('table = "orders"', "table = 3"), "option-value"),
-    Wrong("a text for true or false", '\n[trigger]\navailable_now = "yes"\n', "option-value"),
+    Wrong("a text for true or false", '\n[spark]\navailable_now = "yes"\n', "option-value"),
     Wrong("one table for the list of sinks", ("[[sinks]]", "[sinks]"), "option-value"),
     Wrong("no sink", (SINK, ""), "option-missing"),
     Wrong("no topic", ('topics = "{topic}"\n', ""), "option-value"),
@@ -161,20 +162,28 @@ OFFLINE = (
         "option-value",
     ),
     Wrong(
-        "two transformations",
-        _TRANSFORM + 'sql = "SELECT * FROM source"\narrow = "functions.py:clean"\n',
+        "two steps in one",
+        _STEP + 'filter = "amount > 0"\nmap_batches = "functions.py:clean"\n',
         "options-conflict",
     ),
-    Wrong("a function that is not in its file", _TRANSFORM + 'arrow = "functions.py:claen"\n', "reference-missing"),
-    Wrong("a function's file that is not there", _TRANSFORM + 'arrow = "function.py:clean"\n', "file-unreadable"),
-    Wrong("a function's file that fails", _TRANSFORM + 'arrow = "broken.py:clean"\n', "reference-broken"),
-    Wrong("no function", _TRANSFORM + 'arrow = "functions.py:number"\n', "option-value"),
+    Wrong("a function that is not in its file", _STEP + 'map_batches = "functions.py:claen"\n', "reference-missing"),
+    Wrong("a function's file that is not there", _STEP + 'map_batches = "function.py:clean"\n', "file-unreadable"),
+    Wrong("a function's file that fails", _STEP + 'map_batches = "broken.py:clean"\n', "reference-broken"),
+    Wrong("no function", _STEP + 'map_batches = "functions.py:number"\n', "option-value"),
+    Wrong("a typo in a filter's column", _STEP + 'filter = "amuont > 0"\n', "no-such-column"),
+    Wrong("a filter that only one dialect of SQL has", _STEP + 'filter = "amount ~ 1"\n', "expression-unsupported"),
+    Wrong("SQL without the columns that it gives", _STEP + 'sql = "SELECT id FROM source"\n', "option-missing"),
     Wrong(
-        "update mode without an aggregation",
-        ('name = "orders"\n', 'name = "orders"\noutput_mode = "update"\n'),
-        "direct-path-unsupported",
+        "SQL before other steps",
+        f'{_STEP}sql = "SELECT id, amount FROM source"\n{_IN_SPARK}{_STEP}filter = "amount > 0"\n',
+        "spark-operator-place",
     ),
-    Wrong("a trigger that is no time", '\n[trigger]\nprocessing_time = "soon"\n', "option-value"),
+    Wrong(
+        "SQL on the engine",
+        ("[[sources]]", f'runtime = "engine"\n{_STEP}sql = "SELECT id, amount FROM source"\n{_IN_SPARK}\n[[sources]]'),
+        "only-on-spark",
+    ),
+    Wrong("a trigger that is no time", '\n[spark]\nprocessing_time = "soon"\n', "option-value"),
     Wrong("no setting of Spark's", '\n[spark]\nsettings = {{ "sql.shuffle.partitions" = 8 }}\n', "option-value"),
     Wrong("no restart at all, said by a number", "\n[restart]\nattempts = 0\n", "option-value"),
     Wrong(
@@ -270,10 +279,17 @@ DOCTOR = (
         sql=_TABLE,
     ),
     Wrong(
-        "SQL with a typo in a column", _TRANSFORM + 'sql = "SELECT id, amuont FROM source"\n', "transform-sql-invalid"
+        "SQL with a typo in a column",
+        _STEP + 'sql = "SELECT id, amuont FROM source"\n' + _IN_SPARK,
+        "transform-sql-invalid",
     ),
-    Wrong("SQL that is none", _TRANSFORM + 'sql = "SELEC id FROM source"\n', "transform-sql-invalid"),
-    Wrong("a function that fails", _TRANSFORM + 'dataframe = "functions.py:fails"\n', "transform-failed"),
+    Wrong("SQL that is none", _STEP + 'sql = "SELEC id FROM source"\n' + _IN_SPARK, "transform-sql-invalid"),
+    Wrong(
+        "SQL that gives other columns than it says",
+        _STEP + 'sql = "SELECT id FROM source"\n' + _IN_SPARK,
+        "spark-operator-schema",
+    ),
+    Wrong("a function that fails", _STEP + 'dataframe = "functions.py:fails"\n' + _IN_SPARK, "transform-failed"),
     Wrong(
         "a sink's topic that is not there",
         (SINK, '[[sinks]]\nkind = "kafka"\ntopic = "{topic}-out"\nbootstrap_servers = "{kafka}"\ntimeout_s = 3\n'),

@@ -22,7 +22,7 @@ START_MS = 180_000
 FILE = """\
 name = "orders"
 
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"
@@ -30,7 +30,7 @@ format = "json"
 schema = "id long, n long"
 on_error = "dead_letter"
 
-[dead_letters]
+[sources.dead_letters]
 kind = "postgres"
 url = "{url}"
 table = "dead"

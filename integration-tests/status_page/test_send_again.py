@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import InDoubt
@@ -16,7 +17,7 @@ from onefold.daemon.letters import again
 from onefold.daemon.letters.again import HEADER, NotSendable, send_again
 from onefold.daemon.letters.browse import Place, newest
 from onefold.daemon.letters.marks import MarkState
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
@@ -26,7 +27,7 @@ HEADERS = '[{"key": "trace", "value": "/wA="}, {"key": "empty", "value": null}]'
 
 
 @pytest.fixture
-def definition(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Definition:
+def pipeline(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path) -> Pipeline:
     """A pipeline with two dead letters in its table, of offsets 7 and 8 of partition 1; of the second only a part."""
     topic = kafka_topic(partitions=2)
     with psycopg.connect(postgres_url) as connection:
@@ -44,17 +45,17 @@ def definition(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url:
     source = KafkaSource(topic, bootstrap_servers=kafka_server.bootstrap_servers, on_error="dead_letter")
     sinks = [PostgresSink(postgres_url, "rows")]
     letters = PostgresSink(postgres_url, "dead", delivery="two_phase")
-    return Definition("p", source=source, sinks=sinks, dead_letters=letters, directory=str(tmp_path))
+    return piped("p", source=source, sinks=sinks, dead_letters=letters, directory=str(tmp_path))
 
 
-def place_of(definition: Definition, offset: int = 7) -> Place:
-    return Place(definition.source.topics[0], 1, offset)
+def place_of(pipeline: Pipeline, offset: int = 7) -> Place:
+    return Place(pipeline.topic.topics[0], 1, offset)
 
 
-def sent(definition: Definition) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+def sent(pipeline: Pipeline) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
     """Key, value and headers of all committed records of partition 1."""
-    topic = place_of(definition).topic
-    config = {"bootstrap.servers": definition.source.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
+    topic = place_of(pipeline).topic
+    config = {"bootstrap.servers": pipeline.topic.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
     consumer, found = Consumer(config), []
     consumer.assign([TopicPartition(topic, 1, 0)])
     while (message := consumer.poll(10)) is not None and message.error() is None:
@@ -63,43 +64,43 @@ def sent(definition: Definition) -> list[tuple[bytes | None, bytes | None, list[
     return found
 
 
-def forget(definition: Definition) -> None:
+def forget(pipeline: Pipeline) -> None:
     """As if the process had been killed before the mark said that it was sent."""
-    url = definition.sinks[0].url  # type: ignore[attr-defined]
+    url = pipeline.sinks[0].url  # type: ignore[attr-defined]
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE onefold_sinks.onefold_sent_again SET state = 'sending', sent_offset = NULL")
 
 
-def test_the_record_arrives_as_it_was_with_a_header_that_says_where_it_comes_from(definition: Definition) -> None:
-    place = place_of(definition)
-    mark = send_again(definition, place)
+def test_the_record_arrives_as_it_was_with_a_header_that_says_where_it_comes_from(pipeline: Pipeline) -> None:
+    place = place_of(pipeline)
+    mark = send_again(pipeline, place)
     assert (mark.state, mark.sent_offset) == (MarkState.SENT, 0)
     headers = [("trace", b"\xff\x00"), ("empty", None), (HEADER, str(place).encode())]
-    assert sent(definition) == [(b"k\x00", NOT_UTF8, headers)]
-    (first, second) = newest(definition, 50).letters
-    assert {first.place, second.place} == {place, place_of(definition, 8)}
+    assert sent(pipeline) == [(b"k\x00", NOT_UTF8, headers)]
+    (first, second) = newest(pipeline, 50).letters
+    assert {first.place, second.place} == {place, place_of(pipeline, 8)}
     assert [one.mark for one in (first, second) if one.place == place] == [mark]
 
 
-def test_it_is_sent_once_however_often_it_is_asked_for(definition: Definition) -> None:
-    send_again(definition, place_of(definition))
+def test_it_is_sent_once_however_often_it_is_asked_for(pipeline: Pipeline) -> None:
+    send_again(pipeline, place_of(pipeline))
     with raises(NotSendable, "letter-sent") as refused:
-        send_again(definition, place_of(definition))
+        send_again(pipeline, place_of(pipeline))
     assert refused.value.code == "letter-sent"
-    assert len(sent(definition)) == 1
+    assert len(sent(pipeline)) == 1
 
 
-def test_a_crash_after_it_was_sent_is_found_out_by_the_next_call(definition: Definition) -> None:
-    send_again(definition, place_of(definition))
-    forget(definition)
-    (mark,) = (one.mark for one in newest(definition, 50).letters if one.place == place_of(definition))
+def test_a_crash_after_it_was_sent_is_found_out_by_the_next_call(pipeline: Pipeline) -> None:
+    send_again(pipeline, place_of(pipeline))
+    forget(pipeline)
+    (mark,) = (one.mark for one in newest(pipeline, 50).letters if one.place == place_of(pipeline))
     assert mark is not None and mark.state is MarkState.SENDING
-    assert send_again(definition, place_of(definition)).sent_offset == 0
-    assert len(sent(definition)) == 1
+    assert send_again(pipeline, place_of(pipeline)).sent_offset == 0
+    assert len(sent(pipeline)) == 1
 
 
 def test_a_crash_before_it_was_sent_has_the_next_call_send_it(
-    definition: Definition, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> int:
         raise InDoubt("crashed", "as a test wants it")
@@ -107,32 +108,32 @@ def test_a_crash_before_it_was_sent_has_the_next_call_send_it(
     with monkeypatch.context() as patch:
         patch.setattr(again, "_sent", crash)
         with pytest.raises(InDoubt):
-            send_again(definition, place_of(definition))
-    assert sent(definition) == []
-    assert send_again(definition, place_of(definition)).state is MarkState.SENT
-    assert len(sent(definition)) == 1
+            send_again(pipeline, place_of(pipeline))
+    assert sent(pipeline) == []
+    assert send_again(pipeline, place_of(pipeline)).state is MarkState.SENT
+    assert len(sent(pipeline)) == 1
 
 
-def test_an_older_attempt_that_comes_back_sends_nothing_any_more(definition: Definition) -> None:
-    place = place_of(definition)
-    zombie: Producer = again._started(definition.source, "p", place)
+def test_an_older_attempt_that_comes_back_sends_nothing_any_more(pipeline: Pipeline) -> None:
+    place = place_of(pipeline)
+    zombie: Producer = again._started(pipeline.topic, "p", place)
     zombie.produce(place.topic, b"late", partition=1)
     zombie.flush(10)
-    send_again(definition, place)
+    send_again(pipeline, place)
     with pytest.raises(KafkaException, match=r"fenced|epoch"):
         zombie.commit_transaction(10)
-    assert [value for _, value, _ in sent(definition)] == [NOT_UTF8]
+    assert [value for _, value, _ in sent(pipeline)] == [NOT_UTF8]
 
 
-def test_what_is_not_whole_or_not_there_is_refused(definition: Definition, tmp_path: Path) -> None:
-    for place, code in ((place_of(definition, 8), "letter-cut"), (place_of(definition, 9), "letter-unknown")):
+def test_what_is_not_whole_or_not_there_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    for place, code in ((place_of(pipeline, 8), "letter-cut"), (place_of(pipeline, 9), "letter-unknown")):
         with pytest.raises(NotSendable) as refused:
-            send_again(definition, place)
+            send_again(pipeline, place)
         assert refused.value.code == code
-    topic = KafkaSink("dead", bootstrap_servers=definition.source.bootstrap_servers, format="raw")
-    more = {"source": definition.source, "sinks": definition.sinks, "directory": str(tmp_path)}
-    elsewhere = Definition("q", dead_letters=topic, **more)  # type: ignore[arg-type]
+    topic = KafkaSink("dead", bootstrap_servers=pipeline.topic.bootstrap_servers, format="raw")
+    more: dict[str, Any] = {"source": pipeline.topic, "sinks": pipeline.sinks, "directory": str(tmp_path)}
+    elsewhere = piped("q", dead_letters=topic, **more)
     assert newest(elsewhere, 50).elsewhere == ["dead"]
     with raises(NotSendable, "letters-elsewhere"):
-        send_again(elsewhere, place_of(definition))
-    assert sent(definition) == []
+        send_again(elsewhere, place_of(pipeline))
+    assert sent(pipeline) == []

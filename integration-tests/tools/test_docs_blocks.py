@@ -23,12 +23,12 @@ from confluent_kafka.cimpl import NewTopic
 from harness.support import Rig, wait_until
 from pyspark.sql import functions as F
 
-from onefold import definition, sinks, sources, spark
+from onefold import flow, pipeline, sinks, sources, spark
 from onefold.clients.hbase import Family, HBaseSettings, tables
 from onefold.core.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("hbase")]
 
@@ -123,9 +123,10 @@ def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, s
 
 def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
     """What a block may use without saying where it comes from."""
-    servers, faces = addresses["thrift1:9090"], (definition, sinks, sources, spark)
+    servers, faces = addresses["thrift1:9090"], (flow, pipeline, sinks, sources, spark)
     kafka = KafkaSource("orders", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
     sink = PostgresSink(rig.url, table="orders")
+    orders = rig.flow(sink, name="orders", source=kafka)
     totals = rig.spark.createDataFrame([(7, 3)], "account long, orders long")
     return {
         **{name: getattr(face, name) for face in faces for name in face.__all__},
@@ -141,7 +142,8 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
         "kafka": kafka,
         "totals": totals,
         "totals_of": lambda _spark, _day: totals,
-        "pipeline": Pipeline("orders", sinks=[sink]),
+        "pipeline": pipeline.Pipeline(orders, runtime=pipeline.Spark(session=rig.spark, available_now=True)),
+        "writer": EpochWriter("orders", [sink]),
         "some_sinks": [sink],
         "url": rig.url,
         "OLD": rig.url,
@@ -166,12 +168,12 @@ def marked(page: str) -> Any:
 def test_the_blocks_of_a_page_run(
     page: str, rig: Rig, addresses: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def until_the_end(_: Pipeline, query: Any, timeout_s: int | None = None) -> None:  # noqa: ARG001
+    def until_the_end(_: EpochWriter, query: Any, timeout_s: int | None = None) -> None:  # noqa: ARG001
         """In place of waiting for ever."""
         query.processAllAvailable()
         query.stop()
 
-    monkeypatch.setattr(Pipeline, "await_termination", until_the_end)
+    monkeypatch.setattr(EpochWriter, "await_termination", until_the_end)
     names = namespace(rig, addresses)
     try:
         for number, block in enumerate(pages()[page]):
@@ -182,4 +184,4 @@ def test_the_blocks_of_a_page_run(
             exec(compile(tree, f"{page}, block {number}", "exec"), names)
         exec(GIVEN.get((page, len(pages()[page])), ""), names)
     finally:
-        rig.pipelines += [each for each in names.values() if isinstance(each, Pipeline)]
+        rig.pipelines += [each for each in names.values() if isinstance(each, EpochWriter)]

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.topics import in_order
 from harness.lives import Epochs, MakeWorld
@@ -52,7 +52,14 @@ def says(diagnosis: Diagnosis, *levels: Level) -> str:
 
 def examined(source: KafkaSource, sink: Sink, *options: str, **more: Any) -> Result:
     """What the command says of a pipeline from there into that sink."""
-    return CliRunner().invoke(app, ["doctor", named(Definition("p", source=source, sinks=[sink], **more)), *options])
+    return CliRunner().invoke(app, ["doctor", named(piped("p", source=source, sinks=[sink], **more)), *options])
+
+
+def in_spark(query: Any, schema: str, **more: Any) -> Callable[[Any], Any]:
+    """What has Spark make the rows by this SELECT, or function."""
+    if isinstance(query, str):
+        return lambda rows: rows.spark_sql(query, schema=schema, **more)
+    return lambda rows: rows.spark_dataframe(query, schema=schema, **more)
 
 
 @pytest.fixture
@@ -272,14 +279,14 @@ def test_a_transformation_that_names_a_column_that_there_is_not_is_a_problem_and
     spark: SparkSession, postgres_url: str, orders: MakeSource, complaints: list[logging.LogRecord]
 ) -> None:
     for sql in ("SELECT id, gone FROM source", "SELEC id FROM source"):
-        wrong = examined(orders("id long"), PostgresSink(postgres_url, "t"), "--json", transform=Transform(sql=sql))
+        wrong = examined(orders("id long"), PostgresSink(postgres_url, "t"), "--json", change=in_spark(sql, "id long"))
         found = json.loads(wrong.stdout)
         assert wrong.exit_code == 1 and not found["holds"]
         assert [one["code"] for one in found["runtime"]] == [None, None, "transform-sql-invalid"]
         assert "SQLSTATE" in found["runtime"][2]["says"] and "\n" not in found["runtime"][2]["says"]
         assert any(one["level"] == "unchecked" for one in found["sinks"][0]["findings"]), "what rows there are"
-    function = Transform(dataframe=lambda df: df.select("gone"))
-    failed = examined(orders("id long"), PostgresSink(postgres_url, "t"), transform=function)
+    function = in_spark(lambda df: df.select("gone"), "gone long")
+    failed = examined(orders("id long"), PostgresSink(postgres_url, "t"), change=function)
     assert failed.exit_code == 1 and "[transform-failed]" in failed.stdout, failed.output
     assert complaints == []
     with pytest.raises(AnalysisException):
@@ -294,8 +301,11 @@ def test_rows_of_the_transformation_that_do_not_fit_the_table_are_a_problem(
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id bigint, n int)")
     sink = PostgresSink(postgres_url, "t")
-    for sql, code in (("SELECT id, cast(n AS int) AS n FROM source", 0), ("SELECT id, n FROM source", 1)):
-        answer = examined(orders("id long, n long"), sink, transform=Transform(sql=sql))
+    for sql, schema, code in (
+        ("SELECT id, cast(n AS int) AS n FROM source", "id long, n int", 0),
+        ("SELECT id, n FROM source", "id long, n long", 1),
+    ):
+        answer = examined(orders("id long, n long"), sink, change=in_spark(sql, schema))
         assert answer.exit_code == code, answer.output
         assert ("[table-mismatch]" in answer.stdout) is bool(code)
 
@@ -305,14 +315,14 @@ def test_an_aggregations_rows_have_the_number_of_their_epoch_for_doctor_and_plan
     postgres_url: str, orders: MakeSource
 ) -> None:
     sink = PostgresSink(postgres_url, "totals", mode="upsert", key="account", order="onefold_epoch")
-    totals = Transform(sql="SELECT account, sum(amount) AS amount FROM source GROUP BY account")
+    sql, schema = "SELECT account, sum(amount) AS amount FROM source GROUP BY account", "account long, amount long"
     source = orders("account long, amount long")
-    update = named(Definition("p", source=source, sinks=[sink], transform=totals, output_mode="update"))
+    update = named(piped("p", source=source, sinks=[sink], change=in_spark(sql, schema, output_mode="update")))
     answer = CliRunner().invoke(app, ["doctor", update])
     assert answer.exit_code == 0 and "the guarantee holds" in answer.stdout, answer.output
     made = CliRunner().invoke(app, ["plan", update])
     assert made.exit_code == 0 and '"onefold_epoch" bigint' in made.stdout, made.output
-    append = examined(source, sink, transform=totals)
+    append = examined(source, sink, change=in_spark(sql, schema))
     assert append.exit_code == 1 and "[epoch-without-update]" in append.stdout, append.output
 
 

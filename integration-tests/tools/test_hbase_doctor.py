@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
@@ -95,7 +95,7 @@ def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
         hbase = HBaseSink(
             hbase_server.servers, table, row_key="id", family=family, mode="rolling", merge={"n": "sum"}, ledger=ledger
         )
-        pipeline = Definition("p", source=source, sinks=[PostgresSink(postgres_url, "t"), hbase])
+        pipeline = piped("p", source=source, sinks=[PostgresSink(postgres_url, "t"), hbase])
         return CliRunner().invoke(app, ["doctor", named(pipeline), *options])
 
     answer = examined("f", "--json")

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.support import Rig, fresh
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -27,7 +27,6 @@ from onefold.clients.hbase import HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
-from onefold.pipeline import Definition, Transform
 from onefold.sinks import HBaseSink
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
@@ -108,14 +107,14 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     rig.put_values([json.dumps(dict(zip(names, row, strict=True))).encode() for row in ROWS])
     source = rig.source(at_most=250, schema=SCHEMA)
     made = sinks(hbase_server.servers)
-    rig.run(rig.pipeline(*made, store=rig.sqlite), source)
-    pipeline = rig.pipeline(*made, store=rig.sqlite)
-    result = verify(rig.spark, pipeline, source, made[1])
+    rig.run(rig.pipeline(*made, source=source, store=rig.sqlite))
+    pipeline = rig.pipeline(*made, source=source, store=rig.sqlite)
+    result = verify(rig.spark, pipeline, made[1])
     assert result.is_exact, result
     assert (result.epochs, result.comparison.actual) == (2, 8)
     with pytest.raises(ConfigError, match="named by account"):
-        verify(rig.spark, pipeline, source, made[0], ["id"])
-    defined = named(Definition("test", source=source, sinks=made, store=rig.sqlite))
+        verify(rig.spark, pipeline, made[0], ["id"])
+    defined = named(piped("test", source=source, sinks=made, store=rig.sqlite))
     by_command = CliRunner().invoke(app, ["verify", defined])
     assert by_command.exit_code == 0, by_command.output
     assert all(f"{sink.name}: exact" in by_command.output for sink in made)
@@ -123,7 +122,7 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     assert isinstance(committer, WriteThrough)
     committer.announce(replace(done, epoch=done.epoch + 1, timestamp_ms=done.timestamp_ms + 1))
     with pytest.raises(ConfigError, match="epoch 3 of pipeline 'test' was begun and not finished"):
-        verify(rig.spark, pipeline, source, made[0])
+        verify(rig.spark, pipeline, made[0])
     pipeline.close()
 
     df = read_hbase(
@@ -154,7 +153,7 @@ def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool
     for versions in epochs:
         values = [{"id": id, "n": n, "gone": gone} for id, n, gone in versions]
         rig.put_values([json.dumps(value).encode() for value in values], 1)
-        rig.run(rig.pipeline(sink, store=rig.sqlite), rig.source(at_most=None, schema=VERSIONS))
+        rig.run(rig.pipeline(sink, source=rig.source(at_most=None, schema=VERSIONS), store=rig.sqlite))
 
 
 @pytest.mark.slow
@@ -169,11 +168,9 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
     )
 
-    def judged(exit_code: int, transform: Transform | None = None) -> dict[str, Any]:
-        definition = Definition(
-            "test", source=rig.source(schema=VERSIONS), sinks=[sink], transform=transform, store=rig.sqlite
-        )
-        by_command = CliRunner().invoke(app, ["verify", named(definition), "--json"])
+    def judged(exit_code: int, change: Callable[[Any], Any] = lambda rows: rows) -> dict[str, Any]:
+        pipeline = piped("test", source=rig.source(schema=VERSIONS), sinks=[sink], change=change, store=rig.sqlite)
+        by_command = CliRunner().invoke(app, ["verify", named(pipeline), "--json"])
         assert by_command.exit_code == exit_code, by_command.output
         found: dict[str, Any] = json.loads(by_command.stdout)["sinks"][sink.name]["comparison"]
         return found
@@ -186,7 +183,7 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         HBaseTable(sink.settings.hbase, mapping.table).put(mapping.keys(rows), cells, LATER_MS)
 
     assert judged(0)["expected"] == 6
-    assert judged(0, Transform(sql="SELECT id, n, gone FROM source WHERE n > 0"))["actual"] == 6
+    assert judged(0, lambda rows: rows.filter("n > 0"))["actual"] == 6
     put_back(1, 2)
     put_back(2, 3, deleted=True)
     put_back(3, 1, deleted=True)

@@ -47,15 +47,21 @@ ROWS = pa.schema(
 UPSERT: dict[str, Any] = {"mode": "upsert", "order": "version", "delete_when_true": "gone"}
 WHOLE = """\
 name = "orders"
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"
 format = "json"
 schema = "id long, n long"
 on_error = "dead_letter"
-[transform]
+[sources.dead_letters]
+kind = "kafka"
+topic = "{letters}"
+bootstrap_servers = "{servers}"
+timeout_s = 5
+[[steps]]
 sql = "SELECT id, n FROM source"
+schema = "id long, n long"
 [[sinks]]
 kind = "postgres"
 url = "{url}"
@@ -64,12 +70,7 @@ mode = "upsert"
 key = "id"
 order = "n"
 on_error = "dead_letter"
-[dead_letters]
-kind = "kafka"
-topic = "{letters}"
-bootstrap_servers = "{servers}"
-timeout_s = 5
-[trigger]
+[spark]
 available_now = true
 """
 FLAT = pa.schema([field for field in ROWS if field.name != "parts"])
@@ -87,7 +88,8 @@ def start(sinks: Sequence[Sink], store: str, rows: pa.Schema = ROWS) -> None:
 
 
 def planned(sinks: Sequence[Sink], store: str, rows: pa.Schema | None = ROWS) -> tuple[Making, ...]:
-    found = diagnose("p", sinks, store=store, schema=rows)
+    schemas = None if rows is None else dict.fromkeys((sink.name for sink in sinks), rows)
+    found = diagnose("p", sinks, store=store, schemas=schemas)
     assert found.holds, [finding.says for finding in found.findings]
     return found.makes
 

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
-from harness.support import CrashError, Rig, crash, failing_at
+from harness.support import CrashError, Rig, crash, failing_at, wait_until
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss, EpochState, Fenced
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
-from onefold.spark import Pipeline
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -26,7 +24,7 @@ def defined(rig: Rig, *sinks: PostgresSink, **more: Any) -> str:
     """What the command takes for the pipeline that the rig runs."""
     settings = {"checkpoint": rig.checkpoint(), "directory": str(rig.directory), "patience_s": 10.0, **more}
     source = settings.pop("source", rig.source())
-    return named(Definition("test", source=source, sinks=sinks or (rig.sink(),), **settings))
+    return named(piped("test", source=source, sinks=sinks or (rig.sink(),), **settings))
 
 
 def positions(*arguments: str, answer: str | None = None) -> Result:
@@ -139,21 +137,20 @@ def test_a_driver_that_lives_is_refused_and_with_take_over_fenced(rig: Rig) -> N
     rig.put(40)
     rig.run(rig.pipeline())
     living = rig.pipeline()
-    df = living.read(rig.spark, rig.source())
+    query = living.start(rig.spark, rig.checkpoint())
+    living.pause()
     rig.put(40)
+    wait_until(lambda: (Path(rig.checkpoint()) / "offsets" / "1").exists(), 60, "a batch that waits")
     with raises(ConfigError, "pipeline-may-run"):
         positions(defined(rig), "--set", "latest", "--yes")
     assert "moved, by epoch 2" in moved(rig, "--set", "latest", "--take-over")
+    living.resume()
     with pytest.raises(Fenced):
-        _write(rig, living, df)
+        living.await_termination(query, 60)
     living.close()
     rig.put(4)
     rig.run(rig.pipeline(), checkpoint="another")
     assert ids(rig) == [*range(40), *range(80, 84)]
-
-
-def _write(rig: Rig, pipeline: Pipeline, df: Any) -> None:
-    rig.finish(pipeline, pipeline.write(df, rig.checkpoint("zombie"), {"availableNow": True}))
 
 
 def test_nothing_is_moved_before_the_answer_nor_out_of_the_topic_nor_under_state(rig: Rig) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
 from harness.support import Rig, wait_until
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ from onefold.cli.main import app
 from onefold.cli.savepoint import files
 from onefold.cli.verify.command import run_verification
 from onefold.core import CheckpointMismatch, ConfigError, Retriable
-from onefold.pipeline import Definition, Transform, Trigger
+from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import PostgresSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -33,25 +33,24 @@ ONEFOLD = Path(sys.executable).with_name("onefold")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SQL = "SELECT id % 7 AS account, count(*) AS orders, sum(n) AS total FROM source GROUP BY 1"
+TOTALS = "account long, orders long, total long"
 FILE = """\
 name = "{name}"
-{top}
-[source]
+[[sources]]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"
 format = "json"
 schema = "id long, n long"
-{transform}
+{steps}
 [[sinks]]
 kind = "postgres"
 url = "{url}"
 table = "{name}"
 {sink}
-[trigger]
-available_now = true
 [spark]
 master = "local[2]"
+available_now = true
 """
 
 
@@ -69,94 +68,99 @@ def savepoint(*arguments: str) -> str:
     return result.output
 
 
-def totals(rig: Rig, name: str = "totals", table: str = "totals") -> Definition:
-    return Definition(
+def totals(rig: Rig, name: str = "totals", table: str = "totals") -> Pipeline:
+    return piped(
         name,
         source=rig.source(at_most=40),
         sinks=[PostgresSink(rig.url, table, mode="upsert", key="account", order="onefold_epoch")],
-        transform=Transform(sql=SQL),
-        output_mode="update",
-        trigger=Trigger(available_now=True),
+        change=lambda rows: rows.spark_sql(SQL, schema=TOTALS, output_mode="update"),
+        runtime=Spark(session=rig.spark, available_now=True),
         directory=str(rig.directory),
     )
 
 
-def rows(rig: Rig) -> Definition:
-    return replace(totals(rig, "rows"), sinks=[rig.sink()], transform=None, output_mode="append")
+def rows(rig: Rig, name: str = "rows") -> Pipeline:
+    return piped(
+        name,
+        source=rig.source(at_most=40),
+        sinks=[rig.sink(table=name)],
+        runtime=Spark(session=rig.spark, available_now=True),
+        directory=str(rig.directory),
+    )
 
 
-def assert_exact(rig: Rig, definition: Definition, table: str = "totals") -> None:
+def assert_exact(rig: Rig, pipeline: Pipeline, table: str = "totals") -> None:
     wanted: dict[int, tuple[int, int]] = {}
     for number, value in rig.sent:
         orders, total = wanted.get(number % 7, (0, 0))
         wanted[number % 7] = (orders + 1, total + value)
     found = rig.sql(f"SELECT account, orders, total FROM {table} ORDER BY 1")
     assert found == [(account, *wanted[account]) for account in sorted(wanted)]
-    results = run_verification(definition, (), ())
+    results = run_verification(pipeline, (), ())
     assert all(result.is_exact for result in results.values()), results
 
 
-def made(rig: Rig, definition: Definition, name: str = "s") -> dict[str, Any]:
+def made(rig: Rig, pipeline: Pipeline, name: str = "s") -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
-        (rig.directory / f".onefold/savepoints/{definition.name}/{name}/savepoint.json").read_text()
+        (rig.directory / f".onefold/savepoints/{pipeline.name}/{name}/savepoint.json").read_text()
     )
     return found
 
 
-def partitions(definition: Definition) -> str:
+def partitions(pipeline: Pipeline) -> str:
     """As the last batch of the checkpoint has it."""
-    offsets = Path(definition.checkpoint) / "offsets"
+    offsets = Path(pipeline.checkpoint) / "offsets"
     last = max((path for path in offsets.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     return str(json.loads(last.read_text().splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])
 
 
 @pytest.mark.usefixtures("rocksdb")
 def test_a_savepoint_that_is_restored_in_more_and_in_fewer_parts_goes_on_exactly(rig: Rig) -> None:
-    definition = totals(rig)
-    here = named(definition)
+    pipeline = totals(rig)
+    here = named(pipeline)
     rig.put(100)
-    definition.run(rig.spark)
+    pipeline.run()
     said = savepoint("create", here, "--name", "s")
     assert said.startswith("savepoint s of pipeline totals: epoch 3, ")
-    of = made(rig, definition)
+    of = made(rig, pipeline)
     assert (of["epoch"], of["partitions"], of["provider"]) == (3, 4, ROCKSDB)
     assert [(sink["name"], sink["ledger_epoch"]) for sink in of["sinks"]] == [("totals", 3)]
     rig.put(60)
     for number in ("7", "2"):
         savepoint("restore", here, "s", "--shuffle-partitions", number, "--yes")
-        assert partitions(definition) == number
-    definition.run(rig.spark)
-    assert partitions(definition) == "2"
-    assert_exact(rig, definition)
+        assert partitions(pipeline) == number
+    pipeline.run()
+    assert partitions(pipeline) == "2"
+    assert_exact(rig, pipeline)
     savepoint("create", here, "--name", "later")
     rig.put(30)
-    definition.run(rig.spark)
+    pipeline.run()
     said = savepoint("restore", here, "later", "--shuffle-partitions", "5", "--yes")
     assert "goes back from epoch 6; records that come again: 30" in said
     rig.put(10)
-    definition.run(rig.spark)
-    assert partitions(definition) == "5"
-    assert_exact(rig, definition)
+    pipeline.run()
+    assert partitions(pipeline) == "5"
+    assert_exact(rig, pipeline)
 
 
 @pytest.mark.usefixtures("rocksdb")
 def test_another_pipeline_begins_with_the_savepoint_and_a_copy_of_the_table_and_both_go_on_exactly(rig: Rig) -> None:
     blue, green = totals(rig), totals(rig, "green", "green")
     rig.put(100)
-    blue.run(rig.spark)
+    blue.run()
     savepoint("create", named(blue), "--name", "s")
     rig.sql("CREATE TABLE green AS TABLE totals")
     rig.sql("ALTER TABLE green ADD PRIMARY KEY (account)")
     rig.put(60)
-    blue.run(rig.spark)
+    blue.run()
     savepoint("restore", named(blue), "s", "--as", named(green), "--shuffle-partitions", "3", "--yes")
     with raises(ConfigError, "checkpoint-exists"):
         savepoint("restore", named(blue), "s", "--as", named(green), "--yes")
     rig.put(60)
-    green.run(rig.spark)
+    green.run()
     assert partitions(green) == "3"
     assert_exact(rig, green, "green")
-    blue.run(rig.spark)
+    blue.run()
     assert_exact(rig, blue)
     ids = {(Path(each.checkpoint) / "metadata").read_text() for each in (blue, green)}
     assert len(ids) == 2, "Spark would stop one query where the other starts"
@@ -166,22 +170,22 @@ def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None
     """Its table, too, goes on: the first name never runs again."""
     old, new = rows(rig), replace(rows(rig), name="new", checkpoint="")
     rig.put(100)
-    old.run(rig.spark)
+    old.run()
     savepoint("create", named(old), "--name", "s")
     savepoint("restore", named(old), "s", "--as", named(new), "--yes")
     rig.put(50)
-    new.run(rig.spark)
+    new.run()
     rig.assert_exact()
 
 
 def test_a_pipeline_that_begins_into_an_empty_table_is_exact_from_the_savepoint_on_and_verify_says_so(rig: Rig) -> None:
     old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[PostgresSink(rig.url, "fresh")])
     rig.put(100)
-    old.run(rig.spark)
+    old.run()
     savepoint("create", named(old), "--name", "s")
     savepoint("restore", named(old), "s", "--as", named(new), "--yes")
     rig.put(50)
-    new.run(rig.spark)
+    new.run()
     assert rig.sql("SELECT count(*) FROM fresh") == [(50,)]
     (result,) = run_verification(new, (), ("id", "n")).values()
     assert result.is_exact and result.comparison.expected == 50, result
@@ -194,46 +198,45 @@ def test_a_pipeline_that_begins_into_an_empty_table_is_exact_from_the_savepoint_
 
 def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hadoop's own files of this machine stand for those of another."""
-    definition = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")
+    pipeline = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")
     monkeypatch.setattr(files, "is_local", lambda _: False)
     rig.put(100)
-    definition.run(rig.spark)
-    savepoint("create", named(definition), "--name", "s")
-    assert "whole" in savepoint("list", named(definition))
+    pipeline.run()
+    savepoint("create", named(pipeline), "--name", "s")
+    assert "whole" in savepoint("list", named(pipeline))
     shutil.rmtree(rig.directory / "elsewhere/rows")
-    savepoint("restore", named(definition), "s", "--yes")
+    savepoint("restore", named(pipeline), "s", "--yes")
     copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"
     copied.write_text(copied.read_text() + " ")
     with pytest.raises((ConfigError, Retriable), match=r"\[savepoint-(damaged|unreadable)\]"):
-        savepoint("restore", named(definition), "s", "--yes")
+        savepoint("restore", named(pipeline), "s", "--yes")
     rig.put(50)
-    definition.run(rig.spark)
+    pipeline.run()
     rig.assert_exact()
     assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
 
 
 def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
     """As a pipeline leaves it that is stopped while records come in."""
-    definition = totals(rig)
+    pipeline = totals(rig)
     rig.put(100)
-    definition.run(rig.spark)
-    root = Path(definition.checkpoint)
+    pipeline.run()
+    root = Path(pipeline.checkpoint)
     (root / "offsets/3").write_text((root / "offsets/2").read_text().replace('"0":', '"0":9'))
     (root / "state/0/0/4.snapshot").write_text("what a task of that batch has left")
-    savepoint("create", named(definition), "--name", "s")
-    assert not {"offsets/3", "state/0/0/4.snapshot"} & {file["path"] for file in made(rig, definition)["files"]}
-    savepoint("restore", named(definition), "s", "--yes")
+    savepoint("create", named(pipeline), "--name", "s")
+    assert not {"offsets/3", "state/0/0/4.snapshot"} & {file["path"] for file in made(rig, pipeline)["files"]}
+    savepoint("restore", named(pipeline), "s", "--yes")
     rig.put(30)
-    definition.run(rig.spark)
-    assert_exact(rig, definition)
+    pipeline.run()
+    assert_exact(rig, pipeline)
 
 
 def written(rig: Rig, name: str, *, has_state: bool) -> Path:
-    """The definition of that name as a file; its table has the same name."""
+    """The pipeline of that name as a file; its table has the same name."""
     path = rig.directory / f"{name}.toml"
     parts = {
-        "top": 'output_mode = "update"' if has_state else "",
-        "transform": f'[transform]\nsql = "{SQL}"' if has_state else "",
+        "steps": f'[[steps]]\nsql = "{SQL}"\nschema = "{TOTALS}"\noutput_mode = "update"' if has_state else "",
         "sink": 'mode = "upsert"\nkey = "account"\norder = "onefold_epoch"' if has_state else 'delivery = "two_phase"',
     }
     path.write_text(FILE.format(name=name, topic=rig.topic, servers=rig.servers, url=rig.url, **parts))
@@ -276,20 +279,20 @@ def test_a_pipeline_that_has_ended_is_saved_and_restored_by_commands_alone(rig: 
 
 
 def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_on_before(rig: Rig) -> None:
-    definition = totals(rig)
+    pipeline = totals(rig)
     rig.put(60)
-    definition.run(rig.spark)
-    here, file = named(definition), written(rig, "totals", has_state=True)
+    pipeline.run()
+    here, file = named(pipeline), written(rig, "totals", has_state=True)
     savepoint("create", here, "--name", "s")
     with raises(ConfigError, "state-not-repartitioned"):
         savepoint("restore", here, "s", "--shuffle-partitions", "7", "--yes")
     rig.put(60)
     killed_at(rig, "restore:removed", "restore", file, "s", "--yes", "--take-over")
     with raises(CheckpointMismatch, "restore-unfinished"):
-        definition.run(rig.spark)
+        pipeline.run()
     savepoint("restore", here, "s", "--yes")
-    definition.run(rig.spark)
-    assert_exact(rig, definition)
+    pipeline.run()
+    assert_exact(rig, pipeline)
     left = sorted(path.name for path in (rig.directory / ".onefold").iterdir())
     assert left == ["savepoints", "totals.checkpoint"]
 
@@ -298,14 +301,14 @@ def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_
 def test_a_restore_as_another_pipeline_that_is_killed_is_finished_by_the_next_one(rig: Rig, place: str) -> None:
     old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[rig.sink(table="new")])
     rig.put(100)
-    old.run(rig.spark)
+    old.run()
     savepoint("create", named(old), "--name", "s")
     rig.sql("CREATE TABLE new AS TABLE rows")
     first, second = written(rig, "rows", has_state=False), written(rig, "new", has_state=False)
     killed_at(rig, place, "restore", first, "s", "--as", second, "--yes")
     rig.put(50)
     with raises(CheckpointMismatch, "restore-unfinished"):
-        new.run(rig.spark)
+        new.run()
     savepoint("restore", named(old), "s", "--as", named(new), "--yes")
-    new.run(rig.spark)
+    new.run()
     rig.assert_exact("new")

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
 from harness.support import Rig
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.core import ConfigError
-from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 def defined(rig: Rig, *sinks: PostgresSink) -> str:
     settings = {"checkpoint": rig.checkpoint(), "directory": str(rig.directory), "patience_s": 10.0}
-    return named(Definition("test", source=rig.source(), sinks=sinks, **settings))
+    return named(piped("test", source=rig.source(), sinks=sinks, **settings))
 
 
 def change(rig: Rig, *sinks: PostgresSink, more: tuple[str, ...] = ()) -> Result:

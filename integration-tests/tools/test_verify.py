@@ -8,29 +8,30 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from harness.definitions import named
-from harness.support import AVAILABLE_NOW, Rig
+from harness.definitions import named, piped
+from harness.support import AVAILABLE_NOW, SCHEMA, Rig
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss
-from onefold.pipeline import Definition, Transform, Trigger
+from onefold.pipeline import Spark
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
-from onefold.spark import Pipeline, read_postgres
+from onefold.spark import read_postgres
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.verify.verification import Verification, compare, verify
 
 pytestmark = pytest.mark.servers
 
 
-def check(rig: Rig, pipeline: Pipeline | None = None, **more: Any) -> Verification:
+def check(rig: Rig, pipeline: FlowWriter | None = None, **more: Any) -> Verification:
     pipeline = pipeline or rig.pipeline()
     sink = pipeline.sinks[0]
     assert isinstance(sink, PostgresSink)
     try:
-        return verify(rig.spark, pipeline, more.pop("source", rig.source()), sink, more.pop("key", ["id"]), **more)
+        return verify(rig.spark, pipeline, sink, more.pop("key", ["id"]), **more)
     finally:
         pipeline.close()
 
@@ -77,7 +78,7 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
 def test_a_query_that_was_stopped_a_moment_ago_is_verified_once_its_last_epoch_is_complete(rig: Rig) -> None:
     rig.put(100)
     pipeline = rig.pipeline()
-    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint("checkpoint"), AVAILABLE_NOW)
+    query = pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW)
     query.processAllAvailable()
     query.stop()
     assert check(rig, pipeline).is_exact  # its driver lives on
@@ -139,9 +140,9 @@ def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_reco
     rig.run(rig.pipeline())
     rig.sql("DROP TABLE onefold_sinks.onefold_store, onefold_sinks.onefold_pipelines, onefold_sinks.onefold_epochs")
     rig.put(100)
-    pipeline = rig.pipeline()
+    pipeline = rig.pipeline(source=rig.source(starting_offsets="ledger"))
     pipeline.recover(adopt_ledger=True)
-    rig.run(pipeline, rig.source(starting_offsets="ledger"), "second")
+    rig.run(pipeline, "second")
     assert check(rig).is_exact
     rig.sql("DELETE FROM rows WHERE id = 3")
     assert wrong(check(rig)) == {"lost": 1}
@@ -205,9 +206,9 @@ def written(rig: Rig, df: DataFrame) -> DataFrame:
     """What verification reads of `df` after it went through the sink."""
     df.write.mode("overwrite").parquet(str(rig.directory / "typed"))
     stream = rig.spark.readStream.schema(df.schema).parquet(str(rig.directory / "typed"))
-    pipeline = rig.pipeline()
-    rig.finish(pipeline, rig.start(pipeline, stream))
-    pipeline.close()
+    writer = rig.writer()
+    rig.finish(writer, rig.start(writer, stream))
+    writer.close()
     return read_postgres(rig.spark, PostgresSource(rig.url, "rows", narrowing="check"), df.schema)
 
 
@@ -269,7 +270,7 @@ def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(
     rig.put(100)
     sink = rig.sink(name="big")
     rig.run(rig.pipeline(sink))
-    pipeline = named(Definition("test", source=rig.source(), sinks=[sink]))
+    pipeline = named(piped("test", source=rig.source(), sinks=[sink]))
     exact = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n"])
     assert exact.exit_code == 0, exact.output
     assert "big: exact" in exact.output
@@ -283,8 +284,9 @@ def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(
     result = answer["sinks"]["big"]
     assert (answer["exact"], result["exact"], result["comparison"]["lost"]) == (False, False, 50)
     assert [name for name, texts in result["invariants"].items() if texts] == ["no-loss"]
-    odd = Transform(sql="SELECT id, n FROM source WHERE id % 2 = 1")
-    filtering = named(Definition("test", source=rig.source(), sinks=[sink], transform=odd))
+    sql = "SELECT id, n FROM source WHERE id % 2 = 1"
+    odd = piped("test", source=rig.source(), sinks=[sink], change=lambda s: s.spark_sql(sql, schema=SCHEMA))
+    filtering = named(odd)
     filtered = CliRunner().invoke(app, ["verify", filtering, "--key=id,n"])
     assert filtered.exit_code == 0, filtered.output
 
@@ -292,19 +294,19 @@ def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(
 @pytest.mark.slow
 def test_the_command_verifies_each_sink_in_turn_and_one_that_is_wrong_is_enough(rig: Rig) -> None:
     sinks = [rig.sink(), rig.sink("staged", table="newest", mode="upsert", key="id", order="n")]
-    definition = Definition(
+    pipeline = piped(
         "test",
         source=rig.source(),
         sinks=sinks,
-        transform=Transform(dataframe=lambda df: df.where("id % 2 = 0")),
+        change=lambda rows: rows.spark_dataframe(lambda df: df.where("id % 2 = 0"), schema=SCHEMA),
         checkpoint=rig.checkpoint(),
-        trigger=Trigger(available_now=True),
+        runtime=Spark(session=rig.spark, available_now=True),
     )
     rig.put(100)
-    definition.run(rig.spark)
+    pipeline.run()
     rig.sql("DELETE FROM newest WHERE id = 4")
     for given, counts in (([], {"rows": 0, "newest": 1}), (["--sink=rows"], {"rows": 0}), (["--sink=newest"], None)):
-        answer = CliRunner().invoke(app, ["verify", named(definition), "--key=id", "--json", *given])
+        answer = CliRunner().invoke(app, ["verify", named(pipeline), "--key=id", "--json", *given])
         found = json.loads(answer.stdout)
         lost = {name: result["comparison"]["lost"] for name, result in found["sinks"].items()}
         assert lost == (counts or {"newest": 1})
@@ -313,22 +315,22 @@ def test_the_command_verifies_each_sink_in_turn_and_one_that_is_wrong_is_enough(
 
 @pytest.mark.slow
 def test_the_command_verifies_groups_that_are_kept_up_to_date(rig: Rig) -> None:
-    definition = Definition(
+    sql = "SELECT n % 10 AS g, count(*) AS many, sum(id) AS ids FROM source GROUP BY n % 10"
+    pipeline = piped(
         "test",
         source=rig.source(at_most=200),
         sinks=[rig.sink("staged", table="totals", mode="upsert", key="g", order="onefold_epoch")],
-        transform=Transform(sql="SELECT n % 10 AS g, count(*) AS many, sum(id) AS ids FROM source GROUP BY n % 10"),
-        output_mode="update",
+        change=lambda rows: rows.spark_sql(sql, schema="g long, many long, ids long", output_mode="update"),
         checkpoint=rig.checkpoint(),
-        trigger=Trigger(available_now=True),
+        runtime=Spark(session=rig.spark, available_now=True),
     )
     rig.put(500)
-    definition.run(rig.spark)
-    exact = CliRunner().invoke(app, ["verify", named(definition), "--json"])
+    pipeline.run()
+    exact = CliRunner().invoke(app, ["verify", named(pipeline), "--json"])
     assert exact.exit_code == 0, exact.output
     rig.sql("UPDATE totals SET many = many + 1 WHERE g = 4")
     rig.sql("DELETE FROM totals WHERE g = 6")
-    other = CliRunner().invoke(app, ["verify", named(definition), "--json"])
+    other = CliRunner().invoke(app, ["verify", named(pipeline), "--json"])
     assert other.exit_code == 1, other.output
     comparison = json.loads(other.stdout)["sinks"]["totals"]["comparison"]
     assert (comparison["changed"], comparison["lost"], comparison["unexpected"]) == (1, 1, 0)

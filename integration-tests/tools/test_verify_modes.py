@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.errors import raises
 from harness.support import Rig
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
-from onefold.pipeline import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.reconcile import DeadLetters
@@ -181,9 +180,9 @@ def upserting(rig: Rig, **more: Any) -> PostgresSink:
 
 
 def checked(rig: Rig, sink: PostgresSink, schema: str, **more: Any) -> Verification:
-    pipeline = rig.pipeline(sink)
+    pipeline = rig.pipeline(sink, source=rig.source(schema=schema, columns="position"))
     try:
-        return verify(rig.spark, pipeline, rig.source(schema=schema, columns="position"), sink, **more)
+        return verify(rig.spark, pipeline, sink, **more)
     finally:
         pipeline.close()
 
@@ -197,18 +196,18 @@ def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Ri
         for key, version in versions
     ]
     rig.put_values([json.dumps(value).encode() for value in values])
-    rig.run(rig.pipeline(upserting(rig)), rig.source(schema=VERSIONS, columns="position", at_most=200))
+    rig.run(rig.pipeline(upserting(rig), source=rig.source(schema=VERSIONS, columns="position", at_most=200)))
     found = checked(rig, upserting(rig), VERSIONS)
     assert found.is_exact, found
     assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, 1)
     with pytest.raises(ConfigError, match="named by id"):
         checked(rig, upserting(rig), VERSIONS, key=["name"])
     source = rig.source(schema=VERSIONS, columns="position")
-    pipeline = named(Definition("test", source=source, sinks=[upserting(rig)]))
+    pipeline = named(piped("test", source=source, sinks=[upserting(rig)]))
     answer = CliRunner().invoke(app, ["verify", pipeline, "--json"])
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.output)["sinks"]["rows"]["comparison"]["dead"] == 1
-    without = named(Definition("test", source=rig.source(schema=VERSIONS), sinks=[upserting(rig)]))
+    without = named(piped("test", source=rig.source(schema=VERSIONS), sinks=[upserting(rig)]))
     refused = CliRunner().invoke(app, ["verify", without])
     assert isinstance(refused.exception, ConfigError)
     assert "lack kafka_topic, kafka_partition, kafka_offset" in str(refused.exception)

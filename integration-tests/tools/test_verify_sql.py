@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.support import Rig
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import BadRecord, ConfigError, OnefoldError
-from onefold.pipeline import Definition
 from onefold.sinks import SqlSink
 from onefold.spark.verify.verification import Verification, verify
 
@@ -54,12 +53,13 @@ class Case:
                 connection.exec_driver_sql(statement)
 
     def run(self, schema: str, **options: Any) -> None:
-        pipeline = self.rig.pipeline(SqlSink(self.url, "t", **options))
-        self.rig.run(pipeline, self.rig.source(schema=schema))
+        source = self.rig.source(schema=schema)
+        self.rig.run(self.rig.pipeline(SqlSink(self.url, "t", **options), source=source))
 
     def check(self, schema: str, by: tuple[str, ...] = (), **options: Any) -> Verification:
         sink = SqlSink(self.url, "t", **options)
-        return verify(self.rig.spark, self.rig.pipeline(sink), self.rig.source(schema=schema), sink, by)
+        writer = self.rig.pipeline(sink, source=self.rig.source(schema=schema))
+        return verify(self.rig.spark, writer, sink, by)
 
     def refusal(self, kind: type[OnefoldError], schema: str, **options: Any) -> str:
         with pytest.raises(kind) as raised:
@@ -110,7 +110,7 @@ def test_upserts_and_deletions_are_exact_and_the_command_says_so(case: Case) -> 
     options = {"mode": "upsert", "key": "id", "order": "version", "delete_when_true": "gone"}
     case.run(VERSIONS, **options)
     source, sink = case.rig.source(schema=VERSIONS), SqlSink(case.url, "t", **options)
-    pipeline = named(Definition("test", source=source, sinks=[sink]))
+    pipeline = named(piped("test", source=source, sinks=[sink]))
     answer = CliRunner().invoke(app, ["verify", pipeline, "--json"])
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.output)["sinks"]["t"]["comparison"]
@@ -136,7 +136,7 @@ def test_columns_of_the_users_own_types_are_read_exactly(case: Case) -> None:
 def test_what_cannot_be_verified_is_one_clear_error(case: Case) -> None:
     case.put(*({"id": number, **ROW} for number in range(10)))
     case.run(TYPES)
-    appends = named(Definition("test", source=case.rig.source(schema=TYPES), sinks=[SqlSink(case.url, "t")]))
+    appends = named(piped("test", source=case.rig.source(schema=TYPES), sinks=[SqlSink(case.url, "t")]))
     refused = CliRunner().invoke(app, ["verify", appends])
     assert isinstance(refused.exception, ConfigError) and "--key id" in str(refused.exception)
     if case.engine.dialect.name == "sqlite":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness.definitions import named
+from harness.definitions import named, piped
 from harness.kafka.reading import Reader
 from harness.kafka.topics import QUIET, in_order, open_transaction
 from harness.support import Rig
@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, TaskId
-from onefold.pipeline import Definition
 from onefold.sinks import KafkaSink
 
 pytestmark = pytest.mark.servers
@@ -57,7 +56,7 @@ class Topic:
         return KafkaSink(topic or self.name, name=self.name, bootstrap_servers=self.rig.servers, **self.settings)
 
     def run(self) -> None:
-        self.rig.run(self.rig.pipeline(self.sink(), store=self.rig.sqlite), self.source)
+        self.rig.run(self.rig.pipeline(self.sink(), source=self.source, store=self.rig.sqlite))
 
     def records(self) -> list[Written]:
         reader = Reader(self.rig.servers, self.name, PARTITIONS)
@@ -79,8 +78,8 @@ class Topic:
 
     def judged(self, exit_code: int, topic: str | None = None, *more: str) -> dict[str, Any]:
         """What `onefold verify` says of the topic, or of a copy; wrong counts that are not 0 are in `wrong`."""
-        definition = Definition("test", source=self.source, sinks=[self.sink(topic)], store=self.rig.sqlite)
-        result = CliRunner().invoke(app, ["verify", named(definition), "--json", *more])
+        pipeline = piped("test", source=self.source, sinks=[self.sink(topic)], store=self.rig.sqlite)
+        result = CliRunner().invoke(app, ["verify", named(pipeline), "--json", *more])
         if isinstance(result.exception, ConfigError):
             raise result.exception
         assert result.exit_code == exit_code, (result.output, result.stderr, result.exception)

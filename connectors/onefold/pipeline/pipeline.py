@@ -19,7 +19,8 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
 from onefold.core.sql.backends import url_of
 from onefold.core.sql.sqlite_trust import check_whole_path
-from onefold.core.store.checkpoint_store import default_store
+from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.store.pins import pinned
 from onefold.flow import Flow
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.runtimes import Engine, Spark
@@ -117,6 +118,12 @@ class Pipeline:
         named = self.store or next((url for sink in self.everyone if (url := sink.store_url())), None)
         return named or default_store(self.name, Path(self.directory))
 
+    def found_first(self, name: str, find: Callable[[], str]) -> str:
+        """What its first start found under that name; before, what is found now."""
+        with closing(CheckpointStore(self.store_url)) as store:
+            known = None if store.look() is None else pinned(store, self.name, name)
+        return find() if known is None else known
+
     @property
     def topic(self) -> KafkaSource:
         """Its source. Raises ConfigError where that is not one of Kafka's, alone: what asks knows no others yet."""
@@ -152,6 +159,17 @@ class Pipeline:
         found = self.graph.querying()
         is_updating = found is not None and found[1].output_mode == "update"
         return is_updating or any(node.keeps_state for node in self.graph.nodes)
+
+    def check(self) -> None:
+        """Raise ConfigError for what its runtime cannot run of the flow."""
+        if isinstance(self.runtime, Engine):
+            from onefold.engine.driver.running import check_runs_here
+
+            check_runs_here(self.graph)
+            return
+        from onefold.spark.flows.refusals import check_flow
+
+        check_flow(self.graph)
 
     def only(self, names: Sequence[str]) -> list[Sink]:
         """The sinks of these names; all, without any. Raises ConfigError for a name that none has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -105,7 +105,7 @@ class Step:
 class Reads:
     """A source of a file, with the name by which its positions are found again, and the sink of its bad records."""
 
-    source: Source
+    source: Source = field(metadata={"toml": False})
     _: KW_ONLY
     uid: str | None = None
     dead_letters: Sink | None = None
@@ -138,6 +138,7 @@ class FileFlow(Flow):
 
     def _built(self) -> Flow:
         flow = Flow(self.name)
+        flow.keep = self.keep
         streams = [flow.source(each.source, each.uid or each.source.name, each.dead_letters) for each in self._read]
         first, *others = streams
         stream: Stream = first.union(*others) if others else first

@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from onefold.core import ConfigError
 from onefold.core.extras import naming_extras
+from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.references import imported
 from onefold.pipeline.steps import Reads, Step
 
@@ -91,8 +92,6 @@ class SourceTable(Table):
 def file_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[Table]:
     """The table of a whole file whose sources and sinks are of these kinds: a kind's packages need not be installed
     where it isn't used."""
-    from onefold.pipeline.file import PipelineFile
-
     sink = _one_of([_kind(*SINKS[kind], kind) for kind in dict.fromkeys(sinks)])
     source = _one_of([_source(kind, sink) for kind in dict.fromkeys(sources)])
     instead = {"sources": list[source], "steps": list[_nested(Step)], "sinks": list[sink]}  # type: ignore[valid-type, misc]  # made at run time

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from onefold.pipeline import read
-from onefold.pipeline.definition import Definition
+from onefold.pipeline import Pipeline, read
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "compose"
@@ -142,7 +141,7 @@ def test_both_generations_of_compose_read_the_file(command: str) -> None:
 
 
 @pytest.fixture
-def pipelines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Definition]:
+def pipelines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Pipeline]:
     """The daemon's, as its environment has them."""
     (tmp_path / "postgres-password").write_text("of-the-test\n")
     for name in ("KAFKA", "POSTGRES", "HBASE"):
@@ -153,7 +152,7 @@ def pipelines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Definitio
     return [read(str(file)) for file in sorted(tmp_path.glob("*.toml"))]
 
 
-def test_the_pipelines_share_the_cluster_and_keep_their_state_in_volumes(pipelines: list[Definition]) -> None:
+def test_the_pipelines_share_the_cluster_and_keep_their_state_in_volumes(pipelines: list[Pipeline]) -> None:
     assert [pipeline.name for pipeline in pipelines] == ["enrich", "orders", "profile"]
     for pipeline in pipelines:
         assert pipeline.spark.master == "spark://spark-master:7077"
@@ -164,9 +163,9 @@ def test_the_pipelines_share_the_cluster_and_keep_their_state_in_volumes(pipelin
         assert mounts(name)["/var/lib/onefold"] == "state:/var/lib/onefold"
 
 
-def test_their_topics_are_made_before_they_start(pipelines: list[Definition]) -> None:
+def test_their_topics_are_made_before_they_start(pipelines: list[Pipeline]) -> None:
     made = set(SERVICES["topics"]["command"].split()[2:])
-    assert {topic for pipeline in pipelines for topic in pipeline.source.topics} | {"enriched"} == made
+    assert {topic for pipeline in pipelines for topic in pipeline.topic.topics} | {"enriched"} == made
     assert SERVICES["onefold"]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
 
 

@@ -70,7 +70,7 @@ def test_a_pipeline_says_whether_it_has_sinks_of_dead_letters(tmp_path: Path) ->
     url = "postgresql://127.0.0.1:1/nowhere"
     plain, aside = PostgresSink(url, "rows"), PostgresSink(url, "rows", on_error="dead_letter")
     told = []
-    for more in ({}, {"sinks": (plain,)}, {"sinks": (plain, aside)}, {"dead_letters": plain}):
+    for more in ({}, {"sinks": (plain,)}, {"sinks": (plain, aside)}, {"dead_letters": (plain,)}):
         with daemon_of(whole(tmp_path, **more), begins=False) as ask:
             found = ask.get("/pipelines/orders")
             told.append((found["takes_dead_letters"], found["dead_letters"]))
@@ -183,9 +183,9 @@ def test_a_server_that_is_waited_for_is_the_error_of_a_pipeline_that_runs(
 
 
 def test_a_fenced_pipeline_says_so_and_takes_nothing(tmp_path: Path) -> None:
-    definition = whole(tmp_path)
-    definition.start = lambda *_: (_ for _ in ()).throw(Fenced("taken-over", "another process runs it"))
-    with daemon_of(definition) as ask:
+    pipeline = whole(tmp_path)
+    pipeline.start = lambda *_: (_ for _ in ()).throw(Fenced("taken-over", "another process runs it"))
+    with daemon_of(pipeline) as ask:
         until(ask, "state", "fenced")
         found = ask.get("/pipelines/orders")
         assert (found["actions"], found["error"]["code"]) == ([], "taken-over")
@@ -431,7 +431,7 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
     monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda _source, _at, broker: asked.append(broker.timeout_s))
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=60)
-    with daemon_of(whole(tmp_path, source=source)) as ask:
+    with daemon_of(whole(tmp_path, topics=[source])) as ask:
         until(ask, "epoch", 3)
         wait = Wait(20)
         while not asked:

@@ -81,7 +81,7 @@ def test_a_file_or_an_object_names_its_pipeline(
     monkeypatch.setenv("ONEFOLD_URL", daemon.url)
     file = tmp_path / "returns.toml"
     file.write_text(
-        'name = "returns"\n[source]\nkind = "kafka"\ntopics = "t"\nbootstrap_servers = "h:1"\nformat = "raw"\n'
+        'name = "returns"\n[[sources]]\nkind = "kafka"\ntopics = "t"\nbootstrap_servers = "h:1"\nformat = "raw"\n'
         '[[sinks]]\nkind = "sql"\nurl = "sqlite:////tmp/never-made.db"\ntable = "t"\n'
     )
     assert said("pause", str(file)) == "returns: paused\n"

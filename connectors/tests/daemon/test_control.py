@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.daemon_stubs import DOWN, NEVER, SPARK, Query, definition_of
+from harness.daemon_stubs import DOWN, NEVER, SPARK, Query, pipeline_of
 from harness.errors import raises
 
 from onefold.core import Fenced, Retriable, Terminal
@@ -30,8 +30,8 @@ def until(is_so: Callable[[], bool], control: Control | None = None) -> None:
     raise AssertionError("it never came to that")
 
 
-def begun(definition: Any) -> Control:
-    control = Control(definition)
+def begun(pipeline: Any) -> Control:
+    control = Control(pipeline)
     control.begin(SPARK)
     until(lambda: control.state is not State.STARTING)
     return control
@@ -40,8 +40,8 @@ def begun(definition: Any) -> Control:
 class Served:
     """`serve` in this thread, and what happens meanwhile in another."""
 
-    def __init__(self, *definitions: Any) -> None:
-        self.controls = Controls(definitions)
+    def __init__(self, *pipelines: Any) -> None:
+        self.controls = Controls(pipelines)
         self.failed: BaseException | None = None
 
     def __call__(self, meanwhile: Callable[[dict[str, Control]], None], ends: bool = True) -> int:
@@ -66,7 +66,7 @@ class Served:
 
 
 def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
-    control = begun(definition_of(Query))
+    control = begun(pipeline_of(Query))
     for action, state in (
         (Action.PAUSE, State.PAUSED),
         (Action.RESUME, State.RUNNING),
@@ -77,7 +77,7 @@ def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
     ):
         control.act(action)
         until(lambda state=state: control.state is state, control)  # type: ignore[misc]
-    assert len(control.definition.queries) == 3  # type: ignore[attr-defined]
+    assert len(control.pipeline.queries) == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
 def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
     error: Exception, state: State, refused: Action, code: str
 ) -> None:
-    control = begun(definition_of(lambda: Query(error), NEVER))
+    control = begun(pipeline_of(lambda: Query(error), NEVER))
     until(lambda: control.state is state)
     assert refused not in control.actions
     with pytest.raises(NotNow) as raised:
@@ -101,7 +101,7 @@ def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
 
 
 def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
-    control = Control(definition_of(Query))
+    control = Control(pipeline_of(Query))
     assert (control.state, control.actions) == (State.STARTING, [Action.STOP])
     with raises(NotNow, "action-not-allowed"):
         control.act(Action.PAUSE)
@@ -111,7 +111,7 @@ def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> No
     assert (control.state, control.run) == (State.STOPPED, None)
     control.act(Action.RESTART)
     until(lambda: control.state is State.RUNNING, control)
-    early = Control(definition_of(Query))
+    early = Control(pipeline_of(Query))
     early.act(Action.STOP)
     early.act(Action.RESTART)
     assert early.state is State.STARTING
@@ -128,13 +128,13 @@ def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
         def drain(self, query: object, within_s: float) -> bool:
             return go.wait(within_s) and super().drain(query, within_s)
 
-    control = begun(definition_of(Busy))
+    control = begun(pipeline_of(Busy))
     control.act(Action.RESTART)
     assert control.state is State.STOPPING
     control.act(Action.STOP)
     go.set()
     until(lambda: control.state is State.STOPPED, control)
-    assert len(control.definition.queries) == 1  # type: ignore[attr-defined]
+    assert len(control.pipeline.queries) == 1  # type: ignore[attr-defined]
 
 
 def test_a_stop_that_fails_or_takes_long_is_tried_on_until_the_pipeline_is_at_rest(
@@ -149,7 +149,7 @@ def test_a_stop_that_fails_or_takes_long_is_tried_on_until_the_pipeline_is_at_re
                 raise ConnectionResetError("Spark did not answer")
             return self.drains > 2 and super().drain(query, within_s)
 
-    control = begun(definition_of(Stubborn))
+    control = begun(pipeline_of(Stubborn))
     control.act(Action.STOP)
     until(lambda: control.state is State.STOPPED, control)
     assert "could not be stopped yet" in caplog.text and "is not at rest" in caplog.text
@@ -161,11 +161,11 @@ def test_one_that_is_fenced_while_a_restart_waits_stays_fenced() -> None:
             assert self.over.wait(10)
             raise Fenced("test", "taken over")
 
-    control = begun(definition_of(Overtaken))
+    control = begun(pipeline_of(Overtaken))
     control.act(Action.RESTART)
     until(lambda: control.state is State.FENCED, control)
     control.look()
-    assert len(control.definition.queries) == 1 and control.actions == []  # type: ignore[attr-defined]
+    assert len(control.pipeline.queries) == 1 and control.actions == []  # type: ignore[attr-defined]
 
 
 def test_one_that_waits_to_be_started_again_is_started_at_once() -> None:
@@ -175,7 +175,7 @@ def test_one_that_waits_to_be_started_again_is_started_at_once() -> None:
         tries.append(1)
         return Query(*([DOWN] if len(tries) == 1 else []))
 
-    control = begun(definition_of(query, Restart(delay_s=60)))
+    control = begun(pipeline_of(query, Restart(delay_s=60)))
     until(lambda: control.state is State.WAITING)
     control.act(Action.RESTART)
     until(lambda: control.state is State.RUNNING, control)
@@ -191,7 +191,7 @@ def test_counts_go_on_over_a_restart() -> None:
         made.bad_records.dead_letters = 3
         return made
 
-    control = begun(definition_of(query))
+    control = begun(pipeline_of(query))
     until(lambda: control.state is State.RUNNING and control.totals.restarts == 1)
     control.act(Action.RESTART)
     until(lambda: len(tries) == 2 and control.state is State.RUNNING, control)
@@ -207,7 +207,7 @@ def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
         made.bad_records.dead_letters = 3
         return made
 
-    control = Control(definition_of(query))
+    control = Control(pipeline_of(query))
     control.begin(SPARK)
     until(lambda: control.state is State.RUNNING)
     control.act(Action.RESTART)
@@ -223,7 +223,7 @@ def test_one_that_its_operator_stopped_while_it_waited_ends_the_process_with_its
         until(lambda: control.state is State.STOPPED)
 
     later = Restart(strategy="fixed_delay", delay_s=30)
-    assert Served(definition_of(lambda: Query(DOWN), later))(meanwhile) == Retriable.exit_code
+    assert Served(pipeline_of(lambda: Query(DOWN), later))(meanwhile) == Retriable.exit_code
 
 
 def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_signal_comes() -> None:
@@ -237,7 +237,7 @@ def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_sig
         control.act(Action.RESTART)
         until(lambda: control.state is State.RUNNING)
 
-    assert Served(definition_of(Query))(meanwhile) == 0
+    assert Served(pipeline_of(Query))(meanwhile) == 0
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_sig
     [(Fenced("test", "taken over"), 73), (Terminal("test", "wrong"), 70), (Retriable("jvm-gone", "gone"), 75)],
 )
 def test_a_failure_ends_the_process_with_its_code_as_without_an_api(error: Exception, code: int) -> None:
-    served = Served(definition_of(lambda: Query(error), NEVER))
+    served = Served(pipeline_of(lambda: Query(error), NEVER))
     assert served(lambda _: None, ends=False) == code
     (control,) = served.controls
     with raises(NotNow, "daemon-ending"):
@@ -269,7 +269,7 @@ def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_
         time.sleep(0.5)
         assert controls["b"].actions == [Action.RESTART]
 
-    assert Served(definition_of(Query, name="a"), definition_of(Later, NEVER, name="b"))(meanwhile) == 70
+    assert Served(pipeline_of(Query, name="a"), pipeline_of(Later, NEVER, name="b"))(meanwhile) == 70
 
     class Gone(Query):
         def await_termination(self, _query: object) -> None:
@@ -284,7 +284,7 @@ def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_
         until(lambda: controls["a"].state is State.STOPPED)
         failing.set()
 
-    assert Served(definition_of(Query, name="a"), definition_of(Gone, name="b"))(then, ends=False) == 75
+    assert Served(pipeline_of(Query, name="a"), pipeline_of(Gone, name="b"))(then, ends=False) == 75
 
 
 def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing_waits_for_it() -> None:
@@ -293,12 +293,12 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
         query.over.set()
         return query
 
-    controls = Controls([definition_of(done, now=True)])
+    controls = Controls([pipeline_of(done, now=True)])
     (control,) = controls
     control.begin(SPARK)
     until(lambda: control.state is State.FINISHED)
     control.act(Action.RESTART)
-    until(lambda: len(control.definition.queries) == 2 and control.state is State.FINISHED, control)  # type: ignore[attr-defined]
+    until(lambda: len(control.pipeline.queries) == 2 and control.state is State.FINISHED, control)  # type: ignore[attr-defined]
     assert controls.end_if_over()
     with pytest.raises(NotNow) as raised:
         control.act(Action.RESTART)
@@ -308,7 +308,7 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
 
 
 def test_a_restart_that_is_asked_for_keeps_the_process() -> None:
-    control = begun(definition_of(lambda: Query(Terminal("test", "wrong")), NEVER))
+    control = begun(pipeline_of(lambda: Query(Terminal("test", "wrong")), NEVER))
     until(lambda: control.state is State.FAILED)
     controls = Controls([])
     controls._all = {"orders": control}

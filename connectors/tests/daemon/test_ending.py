@@ -31,7 +31,7 @@ def ended(run: Run) -> Run:
 def controls_of(*runs: Run) -> Controls:
     """Their first runs are these."""
     by_name = {run.name: run for run in runs}
-    return Controls([run.definition for run in runs], lambda definition, _: by_name[definition.name])
+    return Controls([run.pipeline for run in runs], lambda pipeline, _: by_name[pipeline.name])
 
 
 def served(*runs: Run, after_s: float | None = None) -> int:

@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.daemon.logs import log_as_json
 from onefold.daemon.run import Run
-from onefold.pipeline import Restart, Trigger
+from onefold.pipeline import Restart, Spark
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def test_each_line_has_its_fields(tmp_path: Path, capfd: pytest.CaptureFixture[s
         session.start(Initial(Positions.of({"t/0": 0})))
         raise errors.pop(0)
 
-    definition: Any = SimpleNamespace(
+    pipeline: Any = SimpleNamespace(
         name="orders",
         restart=Restart(strategy="fixed_delay", delay_s=0.01),
-        trigger=Trigger(),
-        pipeline=lambda **_: session,
+        spark=Spark(),
+        writer=lambda **_: session,
         start=start,
     )
-    run = Run(definition, None)  # type: ignore[arg-type]
+    run = Run(pipeline, None)  # type: ignore[arg-type]
     run.start()
     assert run.join(10)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]

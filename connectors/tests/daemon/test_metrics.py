@@ -38,17 +38,16 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda *_: (PARTITION,))
     monkeypatch.setattr("onefold.daemon.watch.watch._SINKS_S", 0.2)
     monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.2)
-    definition = whole(tmp_path)
+    pipeline = whole(tmp_path, on_error="dead_letter")
     started = Started(Generation("orders", 1, "token"), "store", None, 0, 0)
 
     def start(*_: object) -> object:
-        definition.queries[-1].started = started
-        definition.queries[-1].bad_records.dead_letters = 2
+        pipeline.queries[-1].started = started
+        pipeline.queries[-1].bad_records.dead_letters = 2
         return object()
 
-    definition.start = start
-    object.__setattr__(definition.source, "on_error", "dead_letter")
-    with daemon_of(definition) as ask:
+    pipeline.start = start
+    with daemon_of(pipeline) as ask:
         yield ask
 
 

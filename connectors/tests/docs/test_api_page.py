@@ -24,7 +24,7 @@ LISTED = {
     "onefold.local": "servers for development",
     "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",
 }
-WITH_METHODS = ("Pipeline", "Definition", "Flow", "Stream", "KeyedStream", "ConnectedStream", "SparkStream", "Graph")
+WITH_METHODS = ("Pipeline", "EpochWriter", "Flow", "Stream", "KeyedStream", "ConnectedStream", "SparkStream", "Graph")
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
     "diagnose": "onefold.doctor",

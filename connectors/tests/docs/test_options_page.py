@@ -1,4 +1,4 @@
-"""docs/options.md: every option of a pipeline's definition and of every source and sink.
+"""docs/options.md: every option of a pipeline's file and of every source and sink.
 
 Names, types and defaults come from the code, the meanings from `onefold/pipeline/meanings.toml`.
 """
@@ -19,7 +19,9 @@ from harness.renewing import assert_renewed
 
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
-from onefold.pipeline import Definition, Restart, SparkSettings, Transform, Trigger
+from onefold.pipeline import Engine, Restart, Spark
+from onefold.pipeline.contents import PipelineFile
+from onefold.pipeline.steps import Reads, Step
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.postgres.config import PostgresSinkConfig
@@ -30,11 +32,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 MEANINGS = tomllib.loads(files("onefold.pipeline").joinpath("meanings.toml").read_text())
 # Each with its options in Spark's format, where it has one.
 MODELS: dict[str, tuple[type, bool]] = {
-    "Definition": (Definition, False),
-    "Transform": (Transform, False),
-    "Trigger": (Trigger, False),
+    "PipelineFile": (PipelineFile, False),
+    "Reads": (Reads, False),
+    "Step": (Step, False),
+    "Spark": (Spark, False),
+    "Engine": (Engine, False),
     "Restart": (Restart, False),
-    "SparkSettings": (SparkSettings, False),
     "KafkaSource": (KafkaSource, True),
     "OrderedIds": (OrderedIds, False),
     "IdsWithin": (IdsWithin, False),
@@ -79,7 +82,8 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def options(model: type) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(model) if field.init]
+    """Those that a file, or an option of Spark's, may have."""
+    return [field for field in dataclasses.fields(model) if field.init and field.metadata.get("toml", True)]
 
 
 def table(section: str) -> list[str]:

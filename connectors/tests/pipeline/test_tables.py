@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.clients.option_texts import option_fields
 from onefold.core import ConfigError
-from onefold.pipeline import Definition, read
-from onefold.pipeline.tables import SINKS, Table, definition_table, meanings, tables_in
+from onefold.pipeline import Pipeline, read
+from onefold.pipeline.tables import SINKS, SOURCES, SourceTable, Table, file_table, meanings, tables_in
 from onefold.sources import KafkaSource
 
-TABLE = definition_table()
+TABLE = file_table()
 
 
 def every_table() -> dict[str, type[Table]]:
@@ -35,8 +35,9 @@ def every_table() -> dict[str, type[Table]]:
 
 @pytest.mark.parametrize("table", every_table().values(), ids=every_table())
 def test_keys_are_what_the_constructor_takes_and_each_has_a_meaning(table: type[Table]) -> None:
-    keys = {*table.known()} - {"kind", "password_file"}
-    takes = {*inspect.signature(table.MAKES).parameters} - {"directory"}
+    is_source = issubclass(table, SourceTable)
+    keys = {*table.known()} - {"kind", "password_file"} - ({"uid", "dead_letters"} if is_source else set())
+    takes = {*inspect.signature(table.MAKES).parameters} - {"session"}
     assert keys == takes
     required = {field.alias for field in table.model_fields.values() if field.is_required()} - {None}
     parameters = inspect.signature(table.MAKES).parameters.values()
@@ -46,18 +47,19 @@ def test_keys_are_what_the_constructor_takes_and_each_has_a_meaning(table: type[
 
 
 def test_sparks_options_are_the_same_ones() -> None:
-    (source,) = tables_in(TABLE.model_fields["source_"].annotation)
+    (source,) = [one for one in tables_in(TABLE.model_fields["sources_"].annotation) if one.KIND == "kafka"]
     of_spark = {field.name for field in option_fields(KafkaSource).values()}
-    assert of_spark == {*source.known()} - {"kind", "deduplicate"}, "which is the pipeline's, not the reader's"
+    assert of_spark == {*source.known()} - {"kind", "uid", "dead_letters"}, "which are the flow's, not the reader's"
 
 
 def test_the_schema_is_a_json_schema_of_all_that() -> None:
     printed = json.loads(CliRunner().invoke(app, ["schema"]).output)
     assert printed["additionalProperties"] is False
     assert {*printed["properties"]} == {*TABLE.known()}
-    assert {*printed["required"]} == {"name", "source", "sinks"}
-    kinds = printed["properties"]["sinks"]["items"]["discriminator"]["mapping"]
-    assert {*kinds} == {*SINKS}
+    assert "required" not in printed, "a flow in Python has its own name, sources and sinks"
+    for key, kinds in (("sources", SOURCES), ("sinks", SINKS)):
+        assert {*printed["properties"][key]["items"]["discriminator"]["mapping"]} == {*kinds}
+    assert {*printed["$defs"]["Step"]["properties"]} >= {"filter", "select", "map_batches", "sql"}
     postgres = printed["$defs"]["PostgresSink"]["properties"]
     assert postgres["delivery"]["enum"] == ["auto", "two_phase", "staged"]
     assert postgres["table"]["description"].startswith("the table, orders or shop.orders")
@@ -65,7 +67,7 @@ def test_the_schema_is_a_json_schema_of_all_that() -> None:
 
 
 @pytest.mark.parametrize("sinks", [[kind] for kind in SINKS] + [[*SINKS]])
-def test_what_new_writes_is_a_definition_with_every_key(sinks: list[str], tmp_path: Path) -> None:
+def test_what_new_writes_is_a_pipeline_with_every_key(sinks: list[str], tmp_path: Path) -> None:
     path = tmp_path / "orders.toml"
     written = CliRunner().invoke(app, ["new", str(path), *(f"--sink={kind}" for kind in sinks)])
     assert (written.exit_code, "onefold validate" in written.output) == (0, True)
@@ -78,7 +80,7 @@ def test_what_new_writes_is_a_definition_with_every_key(sinks: list[str], tmp_pa
     wanted = [
         key
         for key in TABLE.known()
-        if key not in ("source", "sinks", "dead_letters", "transform", "trigger", "restart", "spark")
+        if key not in ("sources", "steps", "sinks", "spark", "engine", "restart", "flow", "settings")
     ]
     assert {*wanted} <= {*keys}
 
@@ -97,10 +99,12 @@ def test_what_new_comments_out_is_the_default(sink: str, tmp_path: Path) -> None
         assert known(found) == known(wanted), lines[at]
 
 
-def known(definition: Definition) -> dict[str, object]:
-    """All that a definition says; sinks have no equality of their own."""
-    (sink,) = definition.sinks
-    return {**vars(definition), "sinks": getattr(sink, "settings", None) or getattr(sink, "_settings", None)}
+def known(pipeline: Pipeline) -> dict[str, object]:
+    """All that a pipeline's file says; flows and sinks have no equality of their own."""
+    (sink,) = pipeline.sinks
+    settings = getattr(sink, "settings", None) or getattr(sink, "_settings", None)
+    steps = pipeline.flow.explain().splitlines()
+    return {**vars(pipeline), "flow": (pipeline.flow.sources(), steps, settings)}
 
 
 @pytest.mark.parametrize("name", ["ü", "😀", 'q"x', "a.b"])
@@ -137,14 +141,14 @@ def test_validate_tells_of_all_files_and_ends_as_the_first_wrong_one(tmp_path: P
     (tmp_path / "wrong.toml").write_text("name = 3")
     ended = CliRunner().invoke(app, ["validate", *(str(tmp_path / name) for name in ("wrong.toml", "orders.toml"))])
     assert ended.exit_code == ConfigError.exit_code
-    assert "pipeline 'orders', by Spark's rows into orders" in ended.output
+    assert "pipeline 'orders', on Spark into orders" in ended.output
     assert "wrong.toml: name: a text is wanted" in ended.output
 
 
 _WITHOUT_HBASE = """
 import sys
 sys.modules["thriftpy2"] = None  # an import of it fails
-from onefold.pipeline import Definition, read
+from onefold.pipeline import Pipeline, read
 read(sys.argv[1])
 try:
     read(sys.argv[2])

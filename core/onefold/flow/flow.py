@@ -11,7 +11,7 @@ from onefold.core.contract import Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.extras import naming_extras, uncollected
-from onefold.core.source import Source
+from onefold.core.source import Keep, Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
@@ -50,6 +50,7 @@ class Flow:
             )
         self.name = name
         self.max_parallelism = max_parallelism
+        self.keep: Keep = lambda _, find: find()  # what is found where a source's settings leave its schema open
         self._nodes = Nodes(name)
 
     def __repr__(self) -> str:
@@ -71,7 +72,7 @@ class Flow:
                 f"flow {self.name!r} reads {source.name!r} twice, and would not know whose positions are whose: read it"
                 " once, and use the stream twice",
             )
-        schema = as_schema(_schema_of(source), f"the source {source.name!r}")
+        schema = as_schema(_schema_of(source, self.keep), f"the source {source.name!r}")
         has_bad = source.on_error == "dead_letter"
         if dead_letters is not None and not has_bad:
             raise ConfigError(
@@ -176,9 +177,9 @@ class Flow:
         return f"the side output {output!r} of {name} goes nowhere: give .side({output!r}) a sink, or {way}"
 
 
-def _schema_of(source: Source) -> pa.Schema:
+def _schema_of(source: Source, keep: Keep) -> pa.Schema:
     """Asks the source's server only where the settings leave the schema open. A runtime keeps what was found first."""
     try:
         return source.arrow_schema()
     except ConfigError:
-        return source.resolved(lambda _, find: find()).arrow_schema()
+        return source.resolved(keep).arrow_schema()

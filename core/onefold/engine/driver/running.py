@@ -29,7 +29,7 @@ from onefold.flow.graph import Graph, Shipping
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome, Started
 
-__all__ = ["recover", "run"]
+__all__ = ["check_runs_here", "recover", "run"]
 
 log = logging.getLogger("onefold")
 
@@ -70,7 +70,7 @@ def run(
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
     sources and sinks raise.
     """
-    _check_runs_here(graph)
+    check_runs_here(graph)
     cut = plan(graph)
     _check(graph, workers, state)
     if state == "rocksdb" and cut.has_state:
@@ -119,7 +119,7 @@ def recover(
     from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
     from onefold.flow.planning.starts import check_journals
 
-    _check_runs_here(graph)
+    check_runs_here(graph)
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
         if adopt_ledger:
             sources = [reading.source for _, reading in graph.readings()]
@@ -129,7 +129,8 @@ def recover(
         return session.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)
 
 
-def _check_runs_here(graph: Graph) -> None:
+def check_runs_here(graph: Graph) -> None:
+    """Raise ConfigError for an operator that the engine does not have."""
     if (found := graph.querying()) is not None:
         raise ConfigError(
             "only-on-spark",

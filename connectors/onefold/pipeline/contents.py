@@ -1,0 +1,108 @@
+"""What a pipeline's file has: a flow, by its parts or by its name in Python, and its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from onefold.clients.options import options_model
+from onefold.core import ConfigError, OnefoldError, Sink
+from onefold.core.protocol.patience import PATIENCE_S
+from onefold.core.values.places import raised_at
+from onefold.flow import Flow
+from onefold.core.restart import Restart
+from onefold.pipeline.pipeline import Pipeline
+from onefold.pipeline.references import imported
+from onefold.pipeline.runtimes import Engine, Spark
+from onefold.pipeline.steps import FileFlow, Reads, Step
+
+__all__ = ["PipelineFile"]
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class PipelineFile:
+    """What a pipeline's file has: a flow, by its parts or by its name in Python, and its operation."""
+
+    name: str | None = None
+    runtime: Literal["engine", "spark"] = "spark"
+    flow: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    sources: Sequence[Reads] = ()
+    steps: Sequence[Step] = ()
+    sinks: Sequence[Sink] = ()
+    checkpoint: str = ""
+    store: str | None = None
+    engine: Engine = field(default_factory=Engine)
+    spark: Spark = field(default_factory=Spark)
+    restart: Restart | None = None
+    stop_within_s: float = 60.0
+    patience_s: float = PATIENCE_S
+    require_tls: bool = False
+
+    def pipeline(self, directory: Path) -> Pipeline:
+        """The pipeline. Raises ConfigError where its parts do not go together."""
+        flow = self._of_parts() if self.flow is None else self._named(self.flow, directory)
+        made = Pipeline(
+            flow,
+            runtime=self.engine if self.runtime == "engine" else self.spark,
+            checkpoint=self.checkpoint,
+            store=self.store,
+            restart=self.restart,
+            stop_within_s=self.stop_within_s,
+            patience_s=self.patience_s,
+            require_tls=self.require_tls,
+            directory=str(directory),
+        )
+        if isinstance(flow, FileFlow):
+            flow.keep = made.found_first
+        if flow.is_settled:
+            made.check()  # what is refused is best known now
+        return made
+
+    def _of_parts(self) -> Flow:
+        for name in ("name", "sources", "sinks"):
+            if not getattr(self, name):
+                raise ConfigError(
+                    "option-missing", f'{name} is missing: or name a flow, as flow = "jobs/orders.py:flow"'
+                )
+        if self.settings:
+            raise ConfigError("options-conflict", "settings are for a flow that is named: leave them out, or give flow")
+        return FileFlow(self.name or "", self.sources, self.steps, self.sinks)
+
+    def _named(self, reference: str, directory: Path) -> Flow:
+        """The flow of that name; a function is called with the settings."""
+        given = [name for name in ("sources", "steps", "sinks") if getattr(self, name)]
+        if given:
+            raise ConfigError(
+                "options-conflict", f"flow names a flow, which has its own {', '.join(given)}: leave out one"
+            )
+        found = imported(reference, directory)
+        if callable(found) and not isinstance(found, Flow):
+            found = _called(found, reference, self.settings)
+        elif self.settings:
+            raise ConfigError("options-conflict", f"{reference} is no function of settings: leave settings out")
+        if not isinstance(found, Flow):
+            raise ConfigError(
+                "option-value", f"{reference} is {type(found).__name__}, and a flow is a Flow (onefold.flow)"
+            )
+        if self.name not in (None, found.name):
+            raise ConfigError(
+                "options-conflict",
+                f"name is {self.name!r}, and the flow is {found.name!r}: leave name out, which is the flow's",
+            )
+        return found
+
+
+def _called(function: Callable[..., object], reference: str, settings: Mapping[str, object]) -> object:
+    try:
+        return function(settings)
+    except OnefoldError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            "reference-broken",
+            f"{reference}, called with the settings, failed{raised_at(error)}: {type(error).__name__}: {error}",
+        ) from error
