@@ -341,8 +341,8 @@ def test_a_source_and_a_flow_must_agree_on_dead_letters(rig: Rig) -> None:
         pipeline_of(rig, "filter", on_error="dead_letter")
     with raises(ConfigError, "dead-letters-mismatch", "on_error='fail'"):
         pipeline_of(rig, "filter", letters=dead_sink(rig))
+    df = rig.stream(rig.source(on_error="dead_letter"))
     with pytest.raises(Exception, match="onError=dead_letter needs a flow"):
-        df = rig.stream(rig.source(on_error="dead_letter"))
         df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)
 
 
