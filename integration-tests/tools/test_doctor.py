@@ -28,8 +28,8 @@ from onefold.cli.main import app
 from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.pipeline import Definition, Transform
 from onefold.doctor import Diagnosis, diagnose
+from onefold.pipeline import Definition, Transform
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 

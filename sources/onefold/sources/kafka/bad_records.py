@@ -64,10 +64,10 @@ def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecor
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
         "record-verdict-unstable",
-        f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
-        " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
-        " its schema registered if it lacks that; or use pipeline.write_direct, which reads each record once and makes"
-        " this one a dead letter",
+        f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a flow with an operator that Spark"
+        " runs, which reads its records again for the dead letters, cannot judge this one. Start again, with its schema"
+        " registered if it lacks that; or do without that operator: then each record is read once, and this one becomes"
+        " a dead letter",
     )
 
 
