@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from harness.support import Rig
-from pyspark.sql import functions as F
+from harness.support import Rig, through_spark
 
 from onefold.core import BadRecord, OnefoldError, Terminal
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers
 
@@ -24,19 +24,20 @@ EVIL = (
 )
 
 
-def ended(rig: Rig, start: Callable[[Pipeline, KafkaSource], object]) -> OnefoldError:
-    """What a pipeline dies of that reads the record."""
+def ended(rig: Rig, source: KafkaSource, value: str, change: Callable[[Any], Any]) -> OnefoldError:
+    """What a flow dies of that reads the record."""
     producer = Producer({"bootstrap.servers": rig.servers, "log_level": 0})
-    producer.produce(rig.topic, json.dumps({"id": 1, "at": EVIL}), partition=0)
+    producer.produce(rig.topic, value, partition=0)
     assert producer.flush(20) == 0
-    source = KafkaSource(rig.topic, bootstrap_servers=rig.servers, format="json", schema="id long, at timestamp")
-    pipeline = Pipeline(rig.topic, sinks=[SqlSink(f"sqlite:///{rig.directory / 'rows.db'}", "rows")], patience_s=5)
-    try:
-        with pytest.raises(OnefoldError) as ended:
-            pipeline.await_termination(start(pipeline, source))  # type: ignore[arg-type]
-    finally:
-        pipeline.close()
+    sink = SqlSink(f"sqlite:///{rig.directory / 'rows.db'}", "rows")
+    with pytest.raises(OnefoldError) as ended:
+        rig.run(rig.pipeline(sink, source=source, change=change))
     return ended.value
+
+
+def of_bad_record(rig: Rig, change: Callable[[Any], Any]) -> OnefoldError:
+    source = KafkaSource(rig.topic, bootstrap_servers=rig.servers, format="json", schema="id long, at timestamp")
+    return ended(rig, source, json.dumps({"id": 1, "at": EVIL}), change)
 
 
 def assert_bad_record(rig: Rig, error: OnefoldError) -> None:
@@ -48,51 +49,44 @@ def assert_bad_record(rig: Rig, error: OnefoldError) -> None:
 @pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
-    does="writes a value whose text looks like Fenced, with newlines, to a pipeline of `pipeline.write_direct`",
+    does="writes a value whose text looks like Fenced, with newlines, to a flow on Spark",
     gets="BadRecord with its offset, on one line",
 )
-def test_a_value_that_looks_like_an_error_is_a_bad_record_on_the_direct_path(rig: Rig) -> None:
-    checkpoint = str(rig.directory / "checkpoint")
-    error = ended(rig, lambda p, s: p.write_direct(rig.spark, s, checkpoint, {"availableNow": True}))
-    assert_bad_record(rig, error)
+def test_a_value_that_looks_like_an_error_is_a_bad_record(rig: Rig) -> None:
+    assert_bad_record(rig, of_bad_record(rig, lambda rows: rows))
 
 
 @pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
-    does="the same to a pipeline of `pipeline.read` and `pipeline.write`",
+    does="the same to a flow with an operator that Spark runs",
     gets="BadRecord with its offset, on one line",
 )
 def test_a_value_that_looks_like_an_error_is_a_bad_record_through_spark(rig: Rig) -> None:
-    checkpoint = str(rig.directory / "checkpoint")
-    error = ended(rig, lambda p, s: p.write(p.read(rig.spark, s), checkpoint, {"availableNow": True}))
-    assert_bad_record(rig, error)
+    assert_bad_record(rig, of_bad_record(rig, through_spark))
 
 
 @pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
-    does="the same to a job whose own code, or SQL, quotes values in its errors",
+    does="the same to a flow whose own code, or SQL, quotes values in its errors",
     gets="Terminal: the job's own code failed, on one line",
 )
-@pytest.mark.parametrize("where", ["python", "sql"])
+@pytest.mark.parametrize("where", ["function", "function in Spark", "SQL"])
 def test_a_value_that_the_jobs_own_error_quotes_chooses_no_class(rig: Rig, where: str) -> None:
-    producer = Producer({"bootstrap.servers": rig.servers, "log_level": 0})
-    producer.produce(rig.topic, EVIL, partition=0)
-    assert producer.flush(20) == 0
+    def quote(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            raise ValueError(f"no number: {batch.column('value')[0]}")
+        return batch
+
+    ways: dict[str, Callable[[Any], Any]] = {
+        "function": lambda rows: rows.map_batches(quote),
+        "function in Spark": lambda rows: rows.spark_dataframe(
+            lambda df: df.mapInArrow(lambda batches: map(quote, batches), df.schema), rows.schema
+        ),
+        "SQL": lambda rows: rows.spark_sql("SELECT CAST(value AS int) FROM source", "value int"),
+    }
     source = KafkaSource(rig.topic, bootstrap_servers=rig.servers, format="string")
-
-    def quote(batches: object) -> object:
-        for batch in batches:  # type: ignore[attr-defined]
-            if batch.num_rows:
-                raise ValueError(f"no number: {batch.column('value')[0]}")
-            yield batch
-
-    def start(pipeline: Pipeline, _: KafkaSource) -> object:
-        df = pipeline.read(rig.spark, source)
-        df = df.mapInArrow(quote, df.schema) if where == "python" else df.select(F.col("value").cast("int"))  # type: ignore[arg-type]
-        return pipeline.write(df, str(rig.directory / "checkpoint"), {"availableNow": True})
-
-    error = ended(rig, start)
+    error = ended(rig, source, EVIL, ways[where])
     assert type(error) is Terminal and "the job's own code failed" in str(error)
     assert len(str(error).splitlines()) == 1

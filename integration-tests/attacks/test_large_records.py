@@ -16,14 +16,13 @@ import pytest
 from confluent_kafka import Producer
 from harness.errors import raises
 from harness.kafka.reading import Reader
-from harness.support import Rig
+from harness.support import Rig, through_spark
 
 from onefold.core import BadRecord, TaskId
 from onefold.core.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.sinks import KafkaSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts
-from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -101,7 +100,7 @@ READ = """
 import re, sys
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts
-from onefold.spark import Pipeline
+import onefold.spark.flows.translation
 import pyarrow as pa
 servers, topic, compiled = sys.argv[1:]
 source = KafkaSource(topic, bootstrap_servers=servers, format="json", schema="id long", on_error="dead_letter",
@@ -194,8 +193,10 @@ def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
     does="writes both, and 999,900 bytes of no JSON, to a pipeline with dead letters in a topic",
     gets="dead letters, once; the pipeline goes on",
 )
-@pytest.mark.parametrize("direct", [True, False])
-def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic: Topic, direct: bool) -> None:
+@pytest.mark.parametrize("change", [lambda rows: rows, through_spark], ids=["plain", "through Spark"])
+def test_a_pipeline_gets_past_them_with_a_dead_letter_each(
+    rig: Rig, kafka_topic: Topic, change: Callable[[Any], Any]
+) -> None:
     into = kafka_topic(partitions=1)
     put(rig.servers, rig.topic, [b'{"id":0}'])
     put(rig.servers, rig.topic, [b"\0" * 400_000_000], "zstd")
@@ -205,16 +206,7 @@ def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic
     )
     dead = KafkaSink(into, bootstrap_servers=rig.servers, format="raw", headers=LETTER_HEADERS)
     url = f"sqlite:///{rig.directory / 'rows.db'}"
-    pipeline = Pipeline(rig.topic, sinks=[SqlSink(url, "rows")], patience_s=30, dead_letters=dead)
-    checkpoint, trigger = str(rig.directory / "checkpoint"), {"availableNow": True}
-    try:
-        if direct:
-            query = pipeline.write_direct(rig.spark, source, checkpoint, trigger)
-        else:
-            query = pipeline.write(pipeline.read(rig.spark, source), checkpoint, trigger)
-        pipeline.await_termination(query)
-    finally:
-        pipeline.close()
+    rig.run(rig.pipeline(SqlSink(url, "rows"), source=source, change=change, dead_letters=dead))
     with sqlite3.connect(rig.directory / "rows.db") as rows:
         assert sorted(rows.execute("SELECT id FROM rows")) == [(0,), (3,)]
     reader = Reader(rig.servers, into, 1)

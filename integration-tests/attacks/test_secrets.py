@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from harness.definitions import piped
 from harness.schema_registry import SchemaRegistry
 
 from onefold.clients.kafka.security import Security
@@ -30,7 +31,6 @@ from onefold.sinks.postgres.admin import Operations
 from onefold.sources import KafkaSource, PostgresSource
 from onefold.sources.kafka.formats.avro.registry import registry
 from onefold.sources.postgres.planning import Part, describe
-from onefold.spark import Pipeline
 
 SECRET = "PLANTED-hunter2"
 
@@ -89,11 +89,15 @@ def test_no_object_shows_a_secret_that_it_was_given() -> None:
     registered = {"url": f"http://u:{SECRET}@h", "basic.auth.user.info": f"u:{SECRET}"}
     avro = KafkaSource("t", bootstrap_servers="b:1", client_config=LOGIN, format="avro", schema_registry=registered)
     source = PostgresSource(POSTGRES, "t")
-    pipeline = Pipeline("p", [postgres, kafka], POSTGRES)
+    letters = PostgresSink(POSTGRES, "letters")
+    reads = KafkaSource("r", bootstrap_servers="b:1", client_config=LOGIN, format="raw", on_error="dead_letter")
+    pipeline = piped("p", source=reads, sinks=[postgres, kafka], dead_letters=letters, store=POSTGRES)
+    writer = pipeline.writer()
     store = CheckpointStore(MARIADB)
     shown = [
         *(postgres, postgres.settings, sql, sql._settings, kafka, kafka.settings, avro, avro.broker(), source),
-        *(pipeline, store, store.database, store.database.url, store.database.engine, Operations(POSTGRES)),
+        *(pipeline, pipeline.flow, pipeline.graph, pipeline.flow.explain(), writer, writer.guarantees),
+        *(store, store.database, store.database.url, store.database.engine, Operations(POSTGRES)),
         *(Security.of(LOGIN), Part(POSTGRES, "pg_catalog", {}, None, (), "SELECT 1", "l"), pipeline.guarantees),
     ]
     for one in shown:
@@ -190,7 +194,7 @@ def test_a_running_job_shows_its_secrets_nowhere(tmp_path: Path, postgres_url: s
     places = {"processes": "\n".join(lines), "letters": f"{letters}", "store": f"{stores}", "its log": ended.stderr}
     places |= {"its words": ended.stdout}
     files = [path for path in (tmp_path / "job").rglob("*") if path.is_file()]
-    assert any("events" in path.parts for path in files) and any("checkpoint-read" in path.parts for path in files)
+    assert any("events" in path.parts for path in files) and any("checkpoint-spark" in path.parts for path in files)
     places |= {str(path.relative_to(tmp_path)): path.read_bytes().decode("latin-1") for path in files}
     shown = [(name, place) for name, word in words.items() for place, text in places.items() if word in text]
     assert shown == []

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import InDoubt
@@ -16,7 +17,7 @@ from onefold.daemon.letters import again
 from onefold.daemon.letters.again import HEADER, NotSendable, send_again
 from onefold.daemon.letters.browse import Place
 from onefold.daemon.letters.marks import MarkState
-from onefold.pipeline import Definition
+from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
@@ -29,7 +30,7 @@ COLUMNS = """source_topic text, source_partition int, source_offset bigint, sour
 @pytest.fixture
 def letters(
     kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
-) -> tuple[Definition, str]:
+) -> tuple[Pipeline, str]:
     """A pipeline with a dead letter of its topic, and one that names another topic."""
     topic, other = kafka_topic(partitions=1), kafka_topic(partitions=1)
     with psycopg.connect(postgres_url) as connection:
@@ -40,12 +41,12 @@ def letters(
             )
     source = KafkaSource(topic, bootstrap_servers=kafka_server.bootstrap_servers, on_error="dead_letter")
     sinks, dead = [PostgresSink(postgres_url, "rows")], PostgresSink(postgres_url, "dead")
-    return Definition("p", source=source, sinks=sinks, dead_letters=dead, directory=str(tmp_path)), other
+    return piped("p", source=source, sinks=sinks, dead_letters=dead, directory=str(tmp_path)), other
 
 
-def values(definition: Definition, topic: str) -> list[bytes | None]:
+def values(pipeline: Pipeline, topic: str) -> list[bytes | None]:
     """Of all committed records there."""
-    config = {"bootstrap.servers": definition.source.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
+    config = {"bootstrap.servers": pipeline.topic.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
     consumer, found = Consumer(config), []
     consumer.assign([TopicPartition(topic, 0, 0)])
     while (message := consumer.poll(10)) is not None and message.error() is None:
@@ -59,12 +60,12 @@ def values(definition: Definition, topic: str) -> list[bytes | None]:
     does="puts a letter there that names a topic which the pipeline does not read, and has it sent",
     gets="nothing: a letter goes to the pipeline's own topics only",
 )
-def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Definition, str]) -> None:
-    definition, other = letters
+def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Pipeline, str]) -> None:
+    pipeline, other = letters
     with raises(NotSendable, "letter-of-another-topic") as refused:
-        send_again(definition, Place(other, 0, 7))
+        send_again(pipeline, Place(other, 0, 7))
     assert refused.value.code == "letter-of-another-topic"
-    assert values(definition, other) == []
+    assert values(pipeline, other) == []
 
 
 @pytest.mark.attack(
@@ -73,10 +74,10 @@ def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Definition, str]) 
     gets="nothing: the letter is sent, and counts as sent only where that very record is there",
 )
 def test_a_header_alone_does_not_say_that_a_letter_was_sent(
-    letters: tuple[Definition, str], monkeypatch: pytest.MonkeyPatch
+    letters: tuple[Pipeline, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    definition, _ = letters
-    topic = definition.source.topics[0]
+    pipeline, _ = letters
+    topic = pipeline.topic.topics[0]
     place = Place(topic, 0, 7)
 
     def crash(*_: object) -> int:
@@ -85,8 +86,8 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
     with monkeypatch.context() as patch:
         patch.setattr(again, "_sent", crash)
         with pytest.raises(InDoubt):
-            send_again(definition, place)
-    producer = Producer({"bootstrap.servers": definition.source.bootstrap_servers, "log_level": 0})
+            send_again(pipeline, place)
+    producer = Producer({"bootstrap.servers": pipeline.topic.bootstrap_servers, "log_level": 0})
     said: tuple[str, str | bytes | None] = (HEADER, str(place).encode())
     for key, value, headers in (
         (b"k", b"forged", [said]),
@@ -95,6 +96,6 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
     ):
         producer.produce(topic, value, key, 0, headers=headers)
     assert producer.flush(20) == 0
-    mark = send_again(definition, place)
+    mark = send_again(pipeline, place)
     assert (mark.state, mark.sent_offset) == (MarkState.SENT, 3)
-    assert values(definition, topic) == [b"forged", VALUE, VALUE, VALUE]
+    assert values(pipeline, topic) == [b"forged", VALUE, VALUE, VALUE]

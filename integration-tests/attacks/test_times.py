@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness.kafka.topics import in_order
-from harness.support import AVAILABLE_NOW, Rig
+from harness.support import Rig
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read
@@ -30,9 +30,7 @@ LAST = b"\xfe" + b"\xff" * 8 + b"\x01"  # 2**63 - 1, as Avro writes it
 def test_a_time_beyond_all_calendars_stops_no_pipeline(rig: Rig) -> None:
     rig.put_values([b"\2\2", b"\4" + LAST, b"\6\2"], partitions=1)
     source = rig.source(format="avro", schema=None, avro_schema=SCHEMA, on_error="dead_letter")
-    pipeline = rig.pipeline(dead_letters=rig.sink(table="letters"))
-    query = pipeline.write_direct(rig.spark, source, checkpoint=rig.checkpoint(), trigger=AVAILABLE_NOW)
-    rig.finish(pipeline, query)
+    rig.run(rig.pipeline(source=source, dead_letters=rig.sink(table="letters")))
     assert [number for number, _ in rig.rows()] == [1, 3]
     assert rig.sql("SELECT source_offset, value FROM letters") == [(1, b"\4" + LAST)]
 

@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from pyspark.sql import DataFrame
+
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.flow import Flow
+from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, PostgresSource
-from onefold.spark import Pipeline, read_postgres
+from onefold.spark import read_postgres
 from onefold.spark.session import spark_session
 
-AVAILABLE_NOW = {"availableNow": True}
 PAGES = ("environment", "sql?details=true&planDescription=true", "jobs", "stages?details=true", "allexecutors")
 
 
@@ -60,21 +63,38 @@ def main(given: dict[str, Any]) -> None:
             on_error="dead_letter",
         )
 
-    def pipeline(name: str, url: str = given["url"], settings: dict[str, str] = given["settings"]) -> Pipeline:
-        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], client_config=settings, timeout_s=2)
+    def pipeline(
+        name: str,
+        url: str = given["url"],
+        reading: dict[str, str] = given["settings"],
+        change: Callable[[Any], Any] = lambda rows: rows,
+    ) -> Pipeline:
+        sinks = [
+            PostgresSink(url, "rows"),
+            KafkaSink(given["into"], bootstrap_servers=given["kafka"], client_config=given["settings"], timeout_s=2),
+        ]
         letters = PostgresSink(given["url"], "letters", name="letters")
-        return Pipeline(name, [PostgresSink(url, "rows"), topic], dead_letters=letters, patience_s=1)
+        flow = Flow(name)
+        rows = change(flow.source(source(reading), uid="in", dead_letters=letters))
+        for sink in sinks:
+            rows.sink(sink)
+        runtime = Spark(session=spark, available_now=True)
+        return Pipeline(flow, runtime=runtime, checkpoint=f"{directory}/checkpoint-{name}", patience_s=1)
 
-    for how in ("read", "direct"):
-        running = pipeline(how)
-        checkpoint = f"{directory}/checkpoint-{how}"
-        if how == "read":
-            df = running.read(spark, source(given["settings"]))
-            say(df._jdf.queryExecution().toString())
-            query = running.write(df, checkpoint, AVAILABLE_NOW)
-        else:
-            query = running.write_direct(spark, source(given["settings"]), checkpoint, AVAILABLE_NOW)
+    def shown(df: DataFrame) -> DataFrame:
+        say(df._jdf.queryExecution().toString())
+        return df
+
+    ways: dict[str, Callable[[Any], Any]] = {
+        "plain": lambda rows: rows,
+        "spark": lambda rows: rows.spark_dataframe(shown, rows.schema),
+    }
+    for name, change in ways.items():
+        given_to = pipeline(name, change=change)
+        running = given_to.writer()
+        query = given_to.start(spark, running)
         running.await_termination(query, 120)
+        say(given_to, given_to.flow, given_to.flow.explain())
         say(query.lastProgress, query._jsq.toString(), query._jsq.explainInternal(True), query.recentProgress)
         say(running, running.facts(), running.history(), running.guarantees())
         running.close()
@@ -84,8 +104,8 @@ def main(given: dict[str, Any]) -> None:
     read.write.format("onefold_postgres").options(**options).mode("append").save()
 
     wrong = given["settings"] | {"sasl.password": given["wrong"]}
-    failing(lambda: pipeline("w1").read(spark, source(wrong)))
-    failing(lambda: pipeline("w3", given["dead"]).recover())
+    failing(pipeline("w1", reading=wrong).run)
+    failing(pipeline("w3", given["dead"]).recover)
     failing(lambda: CheckpointStore(given["dead"]).id())
     failing(lambda: CheckpointStore(given["dead"].replace("postgresql", "mariadb")).id())
     failing(lambda: read_postgres(spark, PostgresSource(given["dead"], "rows")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,12 +14,14 @@ from harness.kafka.topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Sink
+from onefold.core.job.offset_json import parse_offsets
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.source import Source
 from onefold.flow import Flow
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
+from onefold.spark import register
 from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.flows.flow_writer import FlowWriter
 
@@ -114,6 +115,11 @@ class Rig:
         self.pipelines.append(made)
         return made
 
+    def stream(self, source: KafkaSource | None = None) -> DataFrame:
+        """The topic, as a job of one's own reads it."""
+        register(self.spark)
+        return self.spark.readStream.format("onefold_kafka").options(**(source or self.source()).options()).load()
+
     def close(self) -> None:
         """Let go of what a test left: a closed pipeline that was asked something has connections again."""
         for query in self.spark.streams.active:
@@ -178,11 +184,14 @@ class Rig:
         return [gid for (gid,) in self.sql(query)]
 
 
-def offsets_of(checkpoint: str, batch: int) -> Mapping[str, Mapping[str, int]]:
+def through_spark(stream: Any) -> Any:
+    """The same rows, by an operator that Spark runs."""
+    return stream.spark_dataframe(lambda rows: rows, stream.schema)
+
+
+def offsets_of(checkpoint: str, batch: int) -> Mapping[str, Mapping[int, int]]:
     """What Spark wrote down as the end of a batch."""
-    text = (Path(checkpoint) / "offsets" / str(batch)).read_text()
-    offsets: Mapping[str, Mapping[str, Any]] = json.loads(text.splitlines()[-1])
-    return {topic: {p: offset for p, offset in by.items() if p.isdigit()} for topic, by in offsets.items()}
+    return parse_offsets((Path(checkpoint) / "offsets" / str(batch)).read_text().splitlines()[-1:]).topics()
 
 
 def host_and_port(server: Any) -> tuple[str, int]:

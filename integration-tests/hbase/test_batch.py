@@ -16,7 +16,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import CheckpointMismatch
 from onefold.sinks import HBaseSink
-from onefold.spark import BatchOutcome, Pipeline
+from onefold.spark import BatchOutcome, EpochWriter
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -46,8 +46,8 @@ def test_a_run_counts_once_whatever_dies_and_the_next_waits_until_it_is_written(
         """As a process of its own would."""
         sink = HBaseSink(hbase_server.servers, table, family="f", **mode)
         df = spark.range(run * ROWS, (run + 1) * ROWS, 1, 3).selectExpr(f"id % {KEYS} AS k", "id", "1L AS n")
-        with closing(Pipeline(table, [sink], store=f"sqlite:///{tmp_path / 'store.db'}")) as pipeline:
-            return pipeline.write_batch(df, f"night {run}")
+        with closing(EpochWriter(table, [sink], store=f"sqlite:///{tmp_path / 'store.db'}")) as writer:
+            return writer.write_batch(df, f"night {run}")
 
     def counted() -> set[int]:
         """How many rows of each k the table has."""

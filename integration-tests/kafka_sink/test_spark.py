@@ -1,16 +1,17 @@
-"""Kafka to Kafka on Spark, by both paths."""
+"""Kafka to Kafka on Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harness.kafka.reading import Reader, open_transactions, stable_and_end
-from harness.support import AVAILABLE_NOW, Rig, crash, failing_at
+from harness.support import Rig, crash, failing_at, through_spark
 
 from onefold.core import Terminal
 from onefold.sinks import KafkaSink
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
 
 pytestmark = pytest.mark.servers
 PARTITIONS = 3
@@ -27,22 +28,20 @@ def assert_written(rig: Rig, topic: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [lambda rows: rows, through_spark], ids=["plain", "through Spark"])
 def test_a_topic_and_a_table_get_each_record_once_though_the_driver_dies_past_the_decision(
-    rig: Rig, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    rig: Rig, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
 ) -> None:
     """The topic's transactions live shorter than the table's, so they are committed first."""
     topic = kafka_topic(partitions=PARTITIONS)
 
-    def pipeline() -> Pipeline:
-        return rig.pipeline(rig.sink(), KafkaSink(topic, bootstrap_servers=rig.servers, key="id"))
+    def pipeline() -> FlowWriter:
+        return rig.pipeline(rig.sink(), KafkaSink(topic, bootstrap_servers=rig.servers, key="id"), change=change)
 
     rig.put(700)
     failing_at(monkeypatch, "before:Commit", crash)
-    dying = pipeline()
-    query = rig.start(dying, dying.read(rig.spark, rig.source()))
     with pytest.raises(Terminal, match="Crash"):
-        rig.finish(dying, query)
-    dying.close()
+        rig.run(pipeline())
     outcomes = rig.run(pipeline())
     assert outcomes[-1].record.sinks == (topic, "rows")
     assert_written(rig, topic)
@@ -50,13 +49,11 @@ def test_a_topic_and_a_table_get_each_record_once_though_the_driver_dies_past_th
 
 
 @pytest.mark.slow
-def test_the_direct_path_writes_each_record_once(rig: Rig, kafka_topic: Callable[..., str]) -> None:
+def test_a_topic_with_its_store_elsewhere_gets_each_record_once(rig: Rig, kafka_topic: Callable[..., str]) -> None:
     topic = kafka_topic(partitions=PARTITIONS)
     rig.put(700)
     for _ in range(2):
-        pipeline = rig.pipeline(KafkaSink(topic, bootstrap_servers=rig.servers, key="id"), store=rig.sqlite)
-        rig.finish(pipeline, pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
-        pipeline.close()
+        rig.run(rig.pipeline(KafkaSink(topic, bootstrap_servers=rig.servers, key="id"), store=rig.sqlite))
         assert_written(rig, topic)
         rig.put(100)
     rig.sent = rig.sent[:-100]

@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from harness.errors import raises
 from harness.kafka.topics import in_order
 from harness.schema_registry import SchemaRegistry
-from harness.support import AVAILABLE_NOW, Rig
+from harness.support import Rig
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
@@ -216,16 +216,14 @@ def test_keys_headers_timestamps_and_positions_come_along_in_every_format(server
 def test_a_pipelines_inferred_schema_is_kept_and_a_plain_stream_is_told_to_paste_it(rig: Rig) -> None:
     rig.put(40)
     source = rig.source(schema="infer")
-    rig.run(rig.pipeline(), source)
+    rig.run(rig.pipeline(source=source))
     rig.put_values([b'{"id":%d,"n":%d,"more":"x"}' % (i, i) for i in range(40, 60)])
     rig.sent += [(i, i) for i in range(40, 60)]
     assert find_schema(source) == "id bigint, n bigint, more string"
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, source)
-    assert df.columns == ["id", "n"]
-    query = pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW)
-    rig.finish(pipeline, query)
-    pipeline.close()
+    pipeline = rig.pipeline(source=source)
+    (found,) = pipeline.sources().values()
+    assert found.arrow_schema().names == ["id", "n"]
+    rig.run(pipeline)
     rig.assert_exact()
     options = rig.spark.read.format("onefold_kafka").options(**source.options(), endingOffsets="latest")
     assert options.load().columns == ["id", "n", "more"]

@@ -1,29 +1,34 @@
-"""`max_offsets_per_second` on a real broker and a real Spark, on both ways that records take."""
+"""`max_offsets_per_second` on a real broker and a real Spark, of flows and of queries of one's own."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harness.support import AVAILABLE_NOW, Rig, wait_until
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 PER_S = 500
-Start = Callable[[Pipeline, dict[str, object]], StreamingQuery]
+Started = tuple[EpochWriter, StreamingQuery]
+Start = Callable[[dict[str, Any]], Started]
 
 
-@pytest.fixture(params=["direct", "spark"])
+@pytest.fixture(params=["flow", "own query"])
 def start(rig: Rig, request: pytest.FixtureRequest) -> Start:
     source = rig.source(at_most=None, max_offsets_per_second=PER_S)
 
-    def started(pipeline: Pipeline, trigger: dict[str, object]) -> StreamingQuery:
-        if request.param == "direct":
-            return pipeline.write_direct(rig.spark, source, rig.checkpoint(), trigger)
-        return pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), trigger)
+    def started(trigger: dict[str, Any]) -> Started:
+        if request.param == "flow":
+            pipeline = rig.pipeline(source=source)
+            return pipeline, pipeline.start(rig.spark, rig.checkpoint(), trigger)
+        writer = rig.writer()
+        query = rig.stream(source).writeStream.foreachBatch(writer).trigger(**trigger)
+        return writer, query.option("checkpointLocation", rig.checkpoint()).start()
 
     return started
 
@@ -35,9 +40,8 @@ def taken(rig: Rig) -> int:
 @pytest.mark.parametrize("every", ["0 seconds", "3 seconds"])
 def test_a_backlog_is_read_no_faster_than_the_rate_and_not_much_slower(rig: Rig, start: Start, every: str) -> None:
     rig.put(30_000)
-    pipeline = rig.pipeline()
     began_s = time.monotonic()
-    query = start(pipeline, {"processingTime": every})
+    pipeline, query = start({"processingTime": every})
     wait_until(lambda: taken(rig) > 0, 60, "the first epoch")
     first_s, before = time.monotonic(), taken(rig)
     seen: list[tuple[float, int]] = []
@@ -53,9 +57,9 @@ def test_a_backlog_is_read_no_faster_than_the_rate_and_not_much_slower(rig: Rig,
 
 def test_what_is_there_now_is_read_to_its_end_at_the_rate(rig: Rig, start: Start) -> None:
     rig.put(4 * PER_S)
-    pipeline = rig.pipeline()
     began_s = time.monotonic()
-    rig.finish(pipeline, start(pipeline, AVAILABLE_NOW))
+    pipeline, query = start(AVAILABLE_NOW)
+    rig.finish(pipeline, query)
     assert time.monotonic() - began_s > 3
     pipeline.close()
     rig.assert_exact()

@@ -10,11 +10,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
-from harness.kafka.reading import Reader
 from harness.kafka.topics import make_anew
-from harness.support import AVAILABLE_NOW, Rig
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from harness.support import Rig, through_spark
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
@@ -25,6 +22,7 @@ from onefold.spark.formats.registration import register
 
 pytestmark = pytest.mark.servers
 
+Change = Callable[[Any], Any]
 BEFORE, AFTER = 400, 200
 REFUSED = rf"wrote there up to offset {BEFORE // 4} of a topic .* that was another one"
 
@@ -35,19 +33,12 @@ class Anew:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
 
-    def run(
-        self, sink: Sink, name: str, change: Callable[[DataFrame], DataFrame] = lambda df: df, **source: object
-    ) -> None:
-        pipeline = self.rig.pipeline(sink, name=name, store=sink.store_url() or self.rig.sqlite)
-        try:
-            df = pipeline.read(self.rig.spark, self.rig.source(at_most=None, **{"columns": ["position"], **source}))
-            self.rig.finish(pipeline, pipeline.write(change(df), self.rig.checkpoint(name), AVAILABLE_NOW))
-        finally:
-            pipeline.close()
+    def run(self, sink: Sink, name: str, change: Change = lambda rows: rows, **reading: object) -> None:
+        source = self.rig.source(at_most=None, **{"columns": ["position"], **reading})
+        store = sink.store_url() or self.rig.sqlite
+        self.rig.run(self.rig.pipeline(sink, name=name, source=source, change=change, store=store), name)
 
-    def make(
-        self, sink: Sink, put: Callable[[], None], change: Callable[[DataFrame], DataFrame] = lambda df: df
-    ) -> None:
+    def make(self, sink: Sink, put: Callable[[], None], change: Change = lambda rows: rows) -> None:
         """Written, made anew, and refused: by the source under the old name, by the sink under a new one."""
         self.rig.put(BEFORE)
         self.run(sink, "before", change)
@@ -75,11 +66,14 @@ def test_a_keyed_topic_refuses_ids_that_were_there_and_takes_those_with_the_topi
         return KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
 
     def assert_seen() -> None:
-        schema = "id long, n long"
-        source = KafkaSource(
-            into, bootstrap_servers=rig.servers, format="json", schema=schema, deduplicate=OrderedIds()
+        columns, schema = ["position", "key"], "id long, n long"
+        reader = rig.pipeline(
+            rig.sink("staged", "seen"),
+            name="reader",
+            source=KafkaSource(into, bootstrap_servers=rig.servers, format="json", schema=schema, columns=columns),
+            change=lambda rows: rows.deduplicate(OrderedIds(), uid="once").select("id", "n"),
         )
-        rig.run(rig.pipeline(rig.sink("staged", "seen"), name="reader"), source, "reader")
+        rig.run(reader, "reader")
         assert rig.rows("seen") == rig.sent
 
     anew.make(keyed("kafka_topic"), lambda: rig.put(AFTER))
@@ -109,8 +103,8 @@ def test_versions_that_are_offsets_are_refused_and_numbers_that_go_on_are_taken(
     anew.make(newest(rig, delivery, "kafka_offset"), lambda: put_versions(rig, -1))
     rig.sql("ALTER TABLE rows RENAME kafka_offset TO version")
 
-    def going_on(df: DataFrame) -> DataFrame:
-        return df.withColumn("version", F.col("kafka_offset") + BEFORE // 4).drop("kafka_offset")
+    def going_on(rows: Any) -> Any:
+        return rows.select("id", "n", "kafka_topic", "kafka_partition", version=f"kafka_offset + {BEFORE // 4}")
 
     anew.run(newest(rig, delivery, "version"), "after", going_on)
     assert rig.rows() == [(i, -1 if i < AFTER else n) for i, n in rig.sent]
@@ -128,11 +122,8 @@ def test_messages_that_are_counted_by_offsets_are_refused_and_numbers_that_go_on
             hbase_server.servers, table, row_key="id", family="f", mode="incremental", sequence=id, merge=merge
         )
 
-    def counted(number: str) -> Callable[[DataFrame], DataFrame]:
-        return lambda df: df.selectExpr("id", "n", number)
-
-    anew.make(sums("kafka_offset"), lambda: put_versions(rig, 1000), counted("kafka_offset"))
-    anew.run(sums("at"), "after", counted(f"kafka_offset + {BEFORE // 4} AS at"))
+    anew.make(sums("kafka_offset"), lambda: put_versions(rig, 1000), lambda s: s.select("id", "n", "kafka_offset"))
+    anew.run(sums("at"), "after", lambda s: s.select("id", "n", at=f"kafka_offset + {BEFORE // 4}"))
     mapping = TableMapping.of(table, "id", None, "f")
     schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
     found = rows_of(HBaseSettings(hbase_server.servers), mapping.bound(schema))
@@ -148,41 +139,21 @@ def rows_of(settings: HBaseSettings, mapping: TableMapping) -> list[tuple[int, i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["read", "stream", "batch"])
-def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str) -> None:
+@pytest.mark.parametrize("way", ["flow", "flow through Spark", "batch"])
+def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, way: str) -> None:
     rig.put(40)
     rig.put_values([b"bad"])
     admin = AdminClient({"bootstrap.servers": rig.servers})
     described = admin.describe_topics(TopicCollection([rig.topic]))[rig.topic].result(20)
     shown = str(described.topic_id).replace("+", "-").replace("/", "_")  # as kafka-topics.sh shows it
     source = rig.source(at_most=None, columns=["topic_id", "position"], on_error="dead_letter")
-    if path == "batch":
+    if way == "batch":
         register(rig.spark)
         options = rig.source(at_most=None, columns=["topic_id"], on_error="skip").options()
         found = rig.spark.read.format("onefold_kafka").options(**options).load()
         assert [tuple(row) for row in found.groupBy("kafka_topic_id").count().collect()] == [(shown, 40)]
         return
-    pipeline = rig.pipeline(rig.sink(), dead_letters=rig.sink("two_phase", "dead"))
-    if path == "stream":
-        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
-    else:
-        query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
-    rig.finish(pipeline, query)
-    pipeline.close()
+    change: Change = (lambda rows: rows) if way == "flow" else through_spark
+    rig.run(rig.pipeline(source=source, change=change, dead_letters=rig.sink("two_phase", "dead")))
     assert rig.sql("SELECT kafka_topic_id, count(*) FROM rows GROUP BY 1") == [(shown, 40)]
     assert rig.sql("SELECT count(*) FROM dead") == [(1,)]
-
-
-@pytest.mark.slow
-def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka_topic: Callable[..., str]) -> None:
-    rig, into = anew.rig, kafka_topic(partitions=1)
-    rig.put(400)
-    ids = ("kafka_topic_id", "kafka_partition", "kafka_offset")
-    sink = KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
-    pipeline = rig.pipeline(sink, store=rig.sqlite)
-    source = rig.source(columns=["position", "topic_id"])
-    rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.close()
-    reader = Reader(rig.servers, into, 1, "read_uncommitted")
-    assert len({message.key() for message in reader.read()}) == 400
-    reader.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.aggregating_job import aggregated, expected_changes, expected_windows, purchases
+from harness.aggregating_job import TOTALS, aggregated, expected_changes, expected_windows, purchases
 from harness.errors import raises
 from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, fresh, wait_until
 from pyspark.sql import DataFrame, SparkSession
@@ -16,18 +17,20 @@ from pyspark.sql import functions as F
 
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Retriable, Sink, Terminal
 from onefold.core.positions import CLOCKS, WATERMARK
+from onefold.core.writing.attempt import Written
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
+from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.spark.flows.spark_operator import OperatorWriting
 from onefold.spark.output_modes import check_output_mode
-from onefold.spark.runtime import query as running
 from onefold.spark.runtime.checkpoint import running_query
-from onefold.spark.runtime.epoch_job import write_epoch
 from onefold.spark.verify.verification import verify
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 SCHEMA = "at long, account long, amount long"
+TOTALS_OF_ACCOUNTS = "account long, n long"
 KEY = ("start", "account")
 
 
@@ -39,13 +42,19 @@ def upserting(rig: Rig) -> PostgresSink:
     return PostgresSink(rig.url, "totals", mode="upsert", key=KEY, order="onefold_epoch")
 
 
-def run(rig: Rig, kind: str, *sinks: Sink, mode: Any = "append", checkpoint: str = "checkpoint", **more: Any) -> None:
-    pipeline = rig.pipeline(*sinks)
-    try:
-        df = aggregated(pipeline.read(rig.spark, source(rig, **more)), kind)
-        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(checkpoint), AVAILABLE_NOW, output_mode=mode))
-    finally:
-        pipeline.close()
+def pipeline_of(rig: Rig, function: Callable[[DataFrame], DataFrame], *sinks: Sink, **more: Any) -> FlowWriter:
+    """A flow whose rows an aggregation of Spark's makes; `more` is for its source, with `mode`, `name` and `schema`."""
+    mode, name, schema = more.pop("mode", "append"), more.pop("name", "test"), more.pop("schema", TOTALS)
+    return rig.pipeline(
+        *sinks,
+        name=name,
+        source=source(rig, **more),
+        change=lambda rows: rows.spark_dataframe(function, schema, mode),
+    )
+
+
+def run(rig: Rig, kind: str, *sinks: Sink, checkpoint: str = "checkpoint", **more: Any) -> None:
+    rig.run(pipeline_of(rig, partial(aggregated, query=kind), *sinks, **more), checkpoint)
 
 
 def put(rig: Rig, start: int, stop: int) -> None:
@@ -178,20 +187,25 @@ def test_a_key_is_held_against_the_groups_only_where_both_are_known(spark: Spark
 
 
 @pytest.mark.parametrize(
-    ("make", "mode", "message"),
+    ("make", "schema", "mode", "message"),
     [
-        (lambda df: df.groupBy("account").count(), "append", r"withWatermark\('at', '10 minutes'\)"),
-        (lambda df: aggregated(df, "sessions"), "update", "says which queries go with which output mode"),
+        (
+            lambda df: df.groupBy("account").agg(F.count("*").alias("n")),
+            TOTALS_OF_ACCOUNTS,
+            "append",
+            "withWatermark('at', '10 minutes')",
+        ),
+        (lambda df: aggregated(df, "sessions"), TOTALS, "update", "says which queries go with which output mode"),
     ],
     ids=["append without a window", "update of sessions"],
 )
 def test_a_query_that_spark_refuses_is_refused_in_two_sentences(
-    rig: Rig, make: Callable[[DataFrame], DataFrame], mode: Any, message: str
+    rig: Rig, make: Callable[[DataFrame], DataFrame], schema: str, mode: str, message: str
 ) -> None:
-    pipeline = rig.pipeline(upserting(rig) if mode == "update" else PostgresSink(rig.url, "totals"))
-    df = make(pipeline.read(rig.spark, source(rig)))
-    with raises(ConfigError, "query-refused", f"{message}") as error:
-        pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW, output_mode=mode)
+    sink = upserting(rig) if mode == "update" else PostgresSink(rig.url, "totals")
+    pipeline = pipeline_of(rig, make, sink, mode=mode, schema=schema)
+    with raises(ConfigError, "query-refused", message) as error:
+        pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW)
     assert "\n" not in error.value.message
 
 
@@ -199,14 +213,16 @@ def test_the_newest_epochs_row_of_a_group_stays_and_verify_finds_it(rig: Rig, mo
     """Its count may go down, too. The second epoch's writers run twice: the state takes its records once."""
     runs: list[int] = []
 
-    def twice(df: DataFrame, record: EpochRecord, *rest: Any) -> Any:
-        done = write_epoch(df, record, *rest)
+    write = OperatorWriting.write
+
+    def twice(self: OperatorWriting, df: DataFrame, record: EpochRecord, sinks: Sequence[Sink]) -> Written:
+        done = write(self, df, record, sinks)
         runs.append(record.epoch)
         if runs.count(2) == 1 and record.epoch == 2:
             raise Retriable("spark-job-failed", "an executor was lost behind the last task")
         return done
 
-    monkeypatch.setattr(running, "write_epoch", twice)
+    monkeypatch.setattr(OperatorWriting, "write", twice)
     put(rig, 0, 240)
     run(rig, "changes", upserting(rig), mode="update")
     assert runs.count(2) == 2
@@ -215,14 +231,8 @@ def test_the_newest_epochs_row_of_a_group_stays_and_verify_finds_it(rig: Rig, mo
     assert totals(rig) == expected_changes(purchases(0, 360))
     newest = rig.sql("SELECT max(onefold_epoch), min(onefold_epoch) FROM totals")
     assert newest[0][0] > newest[0][1] == 1
-    found = verify(
-        rig.spark,
-        rig.pipeline(upserting(rig)),
-        source(rig),
-        PostgresSink(rig.url, "totals"),
-        KEY,
-        lambda df: aggregated(df, "changes"),
-    )
+    sink = upserting(rig)
+    found = verify(rig.spark, pipeline_of(rig, partial(aggregated, query="changes"), sink, mode="update"), sink, KEY)
     assert found.is_exact, found
 
 
@@ -257,9 +267,9 @@ def test_windows_whose_state_is_lost_go_on_under_another_name_behind_those_of_th
     with raises(CheckpointMismatch, "positions-not-comparable"):
         run(rig, "windows", sink, checkpoint="new")
     last = max(start for start, *_ in totals(rig))
-    second = rig.pipeline(sink, name="second")
-    later = aggregated(second.read(rig.spark, source(rig)), "windows").where(f"start > {last}")
-    rig.finish(second, second.write(later, rig.checkpoint("second"), AVAILABLE_NOW))
+    rig.run(
+        pipeline_of(rig, lambda df: aggregated(df, "windows").where(f"start > {last}"), sink, name="second"), "second"
+    )
     assert totals(rig) == expected_windows(purchases(0, 360))
 
 
@@ -283,12 +293,11 @@ def test_hbase_rows_and_a_topics_last_records_are_the_newest_epochs_of_their_gro
     expected = expected_changes(purchases(0, 240))
     assert totals(rig) == expected
 
-    schema = "start long, account long, n long, total long"
-    rows = read_hbase(rig.spark, HBaseSource(hbase_server.servers, table, row_key=row_key, family="f"), schema)
+    rows = read_hbase(rig.spark, HBaseSource(hbase_server.servers, table, row_key=row_key, family="f"), TOTALS)
     assert sorted(tuple(row) for row in rows.select("start", "account", "n", "total").collect()) == expected
 
     records = rig.spark.read.format("onefold_kafka").options(
-        **{"subscribe": topic, "kafka.bootstrap.servers": rig.servers, "format": "json", "schema": schema},
+        **{"subscribe": topic, "kafka.bootstrap.servers": rig.servers, "format": "json", "schema": TOTALS},
         columns="position",
     )
     changes = records.load().orderBy("kafka_partition", "kafka_offset").collect()
@@ -337,15 +346,13 @@ def test_a_query_with_another_aggregate_is_refused_with_the_ways_out_and_the_old
     """As Spark finds it: in the first batch that the changed query plans."""
 
     def run(*more: str) -> None:
-        pipeline = rig.pipeline(PostgresSink(rig.url, "largest", mode="upsert", key="account", order="onefold_epoch"))
-        try:
-            rows = pipeline.read(rig.spark, source(rig))
-            found = rows.groupBy("account").agg(
-                F.count("*").alias("n"), *(F.max("amount").alias(name) for name in more)
-            )
-            rig.finish(pipeline, pipeline.write(found, rig.checkpoint(), AVAILABLE_NOW, output_mode="update"))
-        finally:
-            pipeline.close()
+        def largest(rows: DataFrame) -> DataFrame:
+            most = (F.max("amount").alias(name) for name in more)
+            return rows.groupBy("account").agg(F.count("*").alias("n"), *most)
+
+        sink = PostgresSink(rig.url, "largest", mode="upsert", key="account", order="onefold_epoch")
+        schema = ", ".join((TOTALS_OF_ACCOUNTS, *(f"{name} long" for name in more)))
+        rig.run(pipeline_of(rig, largest, sink, mode="update", schema=schema))
 
     put(rig, 0, 50)
     run()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from harness.support import AVAILABLE_NOW, Rig
+from harness.support import Rig, through_spark
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from onefold.core import ConfigError
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, OrderedIds
 
@@ -42,15 +42,20 @@ class Keyed:
         return KafkaSink(self.topic, bootstrap_servers=self.rig.servers, **settings)  # type: ignore[arg-type]
 
     def assert_seen(self, count: int) -> None:
-        reader = self.rig.pipeline(self.rig.sink("staged", "seen"), name="reader")
         source = KafkaSource(
             self.topic,
             bootstrap_servers=self.rig.servers,
             format="json",
             schema="id long, n long",
-            deduplicate=OrderedIds(),
+            columns=["position", "key"],
         )
-        self.rig.run(reader, source, "reader")
+        reader = self.rig.pipeline(
+            self.rig.sink("staged", "seen"),
+            name="reader",
+            source=source,
+            change=lambda rows: rows.deduplicate(OrderedIds(), uid="once").select("id", "n"),
+        )
+        self.rig.run(reader, "reader")
         assert self.rig.rows("seen") == self.rig.sent[:count]
 
 
@@ -65,11 +70,15 @@ def upserting(rig: Rig, table: str, key: str | tuple[str, ...]) -> PostgresSink:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
-def test_a_keyed_topic_beside_tables_with_keys_of_their_own_is_read_whole(rig: Rig, keyed: Keyed) -> None:
+@pytest.mark.parametrize("change", [lambda rows: rows, through_spark], ids=["plain", "through Spark"])
+def test_a_keyed_topic_beside_tables_with_keys_of_their_own_is_read_whole(
+    rig: Rig, keyed: Keyed, change: Callable[[Any], Any]
+) -> None:
     rig.put(2000)
     placed = upserting(rig, "placed", ("kafka_partition", "kafka_offset"))
     sinks = [upserting(rig, "rows", "id"), keyed.sink(), placed]
-    rig.run(rig.pipeline(*sinks, store=rig.sqlite), rig.source(at_most=700, columns=["position"]))
+    source = rig.source(at_most=700, columns=["position"])
+    rig.run(rig.pipeline(*sinks, source=source, change=change, store=rig.sqlite))
     for table in ("rows", "placed"):
         assert rig.rows(table) == rig.sent
     rig.assert_nothing_in_doubt()
@@ -92,10 +101,13 @@ def test_a_keyed_topic_of_rows_that_were_mixed_before_is_read_whole(
     rig: Rig, keyed: Keyed, mixed: Callable[[DataFrame], DataFrame]
 ) -> None:
     rig.put(2000)
-    pipeline = rig.pipeline(keyed.sink(), store=rig.sqlite)
-    df = pipeline.read(rig.spark, rig.source(at_most=None, columns=["position"]))
-    rig.finish(pipeline, pipeline.write(mixed(df), rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.close()
+    pipeline = rig.pipeline(
+        keyed.sink(),
+        source=rig.source(at_most=None, columns=["position"]),
+        change=lambda rows: rows.spark_dataframe(mixed, rows.schema),
+        store=rig.sqlite,
+    )
+    rig.run(pipeline)
     keyed.assert_seen(2000)
 
 
@@ -103,13 +115,15 @@ def test_a_keyed_topic_of_rows_that_were_mixed_before_is_read_whole(
 @pytest.mark.usefixtures("many_tasks")
 def test_rows_that_are_to_stay_in_place_do_so_beside_a_sink_that_moves_them(rig: Rig, keyed: Keyed) -> None:
     rig.put(2000)
-    source = rig.source(at_most=None, columns=["position"])
     sinks = [upserting(rig, "rows", "id"), keyed.sink(id="at")]
-    pipeline = rig.pipeline(*sinks, store=rig.sqlite)
-    df = pipeline.read(rig.spark, source)
-    at = "concat(kafka_topic, '/', kafka_partition, ':', kafka_offset) AS at"
-    rig.finish(pipeline, pipeline.write(df.selectExpr("id", "n", at), rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.close()
+    select = "SELECT id, n, concat(kafka_topic, '/', kafka_partition, ':', kafka_offset) AS at FROM source"
+    pipeline = rig.pipeline(
+        *sinks,
+        source=rig.source(at_most=None, columns=["position"]),
+        change=lambda rows: rows.spark_sql(select, "id long, n long, at string"),
+        store=rig.sqlite,
+    )
+    rig.run(pipeline)
     rig.assert_exact()
     keyed.assert_seen(2000)
 
@@ -120,7 +134,7 @@ def test_rows_that_their_user_has_cached_stay_so(rig: Rig, keyed: Keyed) -> None
         return rig.spark.range(20).selectExpr("id", "id AS n", "concat('a:', id) AS at")
 
     rows().cache()
-    pipeline = rig.pipeline(upserting(rig, "rows", "id"), keyed.sink(id="at"), store=rig.sqlite)
+    pipeline = rig.writer(upserting(rig, "rows", "id"), keyed.sink(id="at"), store=rig.sqlite)
     pipeline.write_batch(rows(), "day 1")
     pipeline.close()
     assert rows().storageLevel != StorageLevel.NONE
@@ -128,18 +142,11 @@ def test_rows_that_their_user_has_cached_stay_so(rig: Rig, keyed: Keyed) -> None
 
 
 @pytest.mark.slow
-def test_on_the_direct_path_ids_of_the_source_s_positions_are_in_order_and_others_are_refused(
-    rig: Rig, keyed: Keyed
-) -> None:
+@pytest.mark.usefixtures("many_tasks")
+def test_a_keyed_topic_of_other_ids_is_read_whole_as_well(rig: Rig, keyed: Keyed) -> None:
     rig.put(2000)
-    pipeline = rig.pipeline(keyed.sink(id=("id", "n")), store=rig.sqlite, name="refused")
-    source = rig.source(columns=["position"])
-    query = pipeline.write_direct(rig.spark, source, rig.checkpoint("refused"), AVAILABLE_NOW)
-    with pytest.raises(ConfigError, match="path moves no rows between tasks"):
-        rig.finish(pipeline, query)
-    assert pipeline.history() == []
-    pipeline.close()
-    pipeline = rig.pipeline(keyed.sink(), store=rig.sqlite)
-    rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.close()
-    keyed.assert_seen(2000)
+    rig.run(rig.pipeline(keyed.sink(id=("id", "n")), store=rig.sqlite))
+    reader = KafkaSource(keyed.topic, bootstrap_servers=rig.servers, format="json", schema="id long, n long")
+    sink = rig.sink("staged", "seen")
+    rig.run(rig.pipeline(sink, name="seen", source=reader), "seen")
+    assert rig.rows("seen") == rig.sent

@@ -44,7 +44,7 @@ def numbers(rig: Rig, first: int, last: int) -> DataFrame:
 
 def write(rig: Rig, run: str, df: DataFrame, delivery: str = "two_phase") -> BatchOutcome:
     """As a process of its own would: a pipeline that knows nothing of the ones before."""
-    with closing(rig.pipeline(rig.sink(delivery))) as pipeline:
+    with closing(rig.writer(rig.sink(delivery))) as pipeline:
         return pipeline.write_batch(df, run)
 
 
@@ -143,7 +143,7 @@ def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_m
 @pytest.mark.slow
 def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
     for replayed in (False, True):
-        with closing(rig.pipeline(store=rig.sqlite)) as pipeline:
+        with closing(rig.writer(store=rig.sqlite)) as pipeline:
             assert pipeline.write_batch(numbers(rig, 0, 10), "night").replayed is replayed
     assert_rows(rig, (0, 10))
 
@@ -152,7 +152,7 @@ def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
 def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_other(rig: Rig) -> None:
     stream = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = stream.selectExpr("value AS id", "value * 2 AS n")
-    with closing(rig.pipeline(name="query")) as pipeline, closing(rig.pipeline(name="query")) as batch:
+    with closing(rig.writer(name="query")) as pipeline, closing(rig.writer(name="query")) as batch:
         writer = df.writeStream.foreachBatch(pipeline).option("checkpointLocation", rig.checkpoint())
         query = writer.start()
         try:
@@ -164,12 +164,13 @@ def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_o
             assert pipeline.facts().generation == generation, "the query was not fenced"
         finally:
             query.stop()
-    with closing(rig.pipeline(name="runs")) as runs:
+    nowhere = KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw")
+    with closing(rig.writer(name="runs")) as runs, closing(rig.pipeline(name="runs", source=nowhere)) as flow:
         with pytest.raises(ConfigError, match="writes a batch DataFrame"):
             runs.write_batch(df, "night")
         runs.write_batch(numbers(rig, 0, 1), "night")
         with pytest.raises(ConfigError, match="'runs' writes batch runs"):
-            runs.read(rig.spark, KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw"))
+            flow.start(rig.spark, rig.checkpoint("second"))
         writer = df.writeStream.foreachBatch(runs).option("checkpointLocation", rig.checkpoint("second"))
         with pytest.raises(ConfigError, match="'runs' writes batch runs"):
             rig.finish(runs, writer.start())

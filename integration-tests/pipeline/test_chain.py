@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from harness.support import Rig
+from harness.errors import raises
+from harness.support import SCHEMA, Rig
 from pyspark.sql import DataFrame
 
 from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.protocol.epoch import Outcome
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
 
 pytestmark = pytest.mark.servers
 
@@ -26,20 +28,20 @@ class Chain:
     def __init__(self, rig: Rig, delivery: str, store: str | None) -> None:
         self.rig, self.delivery, self.store = rig, delivery, store
 
-    def pipeline(self, name: str = "test") -> Pipeline:
-        return self.rig.pipeline(self.rig.sink(self.delivery), name=name, store=self.store)
+    def pipeline(self, name: str = "test", **reading: Any) -> FlowWriter:
+        source = self.rig.source(**{"at_most": 300, **reading})
+        return self.rig.pipeline(self.rig.sink(self.delivery), name=name, source=source, store=self.store)
 
     def run(self, checkpoint: str = "checkpoint", at_most: int = 300) -> list[Outcome]:
-        return self.rig.run(self.pipeline(), self.rig.source(at_most=at_most), checkpoint)
+        return self.rig.run(self.pipeline(at_most=at_most), checkpoint)
 
     def resume(self, checkpoint: str, *, adopt_ledger: bool = False) -> list[Outcome]:
         """The way out that the errors name: a new, empty checkpoint directory and starting_offsets='ledger'."""
         assert not Path(self.rig.checkpoint(checkpoint)).exists()
-        source = self.rig.source(at_most=250, starting_offsets="ledger")
-        pipeline = self.pipeline()
+        pipeline = self.pipeline(at_most=250, starting_offsets="ledger")
         if adopt_ledger:
             pipeline.recover(adopt_ledger=True)
-        return self.rig.run(pipeline, source, checkpoint)
+        return self.rig.run(pipeline, checkpoint)
 
 
 @pytest.fixture(params=["two_phase", "staged", pytest.param("sqlite", marks=pytest.mark.soak)])
@@ -135,7 +137,7 @@ def test_a_checkpoint_of_another_topic_is_refused(rig: Rig, kafka_topic: object)
     rig.put(300)
     chain.run()
     rig.topic = kafka_topic(partitions=4)
-    with pytest.raises(ConfigError, match=r"pipeline .test. began with .* its own name"):
+    with raises(ConfigError, "positions-not-read", "'test'"):
         chain.run()
     with pytest.raises(DataLoss, match=r"ends beyond the recorded end.*another pipeline's"):
         rig.run(chain.pipeline("second"))
@@ -244,11 +246,11 @@ def test_two_pipelines_into_one_table_keep_their_own_chains(rig: Rig) -> None:
     first, second = Chain(rig, "two_phase", None), Chain(rig, "two_phase", None)
     rig.put(600)
     first.run()
-    rig.run(second.pipeline("second"), rig.source(at_most=200), "seconds")
+    rig.run(second.pipeline("second", at_most=200), "seconds")
     shutil.rmtree(rig.checkpoint())
     rig.put(300)
     assert replayed(first.run()) == [True, True, False]
-    rig.run(second.pipeline("second"), rig.source(at_most=200), "seconds")
+    rig.run(second.pipeline("second", at_most=200), "seconds")
     assert rig.rows() == sorted(rig.sent * 2)
     rig.assert_nothing_in_doubt()
 
@@ -261,22 +263,21 @@ def counts(df: DataFrame) -> DataFrame:
 def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig: Rig) -> None:
     """Its counts would begin at nothing again; from the first position on, it rebuilds them."""
 
-    def pipeline() -> Pipeline:
-        return rig.pipeline()
+    def pipeline(**reading: Any) -> FlowWriter:
+        sink = rig.sink(mode="upsert", key="id", order="onefold_epoch")
+        source = rig.source(**reading)
+        return rig.pipeline(sink, source=source, change=lambda rows: rows.spark_dataframe(counts, SCHEMA, "update"))
 
     rig.put(600)
-    rig.run(pipeline(), counted=counts)
+    rig.run(pipeline())
     written = rig.rows()
     shutil.rmtree(rig.checkpoint())
     rig.put(300)
-    with pytest.raises(
-        CheckpointMismatch, match=r"keeps state.*starting_offsets that the pipeline first had.*new pipeline name"
-    ):
-        rig.run(pipeline(), rig.source(starting_offsets="ledger"), "second", counts)
+    with raises(CheckpointMismatch, "state-missing", "new pipeline name"):
+        rig.run(pipeline(starting_offsets="ledger"), "second")
     assert rig.rows() == written
-    assert replayed(rig.run(pipeline(), checkpoint="third", counted=counts)) == [True, True, False]
-    expected = {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
-    assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
+    assert replayed(rig.run(pipeline(), "third")) == [True, True, False]
+    assert dict(rig.rows()) == {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
 
 
 @pytest.mark.slow
@@ -302,8 +303,8 @@ def test_an_epoch_that_somebody_damaged_stops_the_start_until_it_is_mended_and_a
     rig.put(100)
     with pytest.raises(Damaged, match=r"recover\(accept_damage=1\)"):
         chain.run()
-    accepting = rig.pipeline(rig.sink("two_phase"))
+    accepting = chain.pipeline()
     accepting.recover(accept_damage=1)
-    rig.run(accepting, rig.source(at_most=300))
+    rig.run(accepting)
     chain.run()
     rig.assert_exact()

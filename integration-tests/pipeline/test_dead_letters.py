@@ -12,11 +12,11 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from harness.errors import raises
 from harness.kafka.reading import Reader, open_transactions
 from harness.kafka.topics import in_order
 from harness.lives import NUMBERS, Life, at_failpoint
-from harness.support import AVAILABLE_NOW, CrashError, Rig, crash
-from pyspark.sql import DataFrame
+from harness.support import CrashError, Rig, crash
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
@@ -24,8 +24,7 @@ from onefold.core.errors import BadRecord, Retriable
 from onefold.core.protocol.patience import Patience
 from onefold.core.writing.bad_records import Bad, Policy
 from onefold.sinks import KafkaSink, PostgresSink
-from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.verify.verification import Verification, verify
 
 pytestmark = pytest.mark.servers
@@ -57,23 +56,20 @@ def dead_sink(rig: Rig, delivery: str = "two_phase") -> PostgresSink:
     return PostgresSink(rig.url, "dead", delivery=delivery)
 
 
-def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None:
-    """To the topic's end; only rows with an even id are written."""
+def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
 
-    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
 
-    def even_rows(df: DataFrame) -> DataFrame:
-        return df.where("id % 2 = 0")
+# Only rows with an even id are written.
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "filter": lambda rows: rows.filter("id % 2 = 0"),
+    "function": lambda rows: rows.map_batches(lambda batch: even(batch)),
+    "Spark": lambda rows: rows.spark_sql("SELECT * FROM source WHERE id % 2 = 0", rows.schema),
+}
 
-    try:
-        if direct:
-            query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
-        else:
-            query = pipeline.write(even_rows(pipeline.read(rig.spark, source)), rig.checkpoint(), AVAILABLE_NOW)
-        rig.finish(pipeline, query)
-    finally:
-        pipeline.close()
+
+def pipeline_of(rig: Rig, way: str, *sinks: Sink, letters: Sink | None = None, **reading: Any) -> FlowWriter:
+    return rig.pipeline(*sinks, source=rig.source(**reading), change=WAYS[way], dead_letters=letters)
 
 
 def assert_exact(rig: Rig, bad: dict[tuple[int, int], bytes | None]) -> None:
@@ -85,21 +81,21 @@ def assert_exact(rig: Rig, bad: dict[tuple[int, int], bytes | None]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("direct", "rows", "letters"),
+    ("way", "rows", "letters"),
     [
-        (True, "two_phase", "two_phase"),
-        (True, "staged", "two_phase"),
-        (False, "two_phase", "two_phase"),
-        (False, "two_phase", "staged"),
+        ("filter", "two_phase", "two_phase"),
+        ("function", "staged", "two_phase"),
+        ("Spark", "two_phase", "two_phase"),
+        ("Spark", "two_phase", "staged"),
     ],
 )
 def test_bad_records_become_dead_letters_in_the_epoch_of_their_neighbours(
-    rig: Rig, direct: bool, rows: str, letters: str
+    rig: Rig, way: str, rows: str, letters: str
 ) -> None:
     bad = put_mixed(rig, 500)
-    source = rig.source(on_error="dead_letter")
-    pipeline = rig.pipeline(rig.sink(rows), dead_letters=dead_sink(rig, letters))
-    run(rig, pipeline, source, direct)
+    dead = dead_sink(rig, letters)
+    pipeline = pipeline_of(rig, way, rig.sink(rows), letters=dead, on_error="dead_letter")
+    rig.run(pipeline)
     assert_exact(rig, bad)
     assert pipeline.bad_records.dead_letters == len(bad)
     epochs = rig.sql("SELECT epoch, min(range_start), min(range_end) FROM onefold_sinks.onefold_epochs GROUP BY epoch")
@@ -310,21 +306,20 @@ def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_
 @pytest.mark.slow
 def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:
     put_mixed(rig, 20)
-    pipeline = rig.pipeline(rig.sink("staged"), dead_letters=dead_sink(rig, "staged"))
-    with pytest.raises(ConfigError, match="use delivery='two_phase' for the others"):
-        run(rig, pipeline, rig.source(on_error="dead_letter"), direct=True)
+    dead = dead_sink(rig, "staged")
+    pipeline = pipeline_of(rig, "filter", rig.sink("staged"), letters=dead, on_error="dead_letter")
+    with raises(ConfigError, "several-last-resources", "delivery='two_phase'"):
+        rig.run(pipeline)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through_spark"])
-def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epoch_written(
-    rig: Rig, direct: bool
-) -> None:
+@pytest.mark.parametrize("way", ["filter", "Spark"])
+def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epoch_written(rig: Rig, way: str) -> None:
     """Five of them, of which no task sees more than two: the epoch counts."""
     put_mixed(rig, 250)
-    pipeline = rig.pipeline(dead_letters=dead_sink(rig))
+    pipeline = pipeline_of(rig, way, letters=dead_sink(rig), on_error="dead_letter", bad_records_max=4)
     with pytest.raises(BadRecord, match=r"epoch 1 .*5 records that cannot be read, more than bad_records_max=4"):
-        run(rig, pipeline, rig.source(on_error="dead_letter", bad_records_max=4), direct)
+        rig.run(pipeline)
     assert rig.rows() == []
     assert rig.sql("SELECT * FROM dead") == []
     assert rig.prepared() == []
@@ -333,36 +328,34 @@ def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epo
 @pytest.mark.slow
 def test_skipped_records_are_counted_and_the_others_are_written(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     bad = put_mixed(rig, 300)
-    pipeline = rig.pipeline()
-    run(rig, pipeline, rig.source(on_error="skip"), direct=True)
+    pipeline = pipeline_of(rig, "filter", on_error="skip")
+    rig.run(pipeline)
     assert rig.rows() == [row for row in rig.sent if row[0] % 2 == 0]
     assert pipeline.bad_records.skipped == len(bad)
     assert f"epoch 1: unreadable records, skipped: {len(bad)}" in caplog.text
 
 
 @pytest.mark.slow
-def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
-    source = rig.source(on_error="dead_letter")
-    with pytest.raises(ConfigError, match="the pipeline no sink for them"):
-        rig.pipeline().read(rig.spark, source)
-    with pytest.raises(ConfigError, match="on_error='fail', which makes none"):
-        rig.pipeline(dead_letters=dead_sink(rig)).read(rig.spark, rig.source())
-    with pytest.raises(ConfigError, match="leave out dead_letters"):
-        rig.pipeline(dead_letters=dead_sink(rig)).write_batch(rig.spark.range(3), "run")
-    df = rig.spark.readStream.format("onefold_kafka").options(**source.options()).load()
-    with pytest.raises(Exception, match="onError=dead_letter needs a pipeline"):
+def test_a_source_and_a_flow_must_agree_on_dead_letters(rig: Rig) -> None:
+    with raises(ConfigError, "stream-unused", "dead_letters="):
+        pipeline_of(rig, "filter", on_error="dead_letter")
+    with raises(ConfigError, "dead-letters-mismatch", "on_error='fail'"):
+        pipeline_of(rig, "filter", letters=dead_sink(rig))
+    df = rig.stream(rig.source(on_error="dead_letter"))
+    with pytest.raises(Exception, match="onError=dead_letter needs a flow"):
         df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)
 
 
 @pytest.mark.slow
-def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
+@pytest.mark.parametrize("way", ["filter", "Spark"])
+def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig, way: str) -> None:
     put_mixed(rig, 200)
-    source = rig.source(on_error="dead_letter", bad_records_max=3, at_most=100)
-    pipeline = rig.pipeline(dead_letters=dead_sink(rig))
-    run(rig, pipeline, source, direct=True)
+    sink, reading = rig.sink(), {"on_error": "dead_letter", "bad_records_max": 3, "at_most": 100}
+    pipeline = pipeline_of(rig, way, sink, letters=dead_sink(rig), **reading)
+    rig.run(pipeline)
 
     def verified() -> Verification:
-        return verify(rig.spark, pipeline, source, rig.sink(), ["id"], lambda df: df.where("id % 2 = 0"))
+        return verify(rig.spark, pipeline, sink, ["id"])
 
     assert verified().is_exact
     rig.sql("DELETE FROM dead WHERE source_partition = 3 AND source_offset = 1")

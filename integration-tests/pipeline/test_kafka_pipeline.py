@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from harness.errors import raises
 from harness.kafka.topics import QUIET, make_anew, produce
 from harness.support import AVAILABLE_NOW, SCHEMA, Rig
 from pyspark.sql import SparkSession
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from bench.jars import NotAvailable, spark_jars
 from onefold.core import ConfigError, DataLoss
+from onefold.core.job.offset_json import parse_offsets
 from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers
@@ -46,21 +47,21 @@ def test_topics_that_come_to_match_join_a_pipeline_and_one_made_anew_stops_it_al
     )
     make_topic(rig, f"{family}-a")
     produce(rig.servers, f"{family}-a", 3, value=b'{"id":1,"n":1}')
-    rig.run(rig.pipeline(), source)
+    rig.run(rig.pipeline(source=source))
     make_topic(rig, f"{family}-b")
     produce(rig.servers, f"{family}-b", 2, value=b'{"id":2,"n":2}')
-    (outcome,) = rig.run(rig.pipeline(), source)
+    (outcome,) = rig.run(rig.pipeline(source=source))
     assert rig.rows() == [(1, 1)] * 3 + [(2, 2)] * 2
     assert outcome.record.range.end.topic_ids().keys() == {f"{family}-a", f"{family}-b"}
     assert shown(rig, family) == {f"{family}-a/0": 3, f"{family}-b/0": 2}
     other = KafkaSource(topics_pattern="orders-.*", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
-    with pytest.raises(ConfigError, match="holds positions of the topic"):
-        rig.run(rig.pipeline(), other)
+    with raises(ConfigError, "positions-not-read", f"{family}-a"):
+        rig.run(rig.pipeline(source=other))
     make_anew(rig.servers, f"{family}-b")
     produce(rig.servers, f"{family}-b", 9, value=b'{"id":3,"n":3}')
     again = KafkaSource.from_options({**source.options(), "startingOffsets": "ledger"})
     with pytest.raises(DataLoss, match=f"{family}-b: the topic was deleted and made anew"):
-        rig.run(rig.pipeline(), again, checkpoint="new")
+        rig.run(rig.pipeline(source=again), "new")
     assert len(rig.rows()) == 5
 
 
@@ -77,11 +78,11 @@ def test_a_pipeline_goes_on_without_a_topic_that_it_is_told_to_forget(rig: Rig, 
     for name in names:
         make_topic(rig, name)
         produce(rig.servers, name, 2, value=b'{"id":1,"n":1}')
-    rig.run(rig.pipeline(), source(names))
+    rig.run(rig.pipeline(source=source(names)))
     make_anew(rig.servers, names[1])
     for name in names:
         produce(rig.servers, name, 3, value=b'{"id":2,"n":2}')
-    (outcome,) = rig.run(rig.pipeline(), source(names[:1], forget_topics=names[1:]))
+    (outcome,) = rig.run(rig.pipeline(source=source(names[:1], forget_topics=names[1:])))
     assert rig.rows() == [(1, 1)] * 4 + [(2, 2)] * 3
     assert outcome.record.range.end.topics() == {names[0]: {0: 5}, names[1]: {0: 2}}
 
@@ -94,17 +95,14 @@ def make_topic(rig: Rig, name: str) -> None:
 @pytest.mark.slow
 def test_sparks_progress_tells_where_the_topics_end(rig: Rig) -> None:
     rig.put(40)
-    pipeline = rig.pipeline()
-    try:
-        query = pipeline.write(pipeline.read(rig.spark, rig.source(at_most=30)), rig.checkpoint(), AVAILABLE_NOW)
-        rig.finish(pipeline, query)
-    finally:
-        pipeline.close()
+    pipeline = rig.pipeline(source=rig.source(at_most=30))
+    query = pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW)
+    rig.finish(pipeline, query)
     (told,) = query.recentProgress[0]["sources"]
-    latest, end = (json.loads(told[name])[rig.topic] for name in ("latestOffset", "endOffset"))
-    assert sum(offset for p, offset in latest.items() if p.isdigit()) == 40
-    assert 30 <= sum(offset for p, offset in end.items() if p.isdigit()) <= 33
-    assert end["id"] == latest["id"]
+    latest, end = (parse_offsets([told[name]]) for name in ("latestOffset", "endOffset"))
+    assert sum(latest.topics()[rig.topic].values()) == 40
+    assert 30 <= sum(end.topics()[rig.topic].values()) <= 33
+    assert end.topic_ids() == latest.topic_ids()
 
 
 @pytest.fixture
@@ -125,9 +123,9 @@ def test_a_dataframe_of_sparks_own_kafka_source_is_written_through_the_epoch_wri
     df = records.select(F.from_json(F.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
     for count, forgets in ((50, True), (10, False)):
         rig.put(count)
-        pipeline = rig.pipeline()
-        rig.finish(pipeline, rig.start(pipeline, df))
-        pipeline.close()
+        writer = rig.writer()
+        rig.finish(writer, rig.start(writer, df))
+        writer.close()
         if forgets:
             rig.forget_commit(0)
     assert [outcome.replayed for outcome in rig.outcomes] == [False, True, False]

@@ -19,7 +19,7 @@ from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.doctor import diagnose
 from onefold.sinks import KafkaSink
-from onefold.spark.pipeline import Pipeline
+from onefold.spark import EpochWriter
 from onefold.spark.runtime import query
 
 pytestmark = pytest.mark.servers
@@ -48,9 +48,9 @@ def gids(rig: Rig) -> list[str]:
     return [gid for (gid,) in rig.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")]
 
 
-def run_batch(rig: Rig) -> tuple[Pipeline, Straggler]:
+def run_batch(rig: Rig) -> tuple[EpochWriter, Straggler]:
     sink = rig.sink()
-    pipeline = rig.pipeline(sink)
+    pipeline = rig.writer(sink)
     pipeline.write_batch(rig.spark.range(10).selectExpr("id", "id AS n"), "day")
     return pipeline, Straggler(sink, pipeline.history()[-1])
 
@@ -75,7 +75,7 @@ def test_what_a_late_task_of_a_query_prepares_goes_when_its_end_is_awaited(rig: 
     rig.put(40)
     sink = rig.sink()
     pipeline = rig.pipeline(sink)
-    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint(), AVAILABLE_NOW)
+    query = pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW)
     query.awaitTermination(60)
     Straggler(sink, rig.outcomes[-1].record).prepare()
     assert len(gids(rig)) == 1

@@ -48,8 +48,8 @@ def test_a_jobs_own_query_whose_worker_is_late_ends_with_75_and_its_next_start_g
     rig.put(600)
 
     def start() -> None:
-        pipeline = rig.pipeline(rig.sink("staged"))
-        rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
+        writer = rig.writer(rig.sink("staged"))
+        rig.finish(writer, rig.start(writer, rig.stream()))
 
     with raises(OutOfResources, "worker-not-started") as ended:
         start()

@@ -5,23 +5,28 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from harness.errors import raises
-from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
+from harness.support import SCHEMA, Rig, crash, failing_at, offsets_of, through_spark
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.core import ConfigError, Terminal
+from onefold.core import Terminal
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.writing.arrangement import needed_by
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import EpochWriter, Pipeline, register
+from onefold.spark import EpochWriter
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.runtime.writers import shared_out
 
 pytestmark = pytest.mark.servers
+
+
+def as_is(stream: Any) -> Any:
+    return stream
 
 
 def replayed(outcomes: list[Outcome]) -> list[bool]:
@@ -29,45 +34,28 @@ def replayed(outcomes: list[Outcome]) -> list[bool]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
-def test_a_dataframe_is_written_exactly_and_a_restart_skips_what_is_there(rig: Rig, delivery: str) -> None:
+@pytest.mark.parametrize(
+    ("delivery", "change"), [("two_phase", as_is), ("staged", as_is), ("two_phase", through_spark)]
+)
+def test_a_flow_is_written_exactly_and_a_restart_skips_what_is_there(
+    rig: Rig, delivery: str, change: Callable[[Any], Any]
+) -> None:
     rig.put(1000)
-    outcomes = rig.run(rig.pipeline(rig.sink(delivery)))
+    outcomes = rig.run(rig.pipeline(rig.sink(delivery), change=change))
     assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
     rig.forget_commit(3)
     rig.put(200)
-    assert replayed(rig.run(rig.pipeline(rig.sink(delivery)))) == [True, False]
+    assert replayed(rig.run(rig.pipeline(rig.sink(delivery), change=change))) == [True, False]
     rig.assert_exact()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filtered", [False, True])
-def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtered: bool) -> None:
-    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
-
-    rig.put(1000)
-    pipeline = rig.pipeline()
-    transform = even if filtered else None
-    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW, transform)
-    rig.finish(pipeline, query)
-    pipeline.close()
-    assert [o.record.range.is_empty for o in rig.outcomes] == [False] * 4
-    if filtered:
-        rig.sent = [record for record in rig.sent if record[0] % 2 == 0]
-    rig.assert_exact()
-
-
-@pytest.mark.slow
-def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> None:
+def test_positions_come_to_functions_and_to_the_table(rig: Rig) -> None:
     def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("kafka_offset"), 1), 0))
 
     rig.put(200)
-    pipeline = rig.pipeline()
-    query = pipeline.write_direct(rig.spark, rig.source(columns="position"), rig.checkpoint(), AVAILABLE_NOW, even)
-    rig.finish(pipeline, query)
-    pipeline.close()
+    rig.run(rig.pipeline(source=rig.source(columns="position"), change=lambda rows: rows.map_batches(even)))
     rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")
     assert rows == [(i, rig.topic, i % 4, i // 4) for i in range(200) if i // 4 % 2 == 0]
 
@@ -135,23 +123,10 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
 
 
 @pytest.mark.slow
-def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
-    rig.put(10)
-    pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
-    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
-    with pytest.raises(ConfigError, match=r"path moves no rows between tasks: .*delivery='staged' .*repartition=False"):
-        rig.finish(pipeline, query)
-    pipeline.close()
-
-
-@pytest.mark.slow
-def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
-    rig.put(300)
-    pipeline = rig.pipeline()
-    rig.finish(pipeline, pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
-    rig.put(300)
-    rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
-    pipeline.close()
+def test_a_flow_goes_on_exactly_with_an_operator_of_sparks_and_without_it_again(rig: Rig) -> None:
+    for change in (as_is, through_spark, as_is):
+        rig.put(300)
+        rig.run(rig.pipeline(change=change))
     rig.assert_exact()
 
 
@@ -159,16 +134,43 @@ def counts(df: DataFrame) -> DataFrame:
     return df.selectExpr("n % 7 AS id").groupBy("id").count().withColumnRenamed("count", "n")
 
 
+def counted(rig: Rig) -> FlowWriter:
+    sink = rig.sink(mode="upsert", key="id", order="onefold_epoch")
+    return rig.pipeline(sink, change=lambda rows: rows.spark_dataframe(counts, SCHEMA, "update"))
+
+
 @pytest.mark.slow
-def test_a_replayed_batch_of_a_stateful_query_is_drained_into_its_state_and_not_written(rig: Rig) -> None:
+def test_a_replayed_batch_of_a_stateful_flow_is_drained_into_its_state_and_not_written(rig: Rig) -> None:
     rig.put(600)
-    rig.run(rig.pipeline(), counted=counts)
+    rig.run(counted(rig))
+    query = "SELECT id, n, onefold_epoch, xmin::text FROM rows ORDER BY id"
+    written = rig.sql(query)
+    rig.forget_commit(1)
+    assert replayed(rig.run(counted(rig))) == [True]
+    assert rig.sql(query) == written
+    rig.put(300)
+    rig.run(counted(rig))
+    assert dict(rig.rows()) == {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
+    assert len(rig.rows()) == 7
+
+
+@pytest.mark.slow
+def test_a_replayed_batch_of_a_stateful_query_of_ones_own_is_drained_and_not_written(rig: Rig) -> None:
+    def run() -> list[bool]:
+        rig.outcomes.clear()
+        writer = rig.writer()
+        rig.finish(writer, rig.start(writer, counts(rig.stream()), outputMode="update"))
+        writer.close()
+        return replayed(rig.outcomes)
+
+    rig.put(600)
+    run()
     written = rig.rows()
     rig.forget_commit(1)
-    assert replayed(rig.run(rig.pipeline(), counted=counts)) == [True]
+    assert run() == [True]
     assert rig.rows() == written
     rig.put(300)
-    rig.run(rig.pipeline(), counted=counts)
+    assert run() == [False]
     expected = {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
     assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
     assert len(rig.rows()) == 3 * 7
@@ -182,14 +184,20 @@ def test_batches_without_records_are_epochs_too_and_write_nothing(rig: Rig) -> N
         timed = df.selectExpr("timestamp_seconds(n + 10) AS at", "id").withWatermark("at", "1 second")
         return timed.groupBy("at").count().selectExpr("unix_seconds(at) AS id", "count AS n")
 
+    def pipeline() -> FlowWriter:
+        sink = rig.sink(mode="upsert", key="id", order="onefold_epoch")
+        return rig.pipeline(sink, change=lambda rows: rows.spark_dataframe(windows, SCHEMA, "update"))
+
     rig.put(300)
-    outcomes = rig.run(rig.pipeline(), counted=windows)
+    outcomes = rig.run(pipeline())
     ranges = [outcome.record.range for outcome in outcomes]
     assert [each.start.of_records() == each.end.of_records() for each in ranges] == [False, True]
-    written = len(rig.rows())
+    written = rig.sql("SELECT id, n, onefold_epoch FROM rows ORDER BY id")
     rig.forget_commit(1)
-    assert replayed(rig.run(rig.pipeline(), counted=windows)) == [True]
-    assert len(rig.rows()) == written == len({n for _, n in rig.sent})
+    assert replayed(rig.run(pipeline())) == [True]
+    assert rig.sql("SELECT id, n, onefold_epoch FROM rows ORDER BY id") == written
+    assert len(written) == len({n for _, n in rig.sent})
+    assert {epoch for *_, epoch in written} == {1}
 
 
 @pytest.mark.slow
@@ -202,35 +210,35 @@ def test_an_empty_topic_writes_nothing_and_later_records_arrive(rig: Rig) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [as_is, through_spark])
 def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_anything(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.put(200)
     rig.sent.clear()
-    source = rig.source(starting_offsets="latest")
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, source)
-    rig.put(100)
+    latest = rig.source(starting_offsets="latest")
+    pipeline = rig.pipeline(source=latest, change=change)
+    query = pipeline.start(rig.spark, rig.checkpoint())
     failing_at(monkeypatch, "before:RunWriters", crash)
-    with pytest.raises(Terminal, match="Crash"):
-        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.close()
-    assert offsets_of(rig.checkpoint(), 0) == {rig.topic: {str(p): 75 for p in range(4)}}
     rig.put(100)
-    rig.run(rig.pipeline(), source)
+    with pytest.raises(Terminal, match="Crash"):
+        rig.finish(pipeline, query)
+    pipeline.close()
+    assert sum(offsets_of(rig.checkpoint(), 0)[rig.topic].values()) > 200
+    rig.put(100)
+    rig.run(rig.pipeline(source=latest, change=change))
     rig.assert_exact()
 
 
 @pytest.mark.slow
 def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(rig: Rig) -> None:
-    """Its start is in it: the second query must not believe the ledger's position instead."""
     rig.put(300)
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source())
-    rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    writer = rig.writer()
+    df = rig.stream()
+    rig.finish(writer, rig.start(writer, df))
     rig.put(200)
-    rig.finish(pipeline, pipeline.write(df, rig.checkpoint("second"), AVAILABLE_NOW))
-    pipeline.close()
+    rig.finish(writer, rig.start(writer, df, "second"))
+    writer.close()
     assert replayed(rig.outcomes) == [False, True, False]
     rig.assert_exact()
 
@@ -276,13 +284,13 @@ def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(r
 
 
 @pytest.mark.slow
-def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins(rig: Rig) -> None:
+def test_a_writer_pickles_and_goes_on(rig: Rig) -> None:
     rig.put(300)
-    first = Pipeline("test", sinks=[rig.sink()])
-    df = first.read(rig.spark, rig.source())
-    second: Pipeline = pickle.loads(pickle.dumps(first))
+    first = EpochWriter("test", sinks=[rig.sink()])
+    first.recover()
+    second: EpochWriter = pickle.loads(pickle.dumps(first))
     first.close()
-    rig.finish(second, rig.start(second, df))
+    rig.finish(second, rig.start(second, rig.stream()))
     assert [record.rows for record in second.history()] == [300]
     assert second.guarantees()["rows"].mode == "two_phase"
     second.close()
@@ -290,21 +298,12 @@ def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins
 
 
 @pytest.mark.slow
-def test_a_query_of_two_topics_reads_each_by_the_format_and_a_second_read_says_so(
-    rig: Rig, kafka_topic: Callable[..., str]
-) -> None:
+def test_a_query_of_two_topics_reads_each_by_the_format(rig: Rig, kafka_topic: Callable[..., str]) -> None:
     other = kafka_topic(partitions=2)
     rig.put(100)
     rig.put_values([b'{"id":%d,"n":0}' % number for number in range(0, 100, 10)], 2, other)
-    sources = [rig.source(), KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema="id long, n long")]
-    twice = rig.pipeline(name="twice")
-    twice.read(rig.spark, sources[0])
-    with raises(ConfigError, "topics-changed", "'onefold_kafka'"):
-        twice.read(rig.spark, sources[1])
-    register(rig.spark)
-    left, right = (rig.spark.readStream.format("onefold_kafka").options(**one.options()).load() for one in sources)
-    pipeline = rig.pipeline()
-    query = rig.start(pipeline, left.join(right.select("id"), "id"))
-    rig.finish(pipeline, query)
+    right = KafkaSource(other, bootstrap_servers=rig.servers, format="json", schema="id long, n long")
+    writer = rig.writer()
+    rig.finish(writer, rig.start(writer, rig.stream().join(rig.stream(right).select("id"), "id")))
     assert [row[0] for row in rig.rows()] == [*range(0, 100, 10)]
     rig.assert_nothing_in_doubt()

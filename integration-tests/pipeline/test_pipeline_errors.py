@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
+from harness.errors import raises
+from harness.support import AVAILABLE_NOW, Rig, failing_at, through_spark, wait_until
 
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
 from onefold.core.errors import exit_code
 from onefold.core.protocol.epoch import Outcome
-from onefold.spark import Pipeline
+from onefold.sources import KafkaSource
+from onefold.spark.flows.flow_writer import FlowWriter
 
 pytestmark = pytest.mark.servers
 
@@ -26,23 +29,22 @@ def replayed(outcomes: list[Outcome]) -> list[bool]:
 @pytest.mark.slow
 def test_two_staged_sinks_are_refused(rig: Rig) -> None:
     rig.put(10)
-    with pytest.raises(ConfigError, match=r"one transaction that decides.*two_phase"):
+    with raises(ConfigError, "several-last-resources", "two_phase"):
         rig.run(rig.pipeline(rig.sink("staged", "one"), rig.sink("staged", "two")))
 
 
 @pytest.mark.slow
 def test_a_staged_sink_with_its_store_elsewhere_is_refused(rig: Rig) -> None:
     rig.put(10)
-    with pytest.raises(ConfigError, match=r"leave out store=, or use delivery='two_phase'"):
+    with raises(ConfigError, "store-elsewhere", "delivery='two_phase'"):
         rig.run(rig.pipeline(rig.sink("staged"), store=rig.sqlite))
 
 
 @pytest.mark.slow
 def test_a_sqlite_store_with_a_checkpoint_elsewhere_is_refused(rig: Rig) -> None:
     pipeline = rig.pipeline(store=rig.sqlite)
-    df = pipeline.read(rig.spark, rig.source())
-    with pytest.raises(ConfigError, match=r"SQLite file.*'hdfs://cluster/x'.*Postgres store"):
-        pipeline.write(df, "hdfs://cluster/x")
+    with raises(ConfigError, "sqlite-not-shared", "'hdfs://cluster/x'"):
+        pipeline.start(rig.spark, "hdfs://cluster/x")
     pipeline.close()
 
 
@@ -60,7 +62,7 @@ def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig
 def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_it_first(rig: Rig) -> None:
     rig.put(100)
     pipeline = rig.pipeline()
-    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint())
+    query = pipeline.start(rig.spark, rig.checkpoint())
     try:
         wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
         successor = rig.pipeline()
@@ -77,19 +79,14 @@ def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("direct", [False, True])
-def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, direct: bool) -> None:
+@pytest.mark.parametrize("change", [lambda rows: rows, through_spark], ids=["plain", "through Spark"])
+def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, change: Callable[[Any], Any]) -> None:
     rig.put(400)
     rig.put_values([b'{"id":"x\n'], partitions=1)
     rig.put_values([b'{"id":9,"n":"many"}'], partitions=1)
-    pipeline = rig.pipeline()
-    source = rig.source(at_most=None)
-    if direct:
-        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
-    else:
-        query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
+    pipeline = rig.pipeline(source=rig.source(at_most=None), change=change)
     with pytest.raises(BadRecord, match=rf"{rig.topic}/0 offset 100: .*Correct the schema"):
-        rig.finish(pipeline, query)
+        rig.finish(pipeline, pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW))
     assert rig.rows() == []
 
     def is_swept() -> bool:
@@ -122,11 +119,11 @@ def test_postgres_down_at_the_start_is_waited_for_and_then_named(
     rig: Rig, postgres_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = rig.url.rpartition(":")[2].partition("/")[0]
-    pipeline = Pipeline("test", sinks=[rig.sink()], patience_s=1)
+    pipeline = FlowWriter(rig.flow().graph(), patience_s=1)
     postgres_server.kill()
     try:
         with pytest.raises(Retriable, match=port):
-            pipeline.read(rig.spark, rig.source())
+            pipeline.start(rig.spark, rig.checkpoint())
     finally:
         postgres_server.start()
     assert "opening sink 'rows' waits: " in caplog.text
@@ -154,11 +151,12 @@ def test_postgres_killed_within_an_epoch_is_waited_for_and_the_query_goes_on(
 def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig: Rig) -> None:
     rig.put(300)
     first = rig.pipeline()
-    df = first.read(rig.spark, rig.source())
+    query = first.start(rig.spark, rig.checkpoint("other"))
+    wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
     rig.run(rig.pipeline())
     rig.put(300)
     with pytest.raises(Fenced, match=r"generation 1 .* was taken over .*do not restart it") as caught:
-        rig.finish(first, first.write(df, rig.checkpoint("other"), AVAILABLE_NOW))
+        rig.finish(first, query)
     assert exit_code(caught.value) == 73
     first.close()
     assert len(rig.rows()) == 300
@@ -168,17 +166,27 @@ def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig:
 def test_a_second_query_of_one_pipeline_is_refused(rig: Rig) -> None:
     rig.put(100)
     pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source())
-    first = pipeline.write(df, rig.checkpoint())
+    first = pipeline.start(rig.spark, rig.checkpoint())
     first.processAllAvailable()
-    with pytest.raises(ConfigError, match="one pipeline, one query"):
-        pipeline.write(df, rig.checkpoint("second"))
-    with pytest.raises(ConfigError, match="one pipeline, one query"):
-        pipeline.read(rig.spark, rig.source())
-    with pytest.raises(ConfigError, match="one pipeline, one query"):
-        rig.finish(pipeline, rig.start(pipeline, df, "second"))
+    with raises(ConfigError, "second-query"):
+        pipeline.start(rig.spark, rig.checkpoint("second"))
     first.stop()
     pipeline.close()
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_a_second_query_of_one_writer_is_refused(rig: Rig) -> None:
+    rig.put(100)
+    writer, df = rig.writer(), rig.stream()
+    first = df.writeStream.foreachBatch(writer).option("checkpointLocation", rig.checkpoint()).start()
+    first.processAllAvailable()
+    with raises(ConfigError, "second-query"):
+        rig.finish(writer, rig.start(writer, df, "second"))
+    with raises(ConfigError, "second-query"):
+        writer.write_batch(rig.spark.range(1).selectExpr("id", "id AS n"), "run")
+    first.stop()
+    writer.close()
     rig.assert_exact()
 
 
@@ -187,7 +195,7 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     rig: Rig,
 ) -> None:
     def run(checkpoint: str, *, adopt_ledger: bool = False) -> None:
-        pipeline = rig.pipeline()
+        pipeline = rig.writer()
         try:
             if adopt_ledger:
                 pipeline.recover(adopt_ledger=True)
@@ -215,7 +223,7 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
 @pytest.mark.slow
 def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken_for_a_replay(rig: Rig) -> None:
     def run() -> None:
-        pipeline = rig.pipeline()
+        pipeline = rig.writer()
         try:
             rig.finish(pipeline, rig.start(pipeline, files))
         finally:
@@ -239,23 +247,20 @@ def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken
 @pytest.mark.slow
 def test_a_source_that_fails_before_any_batch_is_not_mistaken_for_the_last_querys_error(rig: Rig) -> None:
     rig.put(10)
-    pipeline = rig.pipeline(rig.sink("staged"), store=rig.sqlite)
-    df = pipeline.read(rig.spark, rig.source())
-    with pytest.raises(ConfigError, match="leave out store="):
-        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
-    pipeline.read(rig.spark, rig.source())
-    options = {**rig.source().options(), "subscribe": "missing"}
-    df = rig.spark.readStream.format("onefold_kafka").options(**options).load()
-    with pytest.raises(ConfigError, match="has no topic 'missing'"):
-        rig.finish(pipeline, rig.start(pipeline, df, "second"))
-    pipeline.close()
+    writer = rig.writer(rig.sink("staged"), store=rig.sqlite)
+    with raises(ConfigError, "store-elsewhere"):
+        rig.finish(writer, rig.start(writer, rig.stream()))
+    missing = rig.stream(KafkaSource.from_options({**rig.source().options(), "subscribe": "missing"}))
+    with raises(ConfigError, "topic-missing", "'missing'"):
+        rig.finish(writer, rig.start(writer, missing, "second"))
+    writer.close()
 
 
 @pytest.mark.slow
 def test_a_replaced_sink_is_refused_and_recover_fences_without_a_query(rig: Rig) -> None:
     rig.put(100)
     rig.run(rig.pipeline())
-    with pytest.raises(ConfigError, match="new to pipeline 'test'"):
+    with raises(ConfigError, "sink-added", "'test'"):
         rig.run(rig.pipeline(rig.sink(table="others")))
     pipeline = rig.pipeline()
     assert pipeline.recover().generation.number >= 3

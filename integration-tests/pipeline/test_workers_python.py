@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from onefold.sinks import SqlSink
-from onefold.spark import Pipeline, exit_codes, register
+from onefold.spark import EpochWriter, exit_codes, register
 
 class Numbers(DataSource):
     @classmethod
@@ -34,7 +34,7 @@ with exit_codes():
     spark = session.config("spark.driver.host", "127.0.0.1").getOrCreate()
     register(spark)
     spark.dataSource.register(Numbers)
-    pipeline = Pipeline("numbers", sinks=[SqlSink(f"sqlite:///{Path('numbers.db').absolute()}", "numbers")])
+    pipeline = EpochWriter("numbers", sinks=[SqlSink(f"sqlite:///{Path('numbers.db').absolute()}", "numbers")])
     written = pipeline.write_batch(spark.read.format("numbers").load(), run="1")
     print("written:", written.rows, [row.python for row in spark.read.format("numbers").load().collect()])
 """

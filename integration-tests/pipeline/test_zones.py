@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness.kafka.reading import Reader
-from harness.support import AVAILABLE_NOW, Rig
+from harness.support import Rig
 from pyspark.sql import functions as F
 
 from onefold.sinks import KafkaSink, SqlSink
@@ -41,9 +41,16 @@ def in_topic(rig: Rig, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("zone")
-@pytest.mark.parametrize("path", ["through Spark", "directly"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows,
+        lambda rows: rows.spark_dataframe(lambda df: df.withColumn("same", F.col("at")), f"{SCHEMA}, same timestamp"),
+    ],
+    ids=["plain", "through Spark"],
+)
 def test_every_sink_gets_the_instants_of_the_records_and_so_do_dead_letters(
-    rig: Rig, kafka_topic: Callable[..., str], path: str
+    rig: Rig, kafka_topic: Callable[..., str], change: Callable[[Any], Any]
 ) -> None:
     topic, letters = kafka_topic(partitions=1), kafka_topic(partitions=1)
     values = [b'{"id":%d,"at":"%s"}' % (number, text.encode()) for number, text in enumerate(TIMES)]
@@ -54,14 +61,8 @@ def test_every_sink_gets_the_instants_of_the_records_and_so_do_dead_letters(
         SqlSink(f"sqlite:///{rig.directory / 'rows.db'}", "rows", name="sqlite"),
     ]
     dead = KafkaSink(letters, bootstrap_servers=rig.servers)
-    pipeline = rig.pipeline(*sinks, dead_letters=dead, store=sinks[2].store_url())
     source = rig.source(schema=SCHEMA, on_error="dead_letter")
-    if path == "directly":
-        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
-    else:
-        df = pipeline.read(rig.spark, source)
-        query = pipeline.write(df.withColumn("same", F.col("at")), rig.checkpoint(), AVAILABLE_NOW)
-    rig.finish(pipeline, query)
+    rig.run(rig.pipeline(*sinks, source=source, change=change, dead_letters=dead, store=sinks[2].store_url()))
     assert [(row["id"], dt.datetime.fromisoformat(row["at"])) for row in in_topic(rig, topic)] == instants()
     assert rig.sql("SELECT id, at FROM rows ORDER BY id") == instants()
     assert len(in_topic(rig, letters)) == 1
@@ -74,7 +75,7 @@ def test_instants_within_columns_and_in_a_batch_run_are_the_same(rig: Rig, kafka
     at = F.to_timestamp("text")
     df = rows.select("id", at.alias("at"), F.array(F.struct(at.alias("at"))).alias("list"))
     sink = KafkaSink(topic, bootstrap_servers=rig.servers, key="id")
-    rig.pipeline(sink, store=rig.sqlite).write_batch(df, "run")
+    rig.writer(sink, store=rig.sqlite).write_batch(df, "run")
     found = in_topic(rig, topic)
     assert [(row["id"], dt.datetime.fromisoformat(row["at"])) for row in found] == instants()
     assert [row["list"] for row in found] == [[{"at": row["at"]}] for row in found]

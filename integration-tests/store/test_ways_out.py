@@ -12,56 +12,61 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from harness.support import AVAILABLE_NOW, Rig, crash, failing_at
+from harness.errors import raises
+from harness.support import Rig, crash, failing_at
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 
-from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss, Terminal
+from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss, Sink, Terminal
 from onefold.sinks import KafkaSink
-from onefold.sources import KafkaSource
-from onefold.spark import Pipeline, register
+from onefold.spark import EpochWriter
 
 pytestmark = pytest.mark.servers
 
 
-def in_two_calls(pipeline: Pipeline, remainders: tuple[int, ...] = (0, 1)) -> Callable[[DataFrame, int], None]:
+def in_two_calls(writer: EpochWriter, remainders: tuple[int, ...] = (0, 1)) -> Callable[[DataFrame, int], None]:
     def each(batch: DataFrame, batch_id: int) -> None:
         for remainder in remainders:
-            pipeline(batch.where(f"id % 2 = {remainder}"), batch_id)
+            writer(batch.where(f"id % 2 = {remainder}"), batch_id)
 
     return each
 
 
-def run_in_two_calls(rig: Rig, pipeline: Pipeline) -> None:
-    df = pipeline.read(rig.spark, rig.source())
-    writer = df.writeStream.foreachBatch(in_two_calls(pipeline)).trigger(availableNow=True)
+def run_in_two_calls(rig: Rig) -> None:
+    writer = rig.writer()
+    query = rig.stream().writeStream.foreachBatch(in_two_calls(writer)).trigger(availableNow=True)
     try:
-        rig.finish(pipeline, writer.option("checkpointLocation", rig.checkpoint()).start())
+        rig.finish(writer, query.option("checkpointLocation", rig.checkpoint()).start())
     finally:
-        pipeline.close()
+        writer.close()
+
+
+def run_own(rig: Rig, *sinks: Sink, name: str = "test", checkpoint: str = "checkpoint") -> None:
+    writer = rig.writer(*sinks, name=name)
+    try:
+        rig.finish(writer, rig.start(writer, rig.stream(), checkpoint))
+    finally:
+        writer.close()
 
 
 @pytest.mark.slow
 def test_a_second_call_for_a_batch_is_refused_and_its_rows_written_by_hand_or_under_another_name(rig: Rig) -> None:
     rig.put(600)
     with pytest.raises(
-        ConfigError, match=r"a second time for batch 0, which is epoch 1 .*pipeline\.recover\(accept_damage=1\)"
+        ConfigError, match=r"a second time for batch 0, which is epoch 1 .*writer\.recover\(accept_damage=1\)"
     ):
-        run_in_two_calls(rig, rig.pipeline())
+        run_in_two_calls(rig)
     assert len(rig.rows()) == 150
-    with pytest.raises(
-        Damaged, match=r"pipeline\.recover\(accept_damage=1\)"
-    ):  # also where the job calls it once from now on
-        rig.run(rig.pipeline())
+    with pytest.raises(Damaged, match=r"writer\.recover\(accept_damage=1\)"):  # also where the job calls it once now
+        run_own(rig)
     for record in rig.sent[:300]:
         if record[0] % 2:
             rig.sql("INSERT INTO rows (id, n) VALUES (%s, %s)", *record)
-    pipeline = rig.pipeline()
-    pipeline.recover(accept_damage=1)
-    rig.run(pipeline)
+    rig.writer().recover(accept_damage=1)
+    run_own(rig)
     rig.assert_exact()
 
-    rig.run(rig.pipeline(rig.sink(table="others"), name="second"), checkpoint="second")
+    run_own(rig, rig.sink(table="others"), name="second", checkpoint="second")
     rig.assert_exact("others")
 
 
@@ -74,97 +79,90 @@ def test_a_second_call_from_another_thread_is_refused_also_while_the_first_one_i
         is_told.set()
         time.sleep(3)  # a second call would be through by then
 
-    pipeline = Pipeline("test", sinks=[rig.sink()], on_outcome=tell, patience_s=60)
+    writer = EpochWriter("test", sinks=[rig.sink()], on_outcome=tell, patience_s=60)
     refused: list[Exception] = []
 
     def each(batch: DataFrame, batch_id: int) -> None:
         def rest() -> None:
             is_told.wait()
             try:
-                pipeline(batch.where("id % 2 = 1"), batch_id)
+                writer(batch.where("id % 2 = 1"), batch_id)
             except ConfigError as error:
                 refused.append(error)
 
         thread = InheritableThread(target=rest, session=batch.sparkSession)
         thread.start()
-        pipeline(batch.where("id % 2 = 0"), batch_id)
+        writer(batch.where("id % 2 = 0"), batch_id)
         thread.join()
 
-    df = pipeline.read(rig.spark, rig.source())
-    writer = df.writeStream.foreachBatch(each).trigger(availableNow=True)
-    rig.finish(pipeline, writer.option("checkpointLocation", rig.checkpoint()).start())
-    pipeline.close()
+    query = rig.stream().writeStream.foreachBatch(each).trigger(availableNow=True)
+    rig.finish(writer, query.option("checkpointLocation", rig.checkpoint()).start())
+    writer.close()
     assert "a second time for batch 0" in str(refused[0])
 
 
 @pytest.mark.slow
 def test_a_second_call_for_a_batch_that_was_written_before_is_refused_too(rig: Rig) -> None:
     rig.put(300)
-    rig.run(rig.pipeline())
+    run_own(rig)
     rig.forget_commit(0)
     with pytest.raises(ConfigError, match=r"a second time for batch 0"):
-        run_in_two_calls(rig, rig.pipeline())
-    pipeline = rig.pipeline()
-    pipeline.recover(accept_damage=1)  # all its rows were there
-    rig.run(pipeline)
+        run_in_two_calls(rig)
+    rig.writer().recover(accept_damage=1)  # all its rows were there
+    run_own(rig)
     rig.assert_exact()
 
 
 @pytest.mark.slow
 def test_a_job_that_asks_again_after_an_error_writes_the_batch_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.put(300)
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source())
+    writer = rig.writer()
     failed = []
 
     def each(batch: DataFrame, batch_id: int) -> None:
         with monkeypatch.context() as patch:
             failing_at(patch, "before:OpenEpoch", crash)
             try:
-                pipeline(batch, batch_id)
+                writer(batch, batch_id)
             except Exception as error:
                 failed.append(error)
-        pipeline(batch, batch_id)
+        writer(batch, batch_id)
 
-    writer = df.writeStream.foreachBatch(each).trigger(availableNow=True)
-    rig.finish(pipeline, writer.option("checkpointLocation", rig.checkpoint()).start())
-    pipeline.close()
+    query = rig.stream().writeStream.foreachBatch(each).trigger(availableNow=True)
+    rig.finish(writer, query.option("checkpointLocation", rig.checkpoint()).start())
+    writer.close()
     assert failed
     rig.assert_exact()
 
 
 @pytest.mark.slow
-def test_an_older_dataframe_with_a_new_checkpoint_is_refused_and_a_new_one_goes_on(rig: Rig) -> None:
+def test_a_dataframe_with_a_new_checkpoint_is_refused_and_goes_on_with_its_own(rig: Rig) -> None:
     rig.put(300)
-    pipeline = rig.pipeline()
-    older = pipeline.read(rig.spark, rig.source(at_most=None))
-    rig.finish(pipeline, pipeline.write(older, rig.checkpoint(), AVAILABLE_NOW))
+    writer, df = rig.writer(), rig.stream(rig.source(at_most=None))
+    rig.finish(writer, rig.start(writer, df))
     rig.put(100)
-    newer = pipeline.read(rig.spark, rig.source(at_most=None, starting_offsets="ledger"))
-    with pytest.raises(CheckpointMismatch, match=r"written already.*new, empty checkpoint.*starting_offsets='ledger'"):
-        rig.finish(pipeline, pipeline.write(older, rig.checkpoint("second"), AVAILABLE_NOW))
-    rig.finish(pipeline, pipeline.write(newer, rig.checkpoint("third"), AVAILABLE_NOW))
-    pipeline.close()
+    with pytest.raises(CheckpointMismatch, match=r"written already.*put the query's own checkpoint directory back"):
+        rig.finish(writer, rig.start(writer, df, "second"))
+    rig.finish(writer, rig.start(writer, df))
+    writer.close()
     rig.assert_exact()
 
 
 def own_kafka(rig: Rig, starting: str) -> DataFrame:
-    register(rig.spark)
-    options = {**rig.source(at_most=None).options(), "startingOffsets": starting}
-    return rig.spark.readStream.format("onefold_kafka").options(**options).load()
+    return rig.stream(rig.source(at_most=None, starting_offsets=starting))
 
 
 @pytest.mark.slow
-def test_a_dataframe_of_ones_own_that_starts_elsewhere_than_the_pipeline_is_refused(rig: Rig) -> None:
+def test_a_dataframe_of_ones_own_that_starts_elsewhere_than_the_flow_of_that_name_is_refused(rig: Rig) -> None:
+    rig.run(rig.pipeline())  # settles where it begins, and writes nothing
     rig.put(300)
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source(at_most=None))
     starting = json.dumps({rig.topic: dict.fromkeys("0123", 70)})
-    with pytest.raises(CheckpointMismatch, match=r"starts elsewhere than this pipeline.*last pipeline.read returned"):
-        rig.finish(pipeline, rig.start(pipeline, own_kafka(rig, starting)))
+    writer = rig.writer()
+    with pytest.raises(CheckpointMismatch, match=r"starts elsewhere than"):
+        rig.finish(writer, rig.start(writer, own_kafka(rig, starting), "second"))
+    writer.close()
     assert rig.sql("SELECT to_regclass('rows')") == [(None,)] or rig.rows() == []
-    rig.finish(pipeline, rig.start(pipeline, df, "second"))
-    pipeline.close()
+    rig.run(rig.pipeline())
     rig.assert_exact()
 
 
@@ -175,10 +173,9 @@ def test_onefold_kafka_of_ones_own_starts_where_its_first_batch_was_planned_to_a
     """Latest is somewhere else by the time that the batch is run again: the checkpoint says where it was."""
     rig.put(300)
     rig.sent.clear()
-    pipeline = rig.pipeline()
-    df = own_kafka(rig, "latest")
-    writer = df.writeStream.foreachBatch(pipeline).option("checkpointLocation", rig.checkpoint())
-    query = writer.start()
+    writer = rig.writer()
+    started = own_kafka(rig, "latest").writeStream.foreachBatch(writer)
+    query = started.option("checkpointLocation", rig.checkpoint()).start()
     try:
         while not rig.outcomes:  # an empty one
             assert not query.awaitTermination(0.1), query.exception()
@@ -186,14 +183,13 @@ def test_onefold_kafka_of_ones_own_starts_where_its_first_batch_was_planned_to_a
             failing_at(patch, "before:Decide", crash)
             rig.put(200)
             with pytest.raises(Terminal, match="Crash"):
-                pipeline.await_termination(query, 60)
+                writer.await_termination(query, 60)
     finally:
         query.stop()
     shutil.rmtree(rig.checkpoint() + "/commits")  # its first batch is run again, too
     rig.put(100)
-    query = rig.start(pipeline, own_kafka(rig, "latest"))
-    rig.finish(pipeline, query)
-    pipeline.close()
+    rig.finish(writer, rig.start(writer, own_kafka(rig, "latest")))
+    writer.close()
     rig.assert_exact()
 
 
@@ -202,23 +198,20 @@ def test_another_start_before_anything_was_written_is_refused_until_it_is_put_ba
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.put(300)
-    pipeline = rig.pipeline()
-    pipeline.read(rig.spark, rig.source(starting_offsets="latest"))
-    pipeline.close()
-    with pytest.raises(ConfigError, match=r"starting_offsets='earliest' would be ignored.*starting_offsets='latest'"):
+    rig.run(rig.pipeline(source=rig.source(starting_offsets="latest")))  # there is nothing that it could write
+    with raises(ConfigError, "starting-offsets-settled", "'latest'", "'earliest'"):
         rig.run(rig.pipeline())
-    other = rig.pipeline(rig.sink(table="others"), name="second")
-    rig.run(other, checkpoint="second")
+    rig.run(rig.pipeline(rig.sink(table="others"), name="second"), "second")
     rig.assert_exact("others")
 
     rig.sent.clear()
     rig.put(100)
     for _ in range(2):  # latest is another number each time
-        rig.run(rig.pipeline(), rig.source(starting_offsets="latest"))
+        rig.run(rig.pipeline(source=rig.source(starting_offsets="latest")))
         rig.assert_exact()
         rig.put(50)
     assert "is ignored" not in caplog.text
-    rig.run(rig.pipeline(), rig.source(starting_offsets="earliest"))
+    rig.run(rig.pipeline(source=rig.source(starting_offsets="earliest")))
     assert "starting_offsets='earliest' is ignored" in caplog.text
     rig.assert_exact()
 
@@ -254,7 +247,7 @@ def test_a_begun_epoch_whose_checkpoint_was_lost_runs_again_as_it_was_though_the
 
     def run(checkpoint: str, **more: Any) -> None:
         source = rig.source(at_most=None, columns=["position"], **more)
-        rig.run(rig.pipeline(keyed(rig, into), store=rig.sqlite), source, checkpoint)
+        rig.run(rig.pipeline(keyed(rig, into), source=source, store=rig.sqlite), checkpoint)
 
     rig.put(300)
     with monkeypatch.context() as patch:
@@ -274,10 +267,10 @@ def test_another_source_goes_on_at_the_next_start_of_its_query(rig: Rig, forgets
 
     def run(low: int) -> None:
         rig.spark.range(low, low + 10).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
-        pipeline = rig.pipeline()
+        writer = rig.writer()
         files = rig.spark.readStream.schema("id long, n long").parquet(folder)
-        rig.finish(pipeline, pipeline.write(files, rig.checkpoint(), AVAILABLE_NOW))
-        pipeline.close()
+        rig.finish(writer, rig.start(writer, files))
+        writer.close()
 
     for low in (0, 10, 20):
         run(low)
@@ -295,7 +288,7 @@ def test_with_all_bookkeeping_gone_the_ledger_is_no_start_and_an_empty_table_is(
     with pytest.raises(DataLoss, match=r"beyond the recorded end.*new, empty checkpoint directory and an empty table"):
         rig.run(rig.pipeline())
     with pytest.raises(ConfigError, match=r"starting_offsets='ledger', and pipeline 'test' has no ledger"):
-        rig.run(rig.pipeline(), rig.source(starting_offsets="ledger"), "second")
+        rig.run(rig.pipeline(source=rig.source(starting_offsets="ledger")), "second")
     assert len(rig.rows()) == 300
     rig.sql("TRUNCATE rows")
     rig.run(rig.pipeline(), checkpoint="third")
@@ -314,11 +307,8 @@ def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
         with pytest.raises(Terminal, match="Crash"):
             rig.run(rig.pipeline())
     rig.sql("DROP TABLE rows; DROP SCHEMA onefold_sinks CASCADE")
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source(starting_offsets="latest"))
     with pytest.raises(DataLoss, match=r"beyond the recorded end.*new, empty checkpoint directory and an empty table"):
-        rig.finish(pipeline, rig.start(pipeline, df))
-    pipeline.close()
+        rig.run(rig.pipeline(source=rig.source(starting_offsets="latest")))
     rig.run(rig.pipeline(name="second"), checkpoint="second")
     rig.assert_exact()
 
@@ -338,11 +328,11 @@ def test_a_deleted_topic_is_data_loss_also_for_a_run_that_ends_by_itself(rig: Ri
 def test_records_deleted_while_a_pipeline_is_down_are_data_loss_at_every_start(rig: Rig) -> None:
     """A consumer that was kept from before still holds them: what one start says, the next says too."""
     rig.put(400)
-    rig.run(rig.pipeline(), rig.source(at_most=100))
+    slow = rig.source(at_most=100)
+    rig.run(rig.pipeline(source=slow))
     rig.put(400)
-    pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source(at_most=100))
-    query = pipeline.write(df, rig.checkpoint(), {"processingTime": "1 second"})
+    pipeline = rig.pipeline(source=slow)
+    query = pipeline.start(rig.spark, rig.checkpoint(), {"processingTime": "1 second"})
     while len(rig.outcomes) < 1:
         assert not query.awaitTermination(0.1), query.exception()
     query.stop()
@@ -353,7 +343,6 @@ def test_records_deleted_while_a_pipeline_is_down_are_data_loss_at_every_start(r
         future.result(20)
     for _ in range(2):
         with pytest.raises(DataLoss, match=r"Kafka has deleted everything before 195"):
-            rig.run(rig.pipeline(), rig.source(at_most=100))
-    source: KafkaSource = rig.source(at_most=100)
-    rig.run(rig.pipeline(rig.sink(table="others"), name="second"), source, "second")
+            rig.run(rig.pipeline(source=slow))
+    rig.run(rig.pipeline(rig.sink(table="others"), name="second", source=slow), "second")
     assert len(rig.rows("others")) == 20

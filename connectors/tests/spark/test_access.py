@@ -9,7 +9,7 @@ import pytest
 
 from onefold.core import ConfigError
 from onefold.sinks import SqlSink
-from onefold.spark import Pipeline
+from onefold.spark import EpochWriter
 from onefold.spark.runtime.access import close_callbacks, exposure_of
 
 LOCAL = {"spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}
@@ -34,9 +34,9 @@ def session(settings: dict[str, str]) -> Any:
 )
 def test_a_driver_that_others_reach_is_named_and_refused_with_require_tls(settings: dict[str, str], says: str) -> None:
     assert says in exposure_of(session(settings))
-    pipeline = Pipeline("p", [SqlSink("sqlite:////tmp/rows.db", "t")], require_tls=True)
+    writer = EpochWriter("p", [SqlSink("sqlite:////tmp/rows.db", "t")], require_tls=True)
     with pytest.raises(ConfigError, match=says) as refused:
-        pipeline.write_batch(SimpleNamespace(sparkSession=session(settings)), "r")  # type: ignore[arg-type]
+        writer.write_batch(SimpleNamespace(sparkSession=session(settings)), "r")  # type: ignore[arg-type]
     assert refused.value.code == "tls-required"
 
 

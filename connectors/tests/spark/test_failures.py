@@ -26,10 +26,10 @@ from onefold.core import (
 )
 from onefold.core.protocol.patience import Patience
 from onefold.sinks import PostgresSink
+from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.errors import sealing
 from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
 from onefold.spark.errors.sealing import marks
-from onefold.spark.pipeline import Pipeline
 from onefold.spark.scratch import temporary_folder
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
@@ -310,9 +310,9 @@ class GoneQuery:
         self.awaitTermination()
 
 
-@pytest.mark.parametrize("ask", [Pipeline.await_termination, lambda p, q: Pipeline.drain(p, q, within_s=5)])
-def test_who_waits_for_a_query_whose_jvm_was_killed_is_told_so(ask: Callable[[Pipeline, Any], Any]) -> None:
-    pipeline = Pipeline("p", sinks=[PostgresSink("postgresql://nobody@127.0.0.1:1/none", "t")])
+@pytest.mark.parametrize("ask", [EpochWriter.await_termination, lambda w, q: EpochWriter.drain(w, q, within_s=5)])
+def test_who_waits_for_a_query_whose_jvm_was_killed_is_told_so(ask: Callable[[EpochWriter, Any], Any]) -> None:
+    writer = EpochWriter("p", sinks=[PostgresSink("postgresql://nobody@127.0.0.1:1/none", "t")])
     with pytest.raises(Retriable) as gone:
-        ask(pipeline, GoneQuery())
+        ask(writer, GoneQuery())
     assert (gone.value.code, gone.value.exit_code) == ("jvm-gone", 75)

@@ -16,8 +16,9 @@ from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcesso
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource
+from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.refusals import check_flow, check_reached
-from onefold.spark.flows.starting import _check_state, start
+from onefold.spark.flows.starting import start
 
 NO_SPARK: Any = SimpleNamespace()
 
@@ -122,11 +123,11 @@ def test_operators_with_state_stay_as_they_were_when_the_flow_began() -> None:
         stream.sink(PostgresSink("postgresql://localhost/x", "t", **settings))
         return plan(flow.graph(), sinks_apart=True)
 
-    _check_state(pin, begun("a", "b"))
-    _check_state(pin, begun("a", "b"))
+    check_kept(pin, begun("a", "b"))
+    check_kept(pin, begun("a", "b"))
     for uids in (("a",), ("a", "c"), ("b", "a"), ("a", "b", "c")):
         with raises(CheckpointMismatch, "state-operators-changed") as raised:
-            _check_state(pin, begun(*uids))
+            check_kept(pin, begun(*uids))
         assert raised.value.code == "state-operators-changed"
 
 
@@ -164,10 +165,10 @@ def test_state_is_not_read_as_that_of_other_keys_and_types(changed: dict[str, An
         )
         return plan(flow.graph(), sinks_apart=True)
 
-    _check_state(pin, begun())
-    _check_state(pin, begun())
+    check_kept(pin, begun())
+    check_kept(pin, begun())
     with raises(CheckpointMismatch, "state-operators-changed") as raised:
-        _check_state(pin, begun(**changed))
+        check_kept(pin, begun(**changed))
     assert raised.value.code == "state-operators-changed"
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from onefold.flow import Flow
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
+from onefold.spark.flows.flow_writer import FlowWriter
 
 AVRO = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
 
@@ -17,11 +19,18 @@ def test_what_was_found_of_one_format_is_not_anothers(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         "onefold.sources.kafka.source.find_schema", lambda source: AVRO if source.format == "avro" else "id bigint"
     )
-    pipeline = Pipeline("p", sinks=[SqlSink(f"sqlite:///{tmp_path}/out.db", "t")], store=f"sqlite:///{tmp_path}/s.db")
+
+    def found(source: KafkaSource) -> KafkaSource:
+        flow = Flow("p")
+        flow.source(source, uid="in").sink(SqlSink(f"sqlite:///{tmp_path}/out.db", "t"))
+        with closing(FlowWriter(flow.graph(), f"sqlite:///{tmp_path}/s.db")) as writer:
+            (one,) = writer.sources().values()
+        assert isinstance(one, KafkaSource)
+        return one
+
     json = KafkaSource("o", bootstrap_servers="localhost:9092", format="json", schema="infer")
     avro = KafkaSource("o", bootstrap_servers="localhost:9092", format="avro", schema_registry="http://localhost:1")
-    assert pipeline.pinned(json).schema == "id bigint"
-    assert pipeline.pinned(avro).avro_schema == AVRO
+    assert found(json).schema == "id bigint"
+    assert found(avro).avro_schema == AVRO
     monkeypatch.setattr("onefold.sources.kafka.source.find_schema", lambda _: "id string")
-    assert pipeline.pinned(json).schema == "id bigint"
-    pipeline.close()
+    assert found(json).schema == "id bigint"

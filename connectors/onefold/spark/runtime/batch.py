@@ -62,7 +62,8 @@ def write_batch(session: QuerySession, df: DataFrame, run: str) -> BatchOutcome:
     """Write `df` as the run of that name, unless that was done before."""
     if df.isStreaming:
         raise ConfigError(
-            "streaming-dataframe", "write_batch writes a batch DataFrame; a streaming one by foreachBatch(writer)"
+            "streaming-dataframe",
+            "write_batch writes a batch DataFrame; a streaming one is written by df.writeStream.foreachBatch(writer)",
         )
     session.check_store_reaches(elsewhere(df.sparkSession))
     session.prepare_workers(df.sparkSession)

@@ -6,42 +6,50 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onefold.core import ConfigError
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, Source
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.ids import OrderedIds
 from onefold.engine.dataflow.operators import Operators
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.logics.making import make_logic
 from onefold.flow.graph import Graph, Node, Shipping
-from onefold.flow.operators import Querying, Reading, Writing
-from onefold.spark.runtime.columns import mapped
+from onefold.flow.operators import Deduplicating, Querying, Reading, Writing
+from onefold.sinks.postgres import PostgresSink
+from onefold.sinks.sql import SqlSink
+from onefold.spark.runtime.columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.transforming import transformed
 
 __all__ = ["Expected"]
 
+_NUMBER = "__onefold_number"
+
 
 @dataclass(frozen=True)
 class Expected:
-    """The rows of one sink. `source` is what they are made of, `query` what Spark makes of them at last. Pickles but
-    for that."""
+    """The rows of one sink. `source` is what they are made of; `plans` are the operators without state, of which
+    `once` stands behind the first, and `query` is what Spark makes of the rows at last."""
 
-    plan: Plan
     source: Source
+    plans: tuple[Plan, ...]
+    once: Node | None
     query: Node | None
 
     @classmethod
     def of(cls, graph: Graph, sink: str) -> Expected:
         """Raises ConfigError where its rows are made of several sources, or by operators with state."""
-        last = next(node for node, writing in graph.writings() if writing.sink.name == sink)
+        last, to = next((node, writing.sink) for node, writing in graph.writings() if writing.sink.name == sink)
         needed = _before(graph, last)
-        kept = [node.name for node in needed if node.keeps_state]
-        read = [node for node in needed if isinstance(node.operator, Reading)]
-        if kept or len(read) != 1:
+        once = _sole_once(graph, needed, into_table=isinstance(to, PostgresSink | SqlSink))
+        kept = [node.name for node in needed if node.keeps_state and node is not once]
+        sources = [node.operator.source for node in needed if isinstance(node.operator, Reading)]
+        if kept or len(sources) != 1:
             because = f"of operators with state ({', '.join(kept)})" if kept else "of several sources"
             raise ConfigError(
                 "verify-unsupported",
@@ -49,19 +57,51 @@ class Expected:
                 " other sinks, --sink, or compare the totals with a query of your own",
             )
         query = next((node for node in needed if isinstance(node.operator, Querying)), None)
-        (node,) = read
-        source = node.operator.source if isinstance(node.operator, Reading) else None
-        assert source is not None
-        return cls(plan(_only(graph, needed), sinks_apart=True), source, query)
+        (source,) = sources
+        parts = [needed]
+        if once is not None:
+            before = _before(graph, once)
+            head = replace(once, operator=Reading(source), inputs=())
+            parts = [before, [head, *(node for node in needed if node not in before)]]
+        return cls(source, tuple(plan(_only(graph, nodes), sinks_apart=True) for nodes in parts), once, query)
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The sink's rows, of these records of the source."""
-        if len(self.plan.graph.nodes) == 2:  # nothing is between the two
-            return records
-        (last,) = self.plan.graph.nodes[-1].inputs
-        made = mapped(records, _applying(self.plan), from_arrow_schema(self.plan.graph.schema(last)))
+        made = _made(self.plans[0], records)
+        if self.once is not None:
+            made = _made(self.plans[1], _first_of_each(self.once, made))
         operator = None if self.query is None else self.query.operator
         return transformed(made, operator.query) if isinstance(operator, Querying) else made
+
+
+def _sole_once(graph: Graph, needed: list[Node], into_table: bool) -> Node | None:
+    """The operator that drops repeats by ordered ids, where all rows come through it, into a table. By other ids the
+    time decides; other sinks' rows are made again epoch by epoch."""
+    found = [node for node in needed if isinstance(node.operator, Deduplicating)]
+    if len(found) != 1 or not into_table:
+        return None
+    (once,) = found
+    before = {node.number for node in _before(graph, once)} - {once.number}
+    passed = any(edge.source in before for node in needed if node.number > once.number for edge in node.inputs)
+    is_ordered = isinstance(once.operator, Deduplicating) and isinstance(once.operator.ids, OrderedIds)
+    return once if is_ordered and not passed else None
+
+
+def _first_of_each(once: Node, rows: DataFrame) -> DataFrame:
+    """The first row of each id in a partition of the source."""
+    operator = once.operator
+    assert isinstance(operator, Deduplicating)
+    first = Window.partitionBy(*columns([*operator.key, *operator.id])).orderBy(*columns(operator.place[-1:]))
+    numbered = rows.withColumn(_NUMBER, F.row_number().over(first)).where(F.col(_NUMBER) == 1)
+    return numbered.select(columns(once.schema.names if once.schema else ()))
+
+
+def _made(of: Plan, given: DataFrame) -> DataFrame:
+    """What the operators of a plan without state make of rows."""
+    if len(of.graph.nodes) == 2:  # nothing is between the two
+        return given
+    (last,) = of.graph.nodes[-1].inputs
+    return mapped(given, _applying(of), from_arrow_schema(of.graph.schema(last)))
 
 
 def _before(graph: Graph, node: Node) -> list[Node]:
@@ -77,7 +117,7 @@ def _before(graph: Graph, node: Node) -> list[Node]:
 
 def _only(graph: Graph, nodes: list[Node]) -> Graph:
     """A graph of these nodes alone, up to what Spark makes, without exchanges."""
-    ends = [at for at, node in enumerate(nodes) if isinstance(node.operator, Querying | Writing)]
+    ends = [at for at, node in enumerate(nodes) if isinstance(node.operator, Querying | Deduplicating | Writing)]
     kept = nodes[: min(ends) + 1]
     numbers = {node.number: number for number, node in enumerate(kept)}
     made = tuple(

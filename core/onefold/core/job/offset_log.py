@@ -98,8 +98,8 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
         raise ConfigError(
             "batch-start-unknown",
             f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by a source"
-            " that Spark logs no start of. Start the query with a new, empty checkpoint directory; or read it in a flow,"
-            " which knows where it begins",
+            " that Spark logs no start of. Start the query with a new, empty checkpoint directory, and read the topic"
+            " by the format onefold_kafka, or let a flow do it: Flow(...).source(KafkaSource(...))",
         )
     return Positions.of({**dict(ours.items), **logged}, ours.marks)
 

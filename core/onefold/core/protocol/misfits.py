@@ -30,8 +30,9 @@ def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Pos
         raise CheckpointMismatch(
             "batch-of-another-start",
             f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
-            f" written nothing yet ({start.differences(base)}): the DataFrame, or its checkpoint, is from"
-            " another start. Nothing was written; start with a new, empty checkpoint directory",
+            f" written nothing yet ({start.differences(base)}): the checkpoint, or a DataFrame of your own, is from"
+            " another start. Nothing was written; start with a new, empty checkpoint directory, and a query of your own"
+            " under another pipeline name",
         )
 
 

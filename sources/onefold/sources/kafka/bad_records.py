@@ -66,8 +66,8 @@ def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecor
         "record-verdict-unstable",
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a flow with an operator that Spark"
         " runs, which reads its records again for the dead letters, cannot judge this one. Start again, with its schema"
-        " registered if it lacks that; or let the flow do without that operator: then each record is read once, and"
-        " this one becomes a dead letter",
+        " registered if it lacks that; or do without that operator: then each record is read once, and this one becomes"
+        " a dead letter",
     )
 
 
