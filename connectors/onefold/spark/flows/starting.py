@@ -19,7 +19,7 @@ from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.checks import present
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.source import Source
+from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.tuples import form_of
 from onefold.core.values.ways import SPARK_FLOW, Ways
 from onefold.engine.dataflow.plan import Plan, plan
@@ -27,7 +27,14 @@ from onefold.engine.workers.snapshots import kept_by
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
 from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_apart, check_covered, check_journals, initial_of
+from onefold.flow.planning.starts import (
+    check_apart,
+    check_covered,
+    check_journals,
+    check_read_once,
+    check_replayable,
+    initial_of,
+)
 from onefold.flow.processor import StatefulProcessor
 from onefold.spark.flows.ranges import OnefoldRanges, Wanted
 from onefold.spark.flows.refusals import check_flow, check_reached
@@ -78,7 +85,8 @@ def start(
     """Start a flow as a query of Spark.
 
     checkpoint  the query's checkpoint, a folder or URL: where Spark keeps the flow's state
-    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now
+    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now, as by
+                itself one ends whose sources all have an end
     store       URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
     patience_s  how long a server that is down is waited for
     on_outcome  a function that is called with the outcome of every epoch
@@ -87,6 +95,8 @@ def start(
     Raises ConfigError for what Spark cannot run of it.
     """
     pipeline = _pipeline(graph, spark, store, patience_s, on_outcome, trust_machine)
+    if trigger is None and all(isinstance(each.source, BoundedSource | ReadOnce) for _, each in graph.readings()):
+        trigger = {"availableNow": True}
     return FlowQuery(pipeline, pipeline.start(spark, graph, checkpoint, trigger))
 
 
@@ -177,6 +187,9 @@ class _FlowPipeline(Pipeline):
         """The stream of all sources, whose begins this start settles."""
         session, facts = self._prepared(spark, *sources.values())
         check_covered(self.name, sources.values(), facts)
+        check = partial(check_replayable, self.name, sources.values(), self.sinks)
+        session.patience.retry(check, "asking the sinks what they guarantee")
+        session.before_drain = partial(check_read_once, self.name, sources.values())
         with closing(Planners(sources, facts.frozen, session.journal)) as planners:
             begin = facts.frozen
             if begin is None:

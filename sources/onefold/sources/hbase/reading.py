@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,9 @@ from onefold.clients.hbase.table import HBaseTable
 from onefold.clients.hbase.tables import describe
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.exact import Mismatch, exact_cast
-from onefold.sources.hbase.source import HBaseSource
+
+if TYPE_CHECKING:
+    from onefold.sources.hbase.source import HBaseSource
 
 __all__ = ["Part", "plan", "read"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -13,15 +13,18 @@ from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.option_texts import from_texts, to_texts
-from onefold.clients.options import options_model
+from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.source import Keep
+from onefold.sources.hbase.reading import Part, plan, read
+from onefold.sources.tables import PlannedTable, TableSource
 
 __all__ = ["HBaseSource"]
 
 
 @options_model
 @dataclass(frozen=True, kw_only=True)
-class HBaseSource(HBaseTableConfig):
+class HBaseSource(HBaseTableConfig, TableSource):
     """A table, read once and as a whole, one part for each of its regions.
 
         HBaseSource("localhost:9090", "orders", row_key="customer string, id integer", columns={"n": "f:n integer"})
@@ -35,17 +38,21 @@ class HBaseSource(HBaseTableConfig):
                   more versions
     deleted_as    "gone": rows that `tombstone_column` marks as deleted are read too, and the boolean column `gone`
                   tells which they are. Otherwise they are left out
+    name          tells sources of one flow apart
 
-    A row is read whole, and rows at different moments: HBase has no snapshot to read at.
+    A row is read whole, and rows at different moments: HBase has no snapshot to read at. In a flow it is read in one
+    epoch, and `columns` says every encoding.
     """
 
     since: int | dt.datetime | None = None
     until: int | dt.datetime | None = None
     deleted_as: str | None = None
+    name: str = field(default="", metadata={"option": None})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         mapping = self.mapping
+        in_one_form(self, name=self.name or f"HBase table {mapping.table}")
         if self.deleted_as is not None and mapping.tombstone_column is None:
             raise ConfigError(
                 "option-missing",
@@ -60,9 +67,23 @@ class HBaseSource(HBaseTableConfig):
             )
 
     @property
-    def name(self) -> str:
-        """For people."""
-        return f"table {self.mapping.table} of HBase at {self.settings.servers}"
+    def is_of_one_moment(self) -> bool:
+        return False
+
+    def resolved(self, keep: Keep) -> HBaseSource:
+        del keep  # HBase knows no types: what is declared is all there is
+        return self
+
+    def arrow_schema(self) -> pa.Schema:
+        """The declared columns. Raises ConfigError where an encoding has to be said."""
+        return self.reading()[1]
+
+    def planned(self) -> PlannedTable:
+        """A part for each region. Raises as `plan` does."""
+        return PlannedTable(plan(self))
+
+    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+        return read(part)
 
     @property
     def range_ms(self) -> tuple[int, int]:
