@@ -188,7 +188,7 @@ def test_a_table_is_refused_beside_a_sink_that_writes_through_before_anything_is
         else:
             flow.start(rig.spark, checkpoint=rig.checkpoint())
     assert flows.sql("SELECT to_regclass('copies')") == [(None,)]
-    assert flows.sql("SELECT count(*) FROM onefold_sinks.onefold_generations") == [(0,)]
+    assert flows.sql("SELECT count(*) FROM onefold_sinks.onefold_pipelines") == [(0,)]
 
 
 @RUNTIMES

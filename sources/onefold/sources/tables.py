@@ -36,12 +36,16 @@ class TableSource(ABC):
     name: str
 
     @abstractmethod
-    def planned(self) -> PlannedTable:
-        """The table as it is now."""
+    def parts(self, schema: pa.Schema | None = None) -> Sequence[Any]:
+        """What tasks read, which together has each row once; with a `schema` its columns, as its types. They pickle."""
 
     @abstractmethod
     def batches(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a part."""
+        """The rows of a part; or an error, at the latest after the last batch: then none of them counts."""
+
+    def planned(self) -> PlannedTable:
+        """The parts, for one attempt of the epoch that reads them."""
+        return PlannedTable(self.parts())
 
     def covers(self, name: str) -> bool:
         return name.startswith(f"{TABLE}{self.name}/")

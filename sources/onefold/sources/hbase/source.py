@@ -17,7 +17,7 @@ from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.source import Keep
 from onefold.sources.hbase.reading import Part, plan, read
-from onefold.sources.tables import PlannedTable, TableSource
+from onefold.sources.tables import TableSource
 
 __all__ = ["HBaseSource"]
 
@@ -78,9 +78,8 @@ class HBaseSource(HBaseTableConfig, TableSource):
         """The declared columns. Raises ConfigError where an encoding has to be said."""
         return self.reading()[1]
 
-    def planned(self) -> PlannedTable:
-        """A part for each region. Raises as `plan` does."""
-        return PlannedTable(plan(self))
+    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+        return plan(self, schema)
 
     def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         return read(part)

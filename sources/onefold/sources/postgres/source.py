@@ -80,11 +80,14 @@ class PostgresSource(PostgresSourceConfig, TableSource):
             )
         return schema_of(self.schema)
 
+    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+        return plan(self, schema_of(self.schema) if schema is None and self.schema else schema)
+
     def planned(self) -> PlannedTable:
-        """Its parts, all at one snapshot of now, which is held. Raises as `plan` does."""
+        """The parts at one snapshot of now, which is held."""
         held = hold(self)
         try:
-            parts = plan(replace(self, snapshot=held.id), schema_of(self.schema) if self.schema else None)
+            parts = replace(self, snapshot=held.id).parts()
         except BaseException:
             held.release()
             raise
