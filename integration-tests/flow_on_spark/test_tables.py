@@ -115,7 +115,7 @@ def test_state_that_spark_has_not_kept_with_its_epoch_is_not_made_of_another_mom
     kill(flows, job, DECIDED)
     process = flows.start(job)
     assert process.wait() != 0
-    assert "[source-not-replayable]" in process.log.read_text()
+    assert "[state-not-replayable]" in process.log.read_text()
     assert len(flows.sql("SELECT 1 FROM rows")) == 300
 
 

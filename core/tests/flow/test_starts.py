@@ -186,5 +186,5 @@ def test_the_epoch_that_has_read_a_table_is_not_read_again_for_its_state_and_oth
     epoch = replace(facts.last, range=Range(Positions.of({"a/0": 0}), at))
     check_read_once("p", sources(A, B), epoch)
     check_read_once("p", [TABLE], replace(epoch, range=Range(at, Positions.of({"a/0": 9, TABLE.name: 1}))))
-    with raises(DataLoss, "source-not-replayable", "table customers"):
+    with raises(DataLoss, "state-not-replayable", "table customers"):
         check_read_once("p", [*sources(A), TABLE], epoch)

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from onefold.sources.tables import TableSource
+from onefold.sources.table_source import TableSource
 from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["BatchReader"]

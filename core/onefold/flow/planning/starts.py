@@ -105,7 +105,7 @@ def check_read_once(flow: str, sources: Iterable[Source], epoch: EpochRecord) ->
         start, end = (own_positions(source, at) for at in (epoch.range.start, epoch.range.end))
         if isinstance(source, ReadOnce) and start != end:
             raise DataLoss(
-                "source-not-replayable",
+                "state-not-replayable",
                 f"epoch {epoch.epoch} of flow {flow!r} is in every sink, and Spark has ended before it kept the state"
                 f" that goes with it: {source.name!r} would be read again for that, and may have other rows by now."
                 " Nothing more was written. Start the flow under another name, with empty tables and a new checkpoint;"

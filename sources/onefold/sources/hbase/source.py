@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from onefold.clients.hbase.errors import no_table
 from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.table import HBaseTable
+from onefold.clients.hbase.tables import describe
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.source import Keep
-from onefold.sources.hbase.reading import Part, plan, read
-from onefold.sources.tables import TableSource
+from onefold.sources.hbase.reading import Part, read
+from onefold.sources.table_source import TableSource
 
 __all__ = ["HBaseSource"]
 
@@ -79,7 +82,20 @@ class HBaseSource(HBaseTableConfig, TableSource):
         return self.reading()[1]
 
     def parts(self, schema: pa.Schema | None = None) -> list[Part]:
-        return plan(self, schema)
+        """One for each region; together they have each row once, also while regions are split or merged.
+
+        Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
+        """
+        mapping, delivered = self.reading(schema)
+        self._check(mapping)
+        regions = HBaseTable(self.settings, mapping.table).regions()
+        range_ms = None if self.since is None and self.until is None else self.range_ms
+        # By their starts: a region that is being split is listed beside its halves, and no row may come twice.
+        starts = sorted({start for start, _ in regions} | {b""})
+        return [
+            Part(self.settings, mapping, delivered, start, stop, range_ms, self.deleted_as)
+            for start, stop in zip(starts, [*starts[1:], b""], strict=True)
+        ]
 
     def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         return read(part)
@@ -103,6 +119,19 @@ class HBaseSource(HBaseTableConfig, TableSource):
             )
         mapping = self.mapping.reading(pa.schema([field for field in schema if field.name != self.deleted_as]))
         return mapping, schema
+
+    def _check(self, mapping: TableMapping) -> None:
+        """Raise ConfigError where the table or a family is missing: reading them would find no rows, and no error."""
+        there = describe(self.settings, mapping.table)
+        if there is None:
+            raise no_table(mapping.table, self.settings.servers)
+        wanted = [column.family for column in (*mapping.columns, mapping.tombstone_column) if column is not None]
+        if lacking := [family for family in wanted if there.family(family) is None]:
+            raise ConfigError(
+                "hbase-column-family-missing",
+                f"{self.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
+                f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping",
+            )
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_hbase`."""

@@ -16,7 +16,7 @@ from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.planning import Part, describe, plan, resolve
 from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import hold
-from onefold.sources.tables import PlannedTable, TableSource
+from onefold.sources.table_source import PlannedTable, TableSource
 
 __all__ = ["PostgresSource"]
 

@@ -14,7 +14,7 @@ from onefold.core.errors import Retriable
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.source import ReadOnce
 from onefold.sources import FileSource, HBaseSource, KafkaSource, PostgresSource
-from onefold.sources.tables import PlannedTable, TableSource
+from onefold.sources.table_source import PlannedTable, TableSource
 
 UNREAD, READ = (Positions.of({"@numbers/0": at}) for at in (0, 1))
 LISTED_NOWHERE = Positions.of({"orders/0": 7})
