@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import harness.flow_job
 import psycopg
 import pyarrow as pa
 import pytest
 from harness.errors import raises
+from harness.flow_job import FlowJob
+from harness.flows import Flows
+from harness.support import CrashError, Rig, crash, failing_at
+from pyspark.cloudpickle import register_pickle_by_value
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.tables import Family, create
-from onefold.core import ConfigError
+from onefold.core import ConfigError, DataLoss
 from onefold.engine import FixedDelay
 from onefold.flow import Flow
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
@@ -24,29 +29,68 @@ from onefold.sources import HBaseSource, PostgresSource
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 RUNTIMES = pytest.mark.parametrize("runtime", ["engine", "spark"])
-UNDECIDED, DECIDED = "writers:prepared", "after:Decide#1"
+UNDECIDED, DECIDED = "before:Decide", "after:Decide"
+WAIT_S = 300
 SPLITS = [(2**63 + n).to_bytes(8, "big") for n in (200, 400)]  # of keys that are integers
 COLUMNS = "id bigint, account bigint, n bigint"
 
 
-def kill(flows: Any, job: Any, place: str) -> None:
-    process = flows.start(job, place)
-    process.held()
-    process.kill()
+register_pickle_by_value(harness.flow_job)  # Spark's workers do not find it
 
 
-def change(flows: Any, statement: str) -> None:
+@dataclass(frozen=True)
+class Runs:
+    """Runs jobs to their end, and begins some that do not come there: the engine's processes are killed, and on Spark,
+    in this process, the driver's side raises what nobody heeds."""
+
+    flows: Flows
+    rig: Rig
+
+    def end_at(self, job: FlowJob, place: str) -> None:
+        if job.runtime == "spark":
+            with pytest.MonkeyPatch.context() as patch:
+                failing_at(patch, place, crash)
+                with pytest.raises(Exception, match=CrashError.__name__):
+                    self.on_spark(job.flow(), job.checkpoint, trigger={"availableNow": True})
+            return
+        process = self.flows.start(job, f"{place}#1")
+        process.held()
+        process.kill()
+
+    def finish(self, job: FlowJob) -> None:
+        if job.runtime == "spark":
+            self.on_spark(job.flow(), job.checkpoint, trigger={"availableNow": True})
+        else:
+            self.flows.finish(job)
+
+    def on_spark(self, flow: Flow, checkpoint: str, **more: Any) -> None:
+        self.rig.spark.conf.set("spark.sql.shuffle.partitions", "2")
+        query = flow.start(self.rig.spark, checkpoint=checkpoint, **more)
+        self.rig.pipelines.append(query.pipeline)
+        try:
+            assert query.await_termination(WAIT_S)
+        finally:
+            query.query.stop()
+            query.pipeline.close()
+
+
+@pytest.fixture
+def runs(flows: Flows, rig: Rig) -> Runs:
+    return Runs(flows, rig)
+
+
+def change(flows: Flows, statement: str) -> None:
     with psycopg.connect(flows.url, autocommit=True) as connection:
         connection.execute(statement.encode())
 
 
-def make_numbers(flows: Any, count: int) -> list[tuple[int, int, int]]:
+def make_numbers(flows: Flows, count: int) -> list[tuple[int, int, int]]:
     """A table of three parts or more."""
     change(flows, f"CREATE TABLE numbers ({COLUMNS}, filler text)")
     return add_numbers(flows, 0, count)
 
 
-def add_numbers(flows: Any, first: int, stop: int) -> list[tuple[int, int, int]]:
+def add_numbers(flows: Flows, first: int, stop: int) -> list[tuple[int, int, int]]:
     made = f"SELECT i, i % 7, i * i % 1009, repeat('x', 900) FROM generate_series({first}, {stop - 1}) AS i"
     change(flows, f"INSERT INTO numbers {made}")
     return [(i, i % 7, i * i % 1009) for i in range(first, stop)]
@@ -56,27 +100,27 @@ def add_numbers(flows: Any, first: int, stop: int) -> list[tuple[int, int, int]]
 @pytest.mark.parametrize("place", [UNDECIDED, DECIDED])
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_a_table_comes_into_a_table_as_it_was_at_one_moment_where_the_driver_is_killed(
-    flows: Any, runtime: str, place: str, delivery: str
+    flows: Flows, runs: Runs, runtime: str, place: str, delivery: str
 ) -> None:
     flows.sent = make_numbers(flows, 3_000)
     job = replace(flows.job(runtime=runtime, workers=2, delivery=delivery), topic="postgres:numbers")
-    kill(flows, job, place)
+    runs.end_at(job, place)
     change(flows, "DELETE FROM numbers WHERE id < 100")
     more = add_numbers(flows, 3_000, 4_000)
-    flows.finish(job)
+    runs.finish(job)
     if place == UNDECIDED:
         flows.sent = [*flows.sent[100:], *more]
     flows.assert_exact(job)
     add_numbers(flows, 4_000, 5_000)
-    flows.finish(job)  # it has ended
+    runs.finish(job)  # it has ended
     flows.assert_exact(job)
 
 
-def make_owners(flows: Any) -> None:
+def make_owners(flows: Flows) -> None:
     change(flows, "CREATE TABLE owners AS SELECT i AS account, i * 10 AS owner FROM generate_series(0::bigint, 6) AS i")
 
 
-def joined(flows: Any) -> set[int]:
+def joined(flows: Flows) -> set[int]:
     """Every order once, with its account's owner; by how much owners are more than they were."""
     found = flows.sql("SELECT id, account, n, owner FROM rows ORDER BY id")
     assert [row[:3] for row in found] == flows.sent
@@ -84,49 +128,50 @@ def joined(flows: Any) -> set[int]:
 
 
 @RUNTIMES
-def test_a_table_and_a_topic_are_joined_by_state_where_the_driver_is_killed(flows: Any, runtime: str) -> None:
+def test_a_table_and_a_topic_are_joined_by_state_where_the_driver_is_killed(
+    flows: Flows, runs: Runs, runtime: str
+) -> None:
     flows.put(700)
     make_owners(flows)
     job = flows.job(kind="joined", other="postgres:owners", runtime=runtime, workers=2)
-    kill(flows, job, UNDECIDED)
+    runs.end_at(job, UNDECIDED)
     change(flows, "UPDATE owners SET owner = owner + 1")
-    flows.finish(job)
+    runs.finish(job)
     assert joined(flows) == {1}
     flows.put(100)
     if runtime == "spark":  # the engine's topic ends where it ended at its first start
-        flows.finish(job)
+        runs.finish(job)
         assert joined(flows) == {1}
 
 
-def test_the_engine_keeps_what_it_has_read_with_the_epoch_that_is_decided(flows: Any) -> None:
+def test_the_engine_keeps_what_it_has_read_with_the_epoch_that_is_decided(flows: Flows, runs: Runs) -> None:
     flows.put(700)
     make_owners(flows)
     job = flows.job(kind="joined", other="postgres:owners", workers=2)
-    kill(flows, job, DECIDED)
+    runs.end_at(job, DECIDED)
     change(flows, "UPDATE owners SET owner = owner + 1")
-    flows.finish(job)
+    runs.finish(job)
     assert joined(flows) == {0}
 
 
-def test_state_that_spark_has_not_kept_with_its_epoch_is_not_made_of_another_moment(flows: Any) -> None:
+def test_state_that_spark_has_not_kept_with_its_epoch_is_not_made_of_another_moment(flows: Flows, runs: Runs) -> None:
     flows.put(700)
     make_owners(flows)
     job = flows.job(kind="joined", other="postgres:owners", runtime="spark")
-    kill(flows, job, DECIDED)
-    process = flows.start(job)
-    assert process.wait() != 0
-    assert "[state-not-replayable]" in process.log.read_text()
+    runs.end_at(job, DECIDED)
+    with raises(DataLoss, "state-not-replayable", "table owners"):
+        runs.finish(job)
     assert len(flows.sql("SELECT 1 FROM rows")) == 300
 
 
 @RUNTIMES
-def test_a_table_that_is_added_to_a_flow_later_is_read_whole(flows: Any, runtime: str) -> None:
+def test_a_table_that_is_added_to_a_flow_later_is_read_whole(flows: Flows, runs: Runs, runtime: str) -> None:
     flows.put(500)
     job = flows.job(kind="rows", runtime=runtime)
-    flows.finish(job)
+    runs.finish(job)
     change(flows, f"CREATE TABLE numbers ({COLUMNS}, filler text)")
     flows.sent += add_numbers(flows, 500, 1_500)
-    flows.finish(replace(job, kind="union", other="postgres:numbers"))
+    runs.finish(replace(job, kind="union", other="postgres:numbers"))
     flows.assert_exact(job)
 
 
@@ -151,26 +196,26 @@ def hbase_numbers(hbase_server: Any) -> tuple[str, Callable[[int, int], None]]:
 @RUNTIMES
 @pytest.mark.parametrize("kind", ["rows", "totals"])
 def test_a_table_of_hbase_comes_once_where_the_driver_is_killed(
-    flows: Any, hbase_server: Any, hbase_numbers: Any, runtime: str, kind: str
+    flows: Flows, runs: Runs, hbase_server: Any, hbase_numbers: Any, runtime: str, kind: str
 ) -> None:
     name, fill = hbase_numbers
     fill(0, 500)
     settings = {"kind": kind, "runtime": runtime, "workers": 2, "hbase": hbase_server.servers}
     job = replace(flows.job(**settings), topic=f"hbase:{name}")
-    kill(flows, job, UNDECIDED)
+    runs.end_at(job, UNDECIDED)
     fill(500, 700)
-    flows.finish(job)
+    runs.finish(job)
     flows.sent = [(i, i % 7, i * i % 1009) for i in range(700)]
     flows.assert_exact(job)
     fill(700, 800)
-    flows.finish(job)
+    runs.finish(job)
     flows.assert_exact(job)
 
 
 @RUNTIMES
 @pytest.mark.parametrize("sink", ["hbase", "keyed"])
 def test_a_table_is_refused_beside_a_sink_that_writes_through_before_anything_is_taken_over(
-    flows: Any, rig: Any, hbase_server: Any, runtime: str, sink: str
+    flows: Flows, runs: Runs, hbase_server: Any, runtime: str, sink: str
 ) -> None:
     make_owners(flows)
     flow = Flow("refused")
@@ -186,14 +231,14 @@ def test_a_table_is_refused_beside_a_sink_that_writes_through_before_anything_is
         if runtime == "engine":
             flow.run(checkpoint=str(flows.directory / "checkpoint"), restarts=FixedDelay(0))
         else:
-            flow.start(rig.spark, checkpoint=rig.checkpoint())
+            runs.on_spark(flow, runs.rig.checkpoint())
     assert flows.sql("SELECT to_regclass('copies')") == [(None,)]
     assert flows.sql("SELECT count(*) FROM onefold_sinks.onefold_pipelines") == [(0,)]
 
 
 @RUNTIMES
 def test_a_flow_whose_sources_are_all_tables_ends_by_itself(
-    flows: Any, rig: Any, hbase_server: Any, hbase_numbers: Any, runtime: str
+    flows: Flows, runs: Runs, hbase_server: Any, hbase_numbers: Any, runtime: str
 ) -> None:
     name, fill = hbase_numbers
     fill(7, 10)
@@ -206,9 +251,6 @@ def test_a_flow_whose_sources_are_all_tables_ends_by_itself(
     if runtime == "engine":
         flow.run(checkpoint=str(flows.directory / "checkpoint"))
     else:
-        query = flow.start(rig.spark, checkpoint=rig.checkpoint())
-        rig.pipelines.append(query.pipeline)
-        assert query.await_termination(300)
-        query.pipeline.close()
+        runs.on_spark(flow, runs.rig.checkpoint())
     kept = [(i, i * 10) for i in range(3, 7)] + [(i, i * i % 1009) for i in range(7, 10)]
     assert flows.sql("SELECT account, owner FROM copies ORDER BY account") == kept

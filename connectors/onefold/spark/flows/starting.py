@@ -53,6 +53,9 @@ log = logging.getLogger("onefold")
 _PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+# Where a task that has read is run again, for a part of those that took its rows, and finds others: all of them are.
+_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum"
+_READ_ALIKE = {f"{_CHECKSUM}.enabled": "true", f"{_CHECKSUM}.enableFullRetryOnMismatch": "true"}
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,8 @@ class _FlowPipeline(Pipeline):
         if operator is not None:
             self._reading = again
             rows = operator.rows(translation.given(operator, splits))
-            return self.write(rows, checkpoint, trigger, operator.output_mode)
+            with _settings(spark, _READ_ALIKE):
+                return self.write(rows, checkpoint, trigger, operator.output_mode)
         self._reading = translation
         with _settings(spark, _wanted(spark, graph, trigger or {})):
             return self._write(translation.read(splits), checkpoint, trigger, "append")
@@ -276,6 +280,7 @@ def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> di
     has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
     ends = bool(trigger.get("availableNow") or trigger.get("once"))
     return {
+        **_READ_ALIKE,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.noDataMicroBatches.enabled": str(has_timers and not ends).lower(),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),
