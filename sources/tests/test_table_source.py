@@ -113,3 +113,11 @@ def test_tables_are_read_once(kind: str) -> None:
     assert isinstance(source, ReadOnce)
     assert source.is_of_one_moment is (kind == "postgres")
     assert source.arrow_schema().field("id").type == pa.int64()
+
+
+def test_it_says_who_on_the_network_could_read_along() -> None:
+    far, columns = "10.0.0.1:1", {"n": "f:n integer"}
+    assert not PostgresSource("postgresql://localhost/x", "orders").exposure()
+    assert "sslmode" in PostgresSource("postgresql://10.0.0.1/x", "orders").exposure()
+    assert not HBaseSource("localhost:1", "orders", row_key="id integer", columns=columns).exposure()
+    assert "TLS" in HBaseSource(far, "orders", row_key="id integer", columns=columns).exposure()

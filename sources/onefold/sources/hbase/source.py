@@ -133,6 +133,9 @@ class HBaseSource(HBaseTableConfig, TableSource):
                 f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping",
             )
 
+    def exposure(self) -> str:
+        return self.settings.exposure()
+
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_hbase`."""
         start, end = self.range_ms

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import psycopg.conninfo
 import pyarrow as pa
 
+from onefold.clients.exposure import of_postgres
 from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep
 from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.sources.postgres.config import PostgresSourceConfig
+from onefold.sources.postgres.connection import conninfo
 from onefold.sources.postgres.planning import Part, describe, plan, resolve
 from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import hold
@@ -95,6 +98,9 @@ class PostgresSource(PostgresSourceConfig, TableSource):
 
     def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         return read(part)
+
+    def exposure(self) -> str:
+        return of_postgres(psycopg.conninfo.conninfo_to_dict(conninfo(self.url)))
 
     def _check_flow(self) -> None:
         if self.snapshot != "shared":
