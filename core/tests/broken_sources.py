@@ -9,7 +9,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 import pyarrow as pa
-from lines_source import EPOCH_MAX, LinesPlanner, LinesSource, at, line_of
+from lines_source import EPOCH_MAX, PARTITION, LinesPlanner, LinesSource, at, line_of
 
 from onefold.core.errors import DataLoss
 from onefold.core.positions import Positions, Range
@@ -72,6 +72,44 @@ class GoesBeyondItsEnd(Planned):
 class ReadsBackwardsElsewhere(LinesSource):
     def lines(self) -> list[str]:
         return super().lines()[:: 1 if parent_process() is None else -1]
+
+
+class ReadOnce(Planned):
+    """The lines as they are when they are planned."""
+
+    is_of_one_moment = True
+
+    class PLANNER(LinesPlanner):
+        def latest(self, start: Positions) -> Positions:
+            return at(max(line_of(start), 1 if self.until is None else line_of(self.until)))
+
+        def end(self, start: Positions) -> Positions:
+            return self.latest(start)
+
+        def is_done(self, at: Positions) -> bool:
+            return line_of(at) == (1 if self.until is None else line_of(self.until))
+
+        def splits(self, span: Range) -> list[Split]:
+            return [] if span.is_empty else [Split(PARTITION, (0, len(self.source.lines())))]
+
+
+class OnceAgain(ReadOnce):
+    class PLANNER(ReadOnce.PLANNER):
+        def end(self, start: Positions) -> Positions:
+            last = line_of(self.latest(start))
+            return at(max(last, 2 if len(self.source.lines()) > 3 * EPOCH_MAX and line_of(start) else 0))
+
+
+class OfManyMoments(ReadOnce):
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        return super().read(replace(split, range=(0, len(self.lines()))), guarded=guarded)
+
+
+class OfTheFirstMoment(ReadOnce):
+    class PLANNER(ReadOnce.PLANNER):
+        def splits(self, span: Range) -> list[Split]:
+            self.__dict__.setdefault("first", super().splits(span))
+            return [] if span.is_empty else list(self.__dict__["first"])
 
 
 class OthersColumns(LinesSource):

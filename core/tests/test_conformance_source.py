@@ -42,8 +42,17 @@ def check(tmp_path: Path) -> Callable[[type[LinesSource]], ConformanceReport]:
 
 def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[LinesSource]], ConformanceReport]) -> None:
     report = check(LinesSource)
-    assert {promise for promise in Promise if promise.name.startswith("SOURCE_")} == report.promises.keys()
+    mine = {promise for promise in Promise if promise.name.startswith("SOURCE_")} - {Promise.SOURCE_ONCE}
+    assert mine == report.promises.keys()
     assert str(report).startswith("LinesSource 'lines': 10 promises held in 10 checks")
+
+
+def test_a_source_that_is_read_once_passes_by_other_promises(
+    check: Callable[[type[LinesSource]], ConformanceReport],
+) -> None:
+    report = check(broken.ReadOnce)
+    assert Promise.SOURCE_ONCE in report.promises
+    assert Promise.SOURCE_REPLAY not in report.promises
 
 
 @pytest.mark.parametrize(
@@ -60,6 +69,9 @@ def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[LinesSou
         (broken.GoesBeyondItsEnd, Promise.SOURCE_UNTIL, "beyond [30, "),
         (broken.SaysNothingOfBadOnes, Promise.SOURCE_BAD, "it returned"),
         (broken.PassesOverLost, Promise.SOURCE_LOST, "it returned"),
+        (broken.OnceAgain, Promise.SOURCE_ONCE, "('lines/0', 2)"),
+        (broken.OfManyMoments, Promise.SOURCE_ONCE, "beyond [20, "),
+        (broken.OfTheFirstMoment, Promise.SOURCE_ONCE, "lost [20, "),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

@@ -24,7 +24,6 @@ from harness.transcripts import Shell, check, steps
 
 from onefold.local import HBaseServer, KafkaServer, PostgresServer
 from onefold.sources import HBaseSource
-from onefold.sources.hbase.reading import plan, read
 
 pytestmark = [
     pytest.mark.servers,
@@ -144,8 +143,8 @@ def test_profile(checkout: Path) -> None:
     def look() -> None:
         servers = HBaseServer(checkout / EXAMPLES / ".onefold/local").servers
         source = HBaseSource(servers, "profiles", row_key="visitor", family="p")
-        parts = plan(source, pa.schema(columns))
-        found = [row for part in parts for batch in read(part) for row in batch.to_pylist()]
+        parts = source.parts(pa.schema(columns))
+        found = [row for part in parts for batch in source.batches(part) for row in batch.to_pylist()]
         assert sorted(found, key=lambda row: row["visitor"]) == wanted
 
     walk(EXAMPLES / "profile/README.md", checkout, look)

@@ -35,7 +35,7 @@ from onefold.flow import (
     sum_,
 )
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
-from onefold.sources import FileSource, KafkaSource
+from onefold.sources import FileSource, HBaseSource, KafkaSource, PostgresSource
 from onefold.spark.session import spark_session
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
@@ -140,13 +140,35 @@ class Ruling(BroadcastProcessor):
             yield (row.id, key[0], row.n * factor)
 
 
+class Joining(StatefulProcessor):
+    """Gives each order of an account its owner, once both are known. A row without an order is an owner's."""
+
+    def init(self, handle: Any) -> None:
+        self._owner = handle.getValueState("owner", "owner long")
+        self._early = handle.getListState("early", "id long, n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        for row in rows:
+            if row.owner is None:
+                self._early.appendValue((row.id, row.n))
+            else:
+                assert self._owner.get() is None, f"account {key[0]} has come twice"
+                self._owner.update((row.owner,))
+        if (owner := self._owner.get()) is not None:
+            for id_, n in self._early.get():
+                yield id_, key[0], n, owner[0]
+            self._early.clear()
+
+
 @dataclass(frozen=True)
 class FlowJob:
-    """`topic` and `other` are topics, or folders of files.
+    """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
     `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark
-    totals", by Spark's, "union", rows of the topic `other` too, "ruled", by the factors of that, "letters", with bad
-    records in a table of theirs, "once" and "within", by their keys, or "all", for several tables.
+    totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that the table `other` has,
+    "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and "within", by their
+    keys, or "all", for several tables.
     """
 
     servers: str
@@ -195,6 +217,14 @@ class FlowJob:
                 self._all(records)
             case "union":
                 records.union(flow.source(self._source(self.other), uid="others")).sink(self._sink())
+            case "joined":
+                owners = flow.source(self._source(self.other, schema="account long, owner long"), uid="owners")
+                nothing, account, owner = pa.scalar(None, pa.int64()), pc.field("account"), pc.field("owner")
+                both = records.with_columns(owner=pc.scalar(nothing)).union(
+                    owners.select(id=pc.scalar(nothing), account=account, n=pc.scalar(nothing), owner=owner)
+                )
+                schema = "id long, account long, n long, owner long"
+                both.key_by("account").process(Joining(), schema, uid="joined").sink(self._sink())
             case "ruled":
                 rules = flow.source(self._source(self.other, schema="account long, factor long"), uid="rules")
                 ruled = records.key_by("account").connect(rules.broadcast())
@@ -256,6 +286,13 @@ class FlowJob:
         on_error: str = "fail",
         columns: Any = (),
     ) -> Source:
+        kind, _, table = topic.partition(":")
+        if kind == "postgres":
+            return PostgresSource(self.url, table, schema=schema, splits=3)
+        if kind == "hbase":
+            names = [each.split()[0] for each in schema.split(", ")]
+            columns = {name: f"f:{name} integer" for name in names[1:]}
+            return HBaseSource(self.hbase, table, row_key=f"{names[0]} integer", columns=columns)
         if "/" in topic:
             of: Any = FileSource(topic, format="json", schema=schema, max_files_per_trigger=2, on_error=on_error)
         else:

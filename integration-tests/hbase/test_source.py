@@ -17,7 +17,6 @@ from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.clients.hbase.tables import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sources import HBaseSource
-from onefold.sources.hbase import plan, read
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -59,7 +58,7 @@ def rows(ids: range, note: str | None = None) -> pa.RecordBatch:
 
 
 def found(source: HBaseSource, schema: pa.Schema | None = SCHEMA) -> dict[int, dict[str, Any]]:
-    lines = [line for part in plan(source, schema) for batch in read(part) for line in batch.to_pylist()]
+    lines = [line for part in source.parts(schema) for batch in source.batches(part) for line in batch.to_pylist()]
     by_id = {line["id"]: line for line in lines}
     assert len(by_id) == len(lines)
     return by_id
@@ -67,7 +66,7 @@ def found(source: HBaseSource, schema: pa.Schema | None = SCHEMA) -> dict[int, d
 
 def test_salted_rows_of_all_regions_come_back_once_and_deleted_ones_do_not(settings: HBaseSettings, table: str) -> None:
     source = HBaseSource(settings, declared(table))
-    parts = plan(source, SCHEMA)
+    parts = source.parts(SCHEMA)
     assert [(part.start, part.stop) for part in parts] == [
         (b"", b"\x04"),
         (b"\x04", b"\x08"),
@@ -75,7 +74,7 @@ def test_salted_rows_of_all_regions_come_back_once_and_deleted_ones_do_not(setti
         (b"\x0c", b""),
     ]
     assert pickle.loads(pickle.dumps(parts)) == parts
-    assert all(sum(batch.num_rows for batch in read(part)) for part in parts)
+    assert all(sum(batch.num_rows for batch in source.batches(part)) for part in parts)
     expected = rows(range(600)).to_pylist()
     for i in range(100):
         expected[i]["note"] = "again"
@@ -133,16 +132,15 @@ def test_rows_that_the_mapping_did_not_write_are_named(settings: HBaseSettings, 
 
 def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, table: str) -> None:
     with raises(ConfigError, "hbase-table-missing"):
-        plan(HBaseSource(settings, "there_is_none", row_key="id integer", columns="n = f:n integer"))
+        HBaseSource(settings, "there_is_none", row_key="id integer", columns="n = f:n integer").parts()
     with raises(ConfigError, "hbase-column-family-missing", "'g'"):
-        plan(HBaseSource(settings, table, row_key="id integer", columns="n = g:n integer"))
+        HBaseSource(settings, table, row_key="id integer", columns="n = g:n integer").parts()
     with raises(SchemaMismatch, "column-not-mapped", "'gone'"):
-        plan(
-            HBaseSource(settings, table, row_key="id", columns="n = f:n"),
-            pa.schema([("id", pa.int64()), ("gone", pa.bool_())]),
+        HBaseSource(settings, table, row_key="id", columns="n = f:n").parts(
+            pa.schema([("id", pa.int64()), ("gone", pa.bool_())])
         )
     with raises(ConfigError, "schema-missing", "'n'"):
-        plan(HBaseSource(settings, table, row_key="id integer", columns="n = f:n"))
+        HBaseSource(settings, table, row_key="id integer", columns="n = f:n").parts()
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"deleted_as": "gone"}, "deleted_as= needs"),
         ({"since": 5, "until": 5}, "must be later than"),

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from harness.errors import raises
 
-from onefold.core.errors import BadRecord, ConfigError, Retriable, Terminal
+from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import Part, plan, read
 
@@ -289,21 +289,21 @@ def test_after_the_server_was_killed_no_part_is_read_from_another_snapshot(postg
                 rows_of(parts[1])
         finally:
             postgres_server.start()
-        with raises(Terminal, "snapshot-not-held"):
+        with raises(Retriable, "snapshot-not-held"):
             rows_of(parts[1])
 
 
 def test_a_snapshot_ends_with_its_block_or_after_hold_s_and_then_parts_refuse(big: str) -> None:
     with PostgresSource(big, "big").frozen() as source:
         part = plan(source)[0]
-    with raises(Terminal, "snapshot-not-held"):
+    with raises(Retriable, "snapshot-not-held"):
         rows_of(part)
     with PostgresSource(big, "big", hold_s=0.2).frozen() as source:
         part = plan(source)[0]
         time.sleep(0.6)
-        with raises(Terminal, "snapshot-not-held"):
+        with raises(Retriable, "snapshot-not-held"):
             rows_of(part)
-    with raises(Terminal, "snapshot-not-held"):
+    with raises(Retriable, "snapshot-not-held"):
         rows_of(dataclasses.replace(part, snapshot="00000003-0000001B-1"))
 
 
@@ -312,7 +312,7 @@ def test_the_same_snapshot_id_of_another_server_is_not_taken_for_ours(big: str) 
         part = plan(source)[0]
         number, _, started = source.snapshot.partition("@")
         assert rows_of(dataclasses.replace(part, snapshot=number))  # somebody's own
-        with raises(Terminal, "snapshot-not-held"):
+        with raises(Retriable, "snapshot-not-held"):
             rows_of(dataclasses.replace(part, snapshot=f"{number}@{int(started) + 1}"))
 
 

@@ -29,7 +29,6 @@ from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.doctor import Diagnosis, diagnose
-from onefold.pipeline import Definition, Transform
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 

@@ -17,7 +17,6 @@ from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
 from onefold.doctor import diagnose
-from onefold.pipeline import Definition
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 

@@ -76,8 +76,8 @@ class Spark:
                 "option-value", f"processing_time is a time as '10 seconds', not {self.processing_time!r}"
             )
 
-    def trigger(self) -> dict[str, Any]:
-        """What `DataStreamWriter.trigger` takes."""
+    def trigger(self) -> dict[str, Any] | None:
+        """What `DataStreamWriter.trigger` takes; None where nothing is said."""
         if self.available_now:
             return {"availableNow": True}
-        return {"processingTime": self.processing_time or "0 seconds"}
+        return None if self.processing_time is None else {"processingTime": self.processing_time}

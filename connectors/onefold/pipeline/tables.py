@@ -31,6 +31,8 @@ __all__ = ["SINKS", "SOURCES", "Table", "file_table", "meanings", "tables_in"]
 SOURCES = {
     "kafka": ("onefold.sources.kafka.config.model:KafkaSourceConfig", "onefold.sources:KafkaSource"),
     "files": ("onefold.sources.files.config:FileSourceConfig", "onefold.sources:FileSource"),
+    "postgres": ("onefold.sources.postgres.config:PostgresSourceConfig", "onefold.sources:PostgresSource"),
+    "hbase": ("onefold.sources.hbase.source:HBaseSource", "onefold.sources:HBaseSource"),
 }
 SINKS = {
     "postgres": ("onefold.sinks.postgres.config:PostgresSinkConfig", "onefold.sinks:PostgresSink"),

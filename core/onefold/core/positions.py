@@ -21,6 +21,7 @@ MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
 # And beside the positions of a query that makes rows of time alone: the clocks that its last batch went by, named as in
 # Spark's offset log. Their values are texts, which are only equal or not: a clock may go back.
 WATERMARK, PROCESSING_TIME = CLOCKS = ("batchWatermarkMs", "batchTimestampMs")
+TABLE = "@"  # what the position of a table begins with, `@table orders/0`: 0 before it was read, 1 after that
 _SETTING = "#starting_offsets"  # and beside a pipeline's first positions: the setting that they were found by
 
 
@@ -82,7 +83,7 @@ class Positions:
         found: dict[str, dict[int, int]] = {}
         for name, offset in self.items:
             topic, _, partition = name.rpartition("/")
-            if topic and not topic.startswith("#") and partition.isdigit() and isinstance(offset, int):
+            if topic and not topic.startswith(("#", TABLE)) and partition.isdigit() and isinstance(offset, int):
                 found.setdefault(topic, {})[int(partition)] = offset
         return found
 

@@ -23,6 +23,7 @@ __all__ = [
     "MemoryJournal",
     "Part",
     "Placed",
+    "ReadOnce",
     "RecordColumns",
     "Recorded",
     "Settled",
@@ -224,6 +225,18 @@ class Placed(Source, Protocol):
     def check_apart(self, root: str, own: str) -> None:
         """Raise ConfigError where it would read what a pipeline keeps in the folder or file `root`, of this machine or
         a URL; or where it reads what lies in `own`, the pipeline's own place within."""
+        ...
+
+
+@runtime_checkable
+class ReadOnce(Source, Protocol):
+    """A source that is read whole in one epoch, after which it is done, and that nobody can read again as it was: an
+    epoch that was not decided reads it as it is then. So it is refused beside a sink that writes through."""
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether the splits of one plan show it at one moment, and again the same until the planner plans anew or is
+        told that the epoch is complete. Otherwise each record is of the moment at which it is read."""
         ...
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from onefold.core.contract import Guarantee, Sink, SinkKind
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
+from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.flow.drawing.layers import Box, Line
 from onefold.flow.drawing.svg import drawn
@@ -30,6 +31,7 @@ from onefold.flow.operators import (
     Writing,
 )
 from onefold.flow.ordering import order_dependent
+from onefold.flow.planning.starts import check_replayable
 
 __all__ = ["explained", "pictured"]
 
@@ -149,6 +151,13 @@ def _guarantee(graph: Graph) -> list[str]:
         lines.append(
             f"on Spark alone: {found[0].name} is Spark's, and so is its state; bad records are found before it{again}"
         )
+    for node, reading in graph.readings():
+        if isinstance(reading.source, ReadOnce):
+            when = "at one moment" if reading.source.is_of_one_moment else "each record at a moment of its own"
+            lines.append(
+                f"condition: {node.name} is read once, whole, in one epoch, {when}; as it is then where that epoch runs"
+                " again after a crash"
+            )
     for name, (node, guarantee) in told.items():
         if isinstance(guarantee, Guarantee) and guarantee.kind is SinkKind.WRITE_THROUGH:
             lines.append(
@@ -162,6 +171,8 @@ def _guarantee(graph: Graph) -> list[str]:
                 )
     try:
         sole_last_resource({name: each for name, (_, each) in told.items() if isinstance(each, Guarantee)})
+        known = [writing.sink for node, writing in graph.writings() if isinstance(told[node.name][1], Guarantee)]
+        check_replayable(graph.flow, (reading.source for _, reading in graph.readings()), known)
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines

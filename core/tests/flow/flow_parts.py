@@ -49,6 +49,12 @@ class AnySource:
 
 
 @dataclass(frozen=True)
+class AnyTable(AnySource):
+    name: str = "table customers"
+    is_of_one_moment: bool = True
+
+
+@dataclass(frozen=True)
 class AnySink:
     name: str = "archive"
     kind: SinkKind = SinkKind.TWO_PHASE

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pyarrow.compute as pc
 import pytest
-from flow_parts import AnySink, AnySource, orders
+from flow_parts import AnySink, AnySource, AnyTable, orders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +84,19 @@ def test_a_flow_of_two_sinks_that_would_both_decide_is_said_to_be_refused_at_its
     assert "refused" not in flow.explain()
     stream.sink(AnySink("b", SinkKind.LAST_RESOURCE))
     assert "refused at its start: the sinks a, b would each have to be the one transaction" in flow.explain()
+
+
+def test_of_a_table_it_is_said_when_it_is_read_and_beside_which_sink_it_is_refused() -> None:
+    flow = Flow("copy")
+    flow.source(AnyTable(), uid="customers").sink(AnySink("kept"))
+    others = flow.source(AnyTable("table others", is_of_one_moment=False), uid="others")
+    others.sink(AnySink("shown"))
+    text = flow.explain()
+    assert "customers is read once, whole, in one epoch, at one moment; as it is then where" in text
+    assert "others is read once, whole, in one epoch, each record at a moment of its own; as it is then" in text
+    assert "refused" not in text
+    others.sink(AnySink("cells", SinkKind.WRITE_THROUGH))
+    assert "refused at its start: flow 'copy' reads 'table customers', and writes to 'cells' before" in flow.explain()
 
 
 def test_the_picture_is_well_formed_and_names_every_node_and_way() -> None:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
+from flow_parts import AnySink, AnyTable
 from harness.errors import raises
 
-from onefold.core.contract import EpochRecord, EpochState
-from onefold.core.errors import ConfigError
+from onefold.core.contract import EpochRecord, EpochState, Sink, SinkKind
+from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import BoundedSource, Journal, MemoryJournal, Source
 from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_covered, initial_of
+from onefold.flow.planning.starts import check_covered, check_read_once, check_replayable, initial_of
 
 FACTS = StoreFacts("store", 1, None, None, (), None)
 
@@ -162,3 +163,28 @@ def test_what_was_added_begins_where_it_was_first_found_until_it_has_positions()
     again = Planners(dict(enumerate(sources(A, later))), at, lambda _: MemoryJournal())
     assert [*again.begin_added(at, lambda name, find: pins.setdefault(name, find()))]
     assert again.end(at) == Positions.of({"a/0": 7, "b/0": 90, "c/0": 100})
+
+
+TABLE = cast(Source, AnyTable())
+
+
+@pytest.mark.parametrize("kind", list(SinkKind))
+def test_a_table_is_refused_beside_a_sink_that_writes_through_and_beside_no_other(kind: SinkKind) -> None:
+    sinks = cast(list[Sink], [AnySink("first"), AnySink("second", kind)])
+    check_replayable("p", sources(A, B), sinks)
+    if kind is not SinkKind.WRITE_THROUGH:
+        check_replayable("p", [*sources(A), TABLE], sinks)
+        return
+    with raises(ConfigError, "source-not-replayable", "table customers", "second"):
+        check_replayable("p", [*sources(A), TABLE], sinks)
+
+
+def test_the_epoch_that_has_read_a_table_is_not_read_again_for_its_state_and_others_are() -> None:
+    at = Positions.of({"a/0": 5, TABLE.name: 1})
+    facts = stands(FACTS, at)
+    assert facts.last is not None
+    epoch = replace(facts.last, range=Range(Positions.of({"a/0": 0}), at))
+    check_read_once("p", sources(A, B), epoch)
+    check_read_once("p", [TABLE], replace(epoch, range=Range(at, Positions.of({"a/0": 9, TABLE.name: 1}))))
+    with raises(DataLoss, "state-not-replayable", "table customers"):
+        check_read_once("p", [*sources(A), TABLE], epoch)

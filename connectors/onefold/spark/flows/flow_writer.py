@@ -19,13 +19,20 @@ from onefold.core import ConfigError, EpochRecord, OutOfResources
 from onefold.core.checks import present
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.runs import refuse_query
-from onefold.core.source import Source
+from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.ways import SPARK_FLOW, Ways
 from onefold.engine.dataflow.plan import plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
 from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_apart, check_covered, check_journals, initial_of
+from onefold.flow.planning.starts import (
+    check_apart,
+    check_covered,
+    check_journals,
+    check_read_once,
+    check_replayable,
+    initial_of,
+)
 from onefold.flow.processor import StatefulProcessor
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
@@ -46,6 +53,9 @@ log = logging.getLogger("onefold")
 _PACKED_ROWS_MAX = 32  # in one batch between Spark and Python: each has some megabytes at most
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+# Where a task that has read is run again, for a part of those that took its rows, and finds others: all of them are.
+_CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum"
+_READ_ALIKE = {f"{_CHECKSUM}.enabled": "true", f"{_CHECKSUM}.enableFullRetryOnMismatch": "true"}
 
 
 class FlowWriter(EpochWriter):
@@ -63,8 +73,11 @@ class FlowWriter(EpochWriter):
 
     def start(self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the flow's query, and wait until it plans its first epoch. This takes the flow over: recovery runs, and
-        where its sources begin is settled. `trigger` is what DataStreamWriter.trigger takes."""
+        where its sources begin is settled. `trigger` is what DataStreamWriter.trigger takes; by default a flow whose
+        sources all have an end ends with them."""
         graph = self.graph
+        if trigger is None and all(isinstance(each.source, BoundedSource | ReadOnce) for _, each in graph.readings()):
+            trigger = {"availableNow": True}
         if not hasattr(spark, "_jsparkSession"):
             raise ConfigError(
                 "flow-not-on-spark",
@@ -92,7 +105,8 @@ class FlowWriter(EpochWriter):
         self._writing = writing
         if operator is not None:
             rows = operator.rows(translation.given(operator, splits))
-            return self._query(rows, checkpoint, trigger, operator.output_mode)
+            with _settings(spark, _READ_ALIKE):
+                return self._query(rows, checkpoint, trigger, operator.output_mode)
         with _settings(spark, _wanted(spark, graph, trigger or {})):
             return self._query(translation.read(splits), checkpoint, trigger, "append")
 
@@ -136,6 +150,9 @@ class FlowWriter(EpochWriter):
         facts = session.facts()
         refuse_query(facts, self.name)
         check_covered(self.name, sources.values(), facts)
+        check = partial(check_replayable, self.name, sources.values(), self.sinks)
+        session.patience.retry(check, "asking the sinks what they guarantee")
+        session.before_drain = partial(check_read_once, self.name, sources.values())
         with closing(Planners(sources, facts.frozen, session.journal)) as planners:
             begin = facts.frozen
             if begin is None:
@@ -203,6 +220,7 @@ def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> di
     has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
     ends = bool(trigger.get("availableNow") or trigger.get("once"))
     return {
+        **_READ_ALIKE,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.noDataMicroBatches.enabled": str(has_timers and not ends).lower(),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),

@@ -53,7 +53,8 @@ def start(
     """Start a flow as a query of Spark.
 
     checkpoint  the query's checkpoint, a folder or URL: where Spark keeps the flow's state
-    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now
+    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now, as by
+                itself one ends whose sources all have an end
     store       URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
     patience_s  how long a server that is down is waited for
     on_outcome  a function that is called with the outcome of every epoch

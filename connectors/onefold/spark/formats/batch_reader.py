@@ -1,14 +1,17 @@
-"""Reads a bounded source through Spark: the driver plans its parts, and each part is a task."""
+"""Reads a table through Spark: the driver plans its parts, and each part is a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
+from onefold.sources.table_source import TableSource
 from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["BatchReader"]
@@ -20,15 +23,15 @@ class _Part(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """`plan` makes the parts in the driver; `read` turns one of them into batches in its task. Both pickle."""
+    """Reads the table with the columns and types of `schema`. Pickles."""
 
-    def __init__(self, plan: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
-        self._plan, self._read = plan, read
+    def __init__(self, source: TableSource, schema: StructType) -> None:
+        self._source, self._schema = source, to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_Part(part) for part in self._plan()]
+        return [_Part(part) for part in self._source.parts(self._schema)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_imports()
         assert isinstance(partition, _Part), partition
-        return self._read(partition.part)
+        return self._source.batches(partition.part)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.clients.hbase import HBaseSettings
-from onefold.sources.hbase import HBaseSource, plan, read
+from onefold.sources.hbase import HBaseSource
 from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
@@ -57,7 +55,7 @@ class OnefoldHBaseDataSource(DataSource):
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
+        return BatchReader(self._source(), schema)
 
     def _source(self) -> HBaseSource:
         with in_words_of_spark(HBaseSource, HBaseSettings):

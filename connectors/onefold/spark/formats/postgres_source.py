@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 from collections import deque
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, plan, read, resolve
+from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, resolve
 from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
@@ -38,7 +37,7 @@ def read_postgres(
     *,
     json_mode: str = "FAILFAST",
 ) -> DataFrame:
-    """The source as a DataFrame; with a `schema`, its columns as exactly those types.
+    """The source as a DataFrame; with a `schema`, by default its own, the columns as exactly those types.
 
     json and jsonb are read as strings, or parsed where `schema` says something nested; a document that does not fit
     fails the read, or with `json_mode="PERMISSIVE"` gives nulls. Unless the source is frozen already (`with
@@ -46,7 +45,7 @@ def read_postgres(
     `hold_s`, at most 4 such: the oldest goes first.
     """
     register(spark)
-    fields = fields_of(spark, schema)
+    fields = fields_of(spark, schema or source.schema)
     types = describe(source)
     jsons = {name for name, kind in types if kind.is_json}
     nested = {f.name for f in fields if f.name in jsons and isinstance(f.dataType, NESTED)}
@@ -86,7 +85,7 @@ class PostgresReads(DataSource):
         return from_arrow_schema(pa.schema([(c.name, c.kind) for c in resolve(source, describe(source), None)]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
+        return BatchReader(self._source(), schema)
 
     def _source(self) -> PostgresSource:
         with in_words_of_spark(PostgresSource):

@@ -57,6 +57,7 @@ class QuerySession(Session):
         self._job: Job | None = None  # None until the sinks were opened for the running query
         self._tally = tally
         self._has_worker_died = False  # in this epoch: then it is read with care
+        self.before_drain: Callable[[EpochRecord], None] = lambda _: None  # may refuse to read an epoch again
 
     def process(
         self,
@@ -98,6 +99,7 @@ class QuerySession(Session):
                 )
             self._has_worker_died = False
             if must_drain(query, outcome):
+                self.before_drain(outcome.record)
                 df.write.format("noop").mode("overwrite").save()
             tell(outcome)
             self.life.returned(batch_id, outcome)

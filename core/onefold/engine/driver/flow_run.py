@@ -34,7 +34,7 @@ from onefold.engine.workers.messages import Restoring
 from onefold.engine.workers.nursery import NurseryLost
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_covered, initial_of
+from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
@@ -121,6 +121,9 @@ class FlowRun:
         refuse_query(facts, session.name)
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
+        sinks = [writing.sink for _, writing in self._plan.graph.writings()]
+        check = partial(check_replayable, session.name, self._sources.values(), sinks)
+        session.patience.retry(check, "asking the sinks what they guarantee")
         session.patience.retry(lambda: self._written.check(facts, session.ledgers), "reading the checkpoint")
         planners = Planners(self._sources, facts.frozen, session.journal)
         try:

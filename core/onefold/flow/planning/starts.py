@@ -8,15 +8,23 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 
-from onefold.core.contract import LedgerEntry
-from onefold.core.errors import ConfigError
+from onefold.core.contract import EpochRecord, LedgerEntry, Sink, SinkKind
+from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.misfits import other_setting
-from onefold.core.source import Journal, Placed, Source, own_positions, settled
+from onefold.core.source import Journal, Placed, ReadOnce, Source, own_positions, settled
 
-__all__ = ["check_apart", "check_covered", "check_journals", "check_read", "initial_of"]
+__all__ = [
+    "check_apart",
+    "check_covered",
+    "check_journals",
+    "check_read",
+    "check_read_once",
+    "check_replayable",
+    "initial_of",
+]
 
 log = logging.getLogger("onefold")
 
@@ -72,6 +80,37 @@ def check_journals(
             if any(isinstance(position, str) for _, position in own.items):
                 with closing(source.planner(journal=journal(source.name))) as planner:
                     planner.is_done(own)
+
+
+def check_replayable(flow: str, sources: Iterable[Source], sinks: Iterable[Sink]) -> None:
+    """Raise ConfigError for a source that cannot be read again as it was, beside a sink that is written before an epoch
+    is decided. Asks the sinks for their guarantees."""
+    once = next((source for source in sources if isinstance(source, ReadOnce)), None)
+    if once is None:
+        return
+    for sink in sinks:
+        if sink.guarantee().kind is SinkKind.WRITE_THROUGH:
+            raise ConfigError(
+                "source-not-replayable",
+                f"flow {flow!r} reads {once.name!r}, and writes to {sink.name!r} before an epoch is decided: after a"
+                " crash that epoch must run again with the same rows, and the table may have others by then. Nothing"
+                " was written. Write to a transactional, two-phase or staged sink; or make two flows of it, of which"
+                " the first copies the table into a topic, and the second reads that",
+            )
+
+
+def check_read_once(flow: str, sources: Iterable[Source], epoch: EpochRecord) -> None:
+    """Raise DataLoss where an epoch that is decided would be read again for its state, and not as it was."""
+    for source in sources:
+        start, end = (own_positions(source, at) for at in (epoch.range.start, epoch.range.end))
+        if isinstance(source, ReadOnce) and start != end:
+            raise DataLoss(
+                "state-not-replayable",
+                f"epoch {epoch.epoch} of flow {flow!r} is in every sink, and Spark has ended before it kept the state"
+                f" that goes with it: {source.name!r} would be read again for that, and may have other rows by now."
+                " Nothing more was written. Start the flow under another name, with empty tables and a new checkpoint;"
+                " or run it on the engine, which keeps state and rows together",
+            )
 
 
 def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: Positions) -> Initial:

@@ -1,4 +1,4 @@
-"""Divides a table into parts, one for each region, and reads a part as Arrow record batches."""
+"""Reads a part of a table as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.errors import no_table
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.tables import describe
-from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.errors import BadRecord
 from onefold.core.values.exact import Mismatch, exact_cast
-from onefold.sources.hbase.source import HBaseSource
 
-__all__ = ["Part", "plan", "read"]
+__all__ = ["Part", "read"]
 
 
 @dataclass(frozen=True)
@@ -36,38 +33,6 @@ class Part:
     def label(self) -> str:
         until = f"{self.stop!r}" if self.stop else "the end"
         return f"reading table {self.mapping.table} of HBase from {self.start!r} to {until}"
-
-
-def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
-    """Divides the table into parts that together have each row once, also while regions are split or merged. With a
-    `schema` the parts have its columns, in its order, as its types.
-
-    Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
-    """
-    mapping, delivered = source.reading(schema)
-    _check(source, mapping)
-    regions = HBaseTable(source.settings, mapping.table).regions()
-    range_ms = None if source.since is None and source.until is None else source.range_ms
-    # By their starts: a region that is being split is listed beside its halves, and no row may come twice.
-    starts = sorted({start for start, _ in regions} | {b""})
-    return [
-        Part(source.settings, mapping, delivered, start, stop, range_ms, source.deleted_as)
-        for start, stop in zip(starts, [*starts[1:], b""], strict=True)
-    ]
-
-
-def _check(source: HBaseSource, mapping: TableMapping) -> None:
-    """Raise ConfigError where the table or a family is missing: reading them would find no rows, and no error."""
-    there = describe(source.settings, mapping.table)
-    if there is None:
-        raise no_table(mapping.table, source.settings.servers)
-    wanted = [column.family for column in (*mapping.columns, mapping.tombstone_column) if column is not None]
-    if lacking := [family for family in wanted if there.family(family) is None]:
-        raise ConfigError(
-            "hbase-column-family-missing",
-            f"{source.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
-            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping",
-        )
 
 
 def read(part: Part) -> Iterator[pa.RecordBatch]:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from onefold.clients.hbase.errors import no_table
 from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.table import HBaseTable
+from onefold.clients.hbase.tables import describe
 from onefold.clients.option_texts import from_texts, to_texts
-from onefold.clients.options import options_model
+from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.source import Keep
+from onefold.sources.hbase.reading import Part, read
+from onefold.sources.table_source import TableSource
 
 __all__ = ["HBaseSource"]
 
 
 @options_model
 @dataclass(frozen=True, kw_only=True)
-class HBaseSource(HBaseTableConfig):
+class HBaseSource(HBaseTableConfig, TableSource):
     """A table, read once and as a whole, one part for each of its regions.
 
         HBaseSource("localhost:9090", "orders", row_key="customer string, id integer", columns={"n": "f:n integer"})
@@ -35,17 +41,21 @@ class HBaseSource(HBaseTableConfig):
                   more versions
     deleted_as    "gone": rows that `tombstone_column` marks as deleted are read too, and the boolean column `gone`
                   tells which they are. Otherwise they are left out
+    name          tells sources of one flow apart
 
-    A row is read whole, and rows at different moments: HBase has no snapshot to read at.
+    A row is read whole, and rows at different moments: HBase has no snapshot to read at. In a flow it is read in one
+    epoch, and `columns` says every encoding.
     """
 
     since: int | dt.datetime | None = None
     until: int | dt.datetime | None = None
     deleted_as: str | None = None
+    name: str = field(default="", metadata={"option": None})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         mapping = self.mapping
+        in_one_form(self, name=self.name or f"HBase table {mapping.table}")
         if self.deleted_as is not None and mapping.tombstone_column is None:
             raise ConfigError(
                 "option-missing",
@@ -60,9 +70,35 @@ class HBaseSource(HBaseTableConfig):
             )
 
     @property
-    def name(self) -> str:
-        """For people."""
-        return f"table {self.mapping.table} of HBase at {self.settings.servers}"
+    def is_of_one_moment(self) -> bool:
+        return False
+
+    def resolved(self, keep: Keep) -> HBaseSource:
+        del keep  # HBase knows no types: what is declared is all there is
+        return self
+
+    def arrow_schema(self) -> pa.Schema:
+        """The declared columns. Raises ConfigError where an encoding has to be said."""
+        return self.reading()[1]
+
+    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+        """One for each region; together they have each row once, also while regions are split or merged.
+
+        Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
+        """
+        mapping, delivered = self.reading(schema)
+        self._check(mapping)
+        regions = HBaseTable(self.settings, mapping.table).regions()
+        range_ms = None if self.since is None and self.until is None else self.range_ms
+        # By their starts: a region that is being split is listed beside its halves, and no row may come twice.
+        starts = sorted({start for start, _ in regions} | {b""})
+        return [
+            Part(self.settings, mapping, delivered, start, stop, range_ms, self.deleted_as)
+            for start, stop in zip(starts, [*starts[1:], b""], strict=True)
+        ]
+
+    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+        return read(part)
 
     @property
     def range_ms(self) -> tuple[int, int]:
@@ -83,6 +119,22 @@ class HBaseSource(HBaseTableConfig):
             )
         mapping = self.mapping.reading(pa.schema([field for field in schema if field.name != self.deleted_as]))
         return mapping, schema
+
+    def _check(self, mapping: TableMapping) -> None:
+        """Raise ConfigError where the table or a family is missing: reading them would find no rows, and no error."""
+        there = describe(self.settings, mapping.table)
+        if there is None:
+            raise no_table(mapping.table, self.settings.servers)
+        wanted = [column.family for column in (*mapping.columns, mapping.tombstone_column) if column is not None]
+        if lacking := [family for family in wanted if there.family(family) is None]:
+            raise ConfigError(
+                "hbase-column-family-missing",
+                f"{self.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
+                f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping",
+            )
+
+    def exposure(self) -> str:
+        return self.settings.exposure()
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_hbase`."""

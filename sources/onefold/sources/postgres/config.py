@@ -44,6 +44,8 @@ class PostgresSourceConfig:
     narrowing: Literal["refuse", "check"] = "refuse"
     statement_timeout_s: float = 0.0
     lock_timeout_s: float = 10.0
+    schema: str | None = field(default=None, metadata={"option": None})  # Spark has a call of its own for it
+    name: str = field(default="", metadata={"option": None})
     hold_s: float = field(default=3600.0, metadata={"option": None})  # what is held has an id, which `snapshot` takes
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class PostgresSourceConfig:
             raise ConfigError(
                 "option-missing", "name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'"
             )
+        in_one_form(self, name=self.name or (f"table {self.table}" if self.table else "the query"))
         if isinstance(self.columns, str):
             raise ConfigError("option-value", f"columns is a list of names, not a text: columns=[{self.columns!r}]")
         if self.columns is not None:
@@ -77,11 +80,6 @@ class PostgresSourceConfig:
                 raise ConfigError(
                     "option-value", f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}"
                 )
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"table {self.table}" if self.table else "the query"
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_postgres`."""

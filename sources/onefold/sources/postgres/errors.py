@@ -31,8 +31,8 @@ def of_importing(error: Exception, snapshot: str, doing: str) -> OnefoldError:
     return not_held(snapshot, said(error), doing)
 
 
-def not_held(snapshot: str, because: str, doing: str) -> Terminal:
-    return Terminal(
+def not_held(snapshot: str, because: str, doing: str) -> Retriable:
+    return Retriable(
         "snapshot-not-held",
         f"{doing}: the snapshot {snapshot} is not held any more, or not by this server ({because}). It ends with "
         "the connection that holds it: when `with source.frozen()` is left, hold_s have passed, the driver or Postgres "

@@ -6,19 +6,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import psycopg.conninfo
+import pyarrow as pa
+
+from onefold.clients.exposure import of_postgres
 from onefold.clients.options import options_model
+from onefold.core.errors import ConfigError
+from onefold.core.source import Keep
+from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.sources.postgres.config import PostgresSourceConfig
+from onefold.sources.postgres.connection import conninfo
+from onefold.sources.postgres.planning import Part, describe, plan, resolve
+from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import hold
+from onefold.sources.table_source import PlannedTable, TableSource
 
 __all__ = ["PostgresSource"]
 
 
 @options_model
 @dataclass(frozen=True)
-class PostgresSource(PostgresSourceConfig):
+class PostgresSource(PostgresSourceConfig, TableSource):
     """A table, view or query, read once and as a whole.
 
         PostgresSource("postgresql://localhost/shop", "orders", columns=["id", "amount"], where="amount > 0")
+
+    In a flow it is read in one epoch, at one snapshot: docs/postgres-source.md.
 
     `table` is written as for a sink (`orders`, `shop.orders`, `"odd.schema".orders`); `query` is a SELECT instead of
     it. `columns` and `where` (an SQL condition) are applied by Postgres.
@@ -32,7 +45,8 @@ class PostgresSource(PostgresSourceConfig):
 
     `narrowing="refuse"` refuses a given schema that has less room than Postgres's types; `"check"` checks each value.
     `statement_timeout_s` bounds each part (0: no bound), whatever the role's own setting says; `lock_timeout_s` each
-    wait for a table's lock.
+    wait for a table's lock. `schema` is a Spark DDL text of what is read, by default Postgres's own columns, of which
+    those without a name in such a text (time, interval) are strings. `name` tells sources of one flow apart.
     """
 
     @contextmanager
@@ -47,3 +61,62 @@ class PostgresSource(PostgresSourceConfig):
             yield replace(self, snapshot=held.id)
         finally:
             held.release()
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        return True
+
+    def resolved(self, keep: Keep) -> PostgresSource:
+        """The same source with the table's own columns, where it names none."""
+        self._check_flow()
+        if self.schema is not None:
+            return self
+        return replace(self, schema=keep(f"schema of {self.name}"[:100], self._find_schema))
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of its rows. Raises ConfigError where the schema is open, and for options of no flow."""
+        self._check_flow()
+        if self.schema is None:
+            raise ConfigError(
+                "schema-not-resolved",
+                f"the source {self.name!r} has no schema yet: `resolved` asks the server for it, or give it one",
+            )
+        return schema_of(self.schema)
+
+    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+        return plan(self, schema_of(self.schema) if schema is None and self.schema else schema)
+
+    def planned(self) -> PlannedTable:
+        """The parts at one snapshot of now, which is held."""
+        held = hold(self)
+        try:
+            parts = replace(self, snapshot=held.id).parts()
+        except BaseException:
+            held.release()
+            raise
+        return PlannedTable(parts, held.release)
+
+    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+        return read(part)
+
+    def exposure(self) -> str:
+        return of_postgres(psycopg.conninfo.conninfo_to_dict(conninfo(self.url)))
+
+    def _check_flow(self) -> None:
+        if self.snapshot != "shared":
+            raise ConfigError(
+                "option-not-allowed",
+                f"the source {self.name!r} has snapshot={self.snapshot!r}: a flow takes a snapshot of its own for each"
+                " attempt of the epoch that reads it, for all parts together. Leave snapshot out",
+            )
+
+    def _find_schema(self) -> str:
+        columns = resolve(self, describe(self), None)
+        return ddl_of(pa.schema([(column.name, _named(column.kind)) for column in columns]))
+
+
+def _named(kind: pa.DataType) -> pa.DataType:
+    """The type, or a string where a schema's text has no name for it."""
+    if pa.types.is_list(kind):
+        return pa.list_(_named(kind.value_type))
+    return pa.string() if pa.types.is_time(kind) or pa.types.is_duration(kind) else kind

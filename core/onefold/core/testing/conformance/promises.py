@@ -84,6 +84,10 @@ class Promise(enum.Enum):
     SOURCE_RESTART = "splits: a range that was planned before a restart is split and read as before"
     SOURCE_UNTIL = "until: nothing beyond it is planned, and is_done says so there and not before"
     SOURCE_BAD = "bad records: fail raises BadRecord; else they come beside all the others, up to bad_records_max"
+    SOURCE_ONCE = (
+        "read once: splits are of the source as it is when they are planned, and of one moment if it says so; once they"
+        " were read, nothing comes any more"
+    )
     SOURCE_LOST = "read, splits: DataLoss where records of a planned range are gone"
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
-from onefold.core.source import Journal, MemoryJournal, Part, Source, SourcePlanner, Split
+from onefold.core.source import Journal, MemoryJournal, Part, ReadOnce, Source, SourcePlanner, Split
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, ProcessEnded, Promise
 from onefold.core.testing.conformance.report import passed
 
@@ -34,7 +34,7 @@ def check_source(
     make_source: MakeSource,
     put: Callable[[Sequence[int]], None],
     *,
-    lose: Callable[[], None],
+    lose: Callable[[], None] | None = None,
     spoil: Callable[[], None] | None = None,
     id_column: str = "id",
 ) -> ConformanceReport:
@@ -43,8 +43,10 @@ def check_source(
     - `make_source(on_error, bad_records_max)` makes the source, which reads the same place each time; nothing is there
       yet. It may limit its epochs to some records (then there are more of them), but not to a rate.
     - `put` adds records with these ids, which `id_column` of its rows shows, to the place.
-    - `lose` takes away all records that are there.
+    - `lose` takes away all records that are there. Without it, it goes unchecked that this is noticed.
     - `spoil` adds one record that cannot be read. Without it, bad records go unchecked: for a source that has none.
+
+    Of a source that is `ReadOnce`, other promises are checked: that nobody can read it again is its nature.
 
     Raises BrokenPromise, an AssertionError, at the first promise that does not hold; its text says which, what was
     expected, and what was seen. Processes are spawned: a script needs its `if __name__ == "__main__"`.
@@ -54,14 +56,21 @@ def check_source(
     subject = _Subject(make_source, put, book, id_column)
     with book.holding(Promise.SOURCE_PICKLES, "pickle") as held:
         held.expect(_again(subject.source).name == subject.source.name, "the source as it was", "another name")
-    _planned(subject)
-    _read(subject)
-    _bounded(subject)
-    if spoil is not None:
-        _spoilt(subject, spoil)
-    _lost(subject, lose)
     due = {promise for promise in Promise if promise.name.startswith("SOURCE_")}
-    due -= set() if spoil is not None else {Promise.SOURCE_BAD}
+    if isinstance(subject.source, ReadOnce):
+        _read_once(subject, subject.source)
+        due -= {Promise.SOURCE_REPLAY, Promise.SOURCE_RESTART, Promise.SOURCE_BAD, Promise.SOURCE_LOST}
+    else:
+        _planned(subject)
+        _read(subject)
+        _bounded(subject)
+        if spoil is not None:
+            _spoilt(subject, spoil)
+        if lose is not None:
+            _lost(subject, lose)
+        due -= {Promise.SOURCE_ONCE}
+        due -= set() if spoil is not None else {Promise.SOURCE_BAD}
+        due -= set() if lose is not None else {Promise.SOURCE_LOST}
     name = f"{type(subject.source).__name__} {subject.source.name!r}"
     return passed(name, book, due, time.monotonic() - begun_s)
 
@@ -111,10 +120,43 @@ class _Subject:
         held.expect(not lost and not others, f"each of {len(wanted)} records once", f"lost {lost}, beyond {others}")
 
 
-def _planned(subject: _Subject) -> None:
-    source, book = subject.source, subject.book
-    planner = subject.planner()
-    with book.holding(Promise.SOURCE_INITIAL, "initial") as held:
+def _read_once(subject: _Subject, source: ReadOnce) -> None:
+    book, planner = subject.book, subject.planner()
+    begin = _begun(subject, planner)
+    with book.holding(Promise.SOURCE_END, "end") as held:
+        end = planner.end(begin)
+        held.expect(end != begin, "an epoch of the records that there are", f"end({begin}) is the same")
+        held.expect(planner.latest(begin) == end, f"the latest, {end}", planner.latest(begin))
+    with book.holding(Promise.SOURCE_UNTIL, "end, is_done") as held:
+        held.expect(not planner.is_done(begin) and planner.is_done(end), f"done at {end}", "otherwise")
+        ended = subject.planner(begin, begin)
+        held.expect(ended.is_done(begin) and ended.end(begin) == begin, f"done at {begin}", "it goes on")
+    splits, count = planner.splits(Range(begin, end)), subject.count
+    with book.holding(Promise.SOURCE_SCHEMA, "read") as held:
+        for part in _parts(source, splits):
+            held.expect(part.rows.schema == source.arrow_schema(), str(source.arrow_schema()), part.rows.schema)
+            held.expect(part.bad.schema == BAD_COLUMNS, "BAD_COLUMNS", part.bad.schema)
+    with book.holding(Promise.SOURCE_SPLITS, "splits") as held:
+        strange = [split.partition for split in splits if not source.covers(split.partition)]
+        held.expect(not strange, "partitions of the source", strange)
+        subject.expect_once(held, _elsewhere(_rows, source, splits), range(count))
+    with book.holding(Promise.SOURCE_ONCE, "splits, read") as held:
+        subject.put()
+        if source.is_of_one_moment:
+            subject.expect_once(held, _elsewhere(_rows, source, splits), range(count))
+        again = planner.splits(_stored(Range(begin, end)))
+        subject.expect_once(held, _rows(source, again), range(subject.count))
+        planner.completed(end)
+        subject.put()
+        held.expect(planner.end(end) == end, f"nothing after {end}", planner.end(end))
+        held.expect(not planner.splits(Range(end, end)), "no split of an empty range", "some")
+    planner.close()
+
+
+def _begun(subject: _Subject, planner: SourcePlanner) -> Positions:
+    """Where a first batch begins. There are more records afterwards."""
+    source = subject.source
+    with subject.book.holding(Promise.SOURCE_INITIAL, "initial") as held:
         begin = planner.initial()
         subject.put()
         others = (
@@ -123,6 +165,12 @@ def _planned(subject: _Subject) -> None:
         )
         again = [planner.initial(), *(other.initial() for other in others)]
         held.expect(all(each == begin for each in again), str(begin), again)
+    return begin
+
+
+def _planned(subject: _Subject) -> None:
+    book, planner = subject.book, subject.planner()
+    begin = _begun(subject, planner)
     with book.holding(Promise.SOURCE_END, "end") as held:
         subject.ranges += _ranges(planner, begin)
         held.expect(bool(subject.ranges), "an epoch of the records that there are", f"end({begin}) is the same")

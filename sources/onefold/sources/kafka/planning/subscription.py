@@ -15,6 +15,7 @@ from onefold.sources.kafka.planning.offset_snapshot import Partition
 
 __all__ = ["PROPAGATION_S", "Subscription"]
 
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")  # positions of a flow's other sources have other names
 PROPAGATION_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
 
 
@@ -64,7 +65,7 @@ class Subscription:
         """Whether this topic is read, should it exist."""
         if self.pattern is None or topic in self.forgotten:
             return topic in self.topics
-        return re.fullmatch(self.pattern, topic) is not None and not topic.startswith("__")
+        return bool(re.fullmatch(self.pattern, topic) and _TOPIC.fullmatch(topic)) and not topic.startswith("__")
 
     def check_continues(self, topics: Collection[str], whose: str) -> None:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
