@@ -17,7 +17,8 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.postgres.connection import conninfo, starts_as, store_url, transaction_settings
+from onefold.clients.postgres.connection import conninfo, starts_as, transaction_settings
+from onefold.clients.postgres.store import store_url
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch
 from onefold.sinks import PostgresSink

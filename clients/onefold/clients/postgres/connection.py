@@ -1,4 +1,4 @@
-"""Connections to one database, kept per process and handed from task to task.
+"""Sessions of one database, for sources, sinks and the checkpoint store: kept per process and handed from task to task.
 
 Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
 transaction needs is set within it, and no statement is prepared by name where there is one. Only the role is the
@@ -22,19 +22,15 @@ import psycopg
 import psycopg.conninfo
 
 from onefold.clients.per_process import PerProcess
-from onefold.clients.postgres import errors
+from onefold.clients.postgres import errors, sqlstates, trust
+from onefold.clients.postgres.message import Answer, Statement, may_prepare, send
 from onefold.core.errors import ConfigError, InDoubt, Retriable
-from onefold.core.sql import postgres_errors, postgres_trust
-from onefold.core.sql.postgres_message import Answer, Statement, may_prepare, send
-from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 from onefold.core.waiting import has_word
 
 __all__ = [
     "Answer",
     "Connection",
-    "Session",
     "Statement",
-    "ask",
     "borrow",
     "close_idle",
     "conninfo",
@@ -42,13 +38,10 @@ __all__ = [
     "give_back",
     "is_pooled",
     "starts_as",
-    "store_url",
     "take",
-    "together",
     "transaction_settings",
+    "writable",
 ]
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 IDLE_MAX = 8
 _FRESH_S = 1.0
@@ -62,8 +55,8 @@ _USER_TIMEOUT = {"tcp_user_timeout": 60_000}  # ms that sent bytes may stay unac
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
-class Session(Connection):
-    """A connection in autocommit whose every statement runs in a transaction that has set the path."""
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A session in autocommit whose every statement runs in a transaction that has set the path."""
 
     _path = "pg_catalog, pg_temp"
     _lifted: Sequence[str] = ()  # statements
@@ -74,10 +67,10 @@ class Session(Connection):
         """Once, after connecting. A safe path stays so, unless the schema's own owner lets others in; and what the
         session's client has set stays its wish."""
         with self.transaction():
-            for statement in postgres_trust.SAFE_PATH:
+            for statement in trust.SAFE_PATH:
                 super().execute(statement.encode())
             ((self._path,),) = super().execute("SHOW search_path")
-            self._lifted = postgres_errors.lifting(super().execute(postgres_errors.LIMITS.encode()))
+            self._lifted = sqlstates.lifting(super().execute(sqlstates.LIMITS.encode()))
             self.is_pooled = is_pooled(self)
             if not self.is_pooled:
                 may_prepare(self)
@@ -133,14 +126,19 @@ class Session(Connection):
         is_durable: bool = True,
         first: Sequence[Statement] = (),
         then: str = "",
+        reads_only: bool = False,
     ) -> list[Answer]:
-        """Start a transaction as this sink wants it, in one round trip with its `first` statements; returns what these
-        answer. `then` ends it there. One that is idle for longer than `idle_s_max` is ended by the server, and its
-        locks with it. `is_durable` as `transaction_settings` has it."""
-        settings = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
+        """Start a transaction as sinks and stores want it, in one round trip with its `first` statements; returns what
+        these answer. `then` ends it there. One that is idle for longer than `idle_s_max` is ended by the server, and
+        its locks with it. `is_durable` as `transaction_settings` has it. With `reads_only` it changes nothing, and no
+        statement takes over `lock_timeout_s`."""
+        mode = "READ ONLY" if reads_only else "READ WRITE"
+        settings = [f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}", self._set_path]
         if idle_s_max is not None:
             settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
         settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
+        if reads_only:
+            settings.append(f"SET LOCAL statement_timeout = {int(lock_timeout_s * 1000)}")
         with self._undoing():
             return send(psycopg.ClientCursor(self), first, before=";".join(settings), after=then)
 
@@ -177,7 +175,7 @@ class Session(Connection):
         super().execute(statement)
 
 
-_idle = PerProcess(dict[str, list[Session]])  # by conninfo
+_idle = PerProcess(dict[str, list[Connection]])  # by conninfo
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -213,28 +211,9 @@ def conninfo(
     return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
 
 
-def store_url(url: str, role: str | None = None, schema: str = OWN_SCHEMA) -> str:
-    """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept. `schema` is where
-    the store has its tables."""
-    told = _WRITABLE | _as_role(_parameters(url), role) | in_schema(schema)
-    parameters = {key: str(value) for key, value in told.items()}
-    user, password = parameters.pop("user", None), parameters.pop("password", None)
-    host, port = parameters.pop("host", None), parameters.pop("port", None)
-    database = parameters.pop("dbname", None)
-    single = host is not None and "," not in host and not host.startswith("/")
-    if not single:  # sockets and lists of hosts travel as parameters
-        parameters |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    import sqlalchemy as sa  # the driver's business: a worker starts sooner without it
-
-    return sa.URL.create(
-        "postgresql+psycopg",
-        username=user,
-        password=password,
-        host=host if single else None,
-        port=int(port) if single and port else None,
-        database=database,
-        query=parameters,
-    ).render_as_string(hide_password=False)
+def writable(url: str, role: str | None) -> dict[str, Any]:
+    """libpq's parameters of `url`, for a session that is not content with a standby and starts as `role`."""
+    return _WRITABLE | _as_role(_parameters(url), role)
 
 
 def _as_role(parameters: dict[str, Any], role: str | None) -> dict[str, Any]:
@@ -256,11 +235,11 @@ def starts_as(parameters: dict[str, Any]) -> str | None:
     return role
 
 
-def _connect(info: str) -> Session:
+def _connect(info: str, whose: str) -> Connection:
     parameters = psycopg.conninfo.conninfo_to_dict(info)
-    connection: Session | None = None
+    connection: Connection | None = None
     try:
-        connection = Session.connect(info, autocommit=True, prepare_threshold=None)
+        connection = Connection.connect(info, autocommit=True, prepare_threshold=None)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         role = starts_as(parameters)
         if role is not None:
@@ -270,7 +249,7 @@ def _connect(info: str) -> Session:
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        raise errors.of_connecting(error, parameters, "sink") from None
+        raise errors.of_connecting(error, parameters, whose) from None
 
 
 def _check_role(connection: Connection, role: str) -> None:
@@ -291,20 +270,20 @@ def is_pooled(connection: Connection) -> bool:
     return bool(pid != connection.info.backend_pid)
 
 
-def take(info: str) -> Session:
+def take(info: str, whose: str = "sink") -> Connection:
     """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
     while True:
         with _idle.lock:
             idle = _idle.now.get(info)
             connection = idle.pop() if idle else None
         if connection is None:
-            return _connect(info)
+            return _connect(info, whose)
         if connection.is_there:
             return connection
         connection.close()
 
 
-def give_back(info: str, connection: Session) -> None:
+def give_back(info: str, connection: Connection) -> None:
     status = connection.info.transaction_status
     with _idle.lock:
         idle = _idle.now.setdefault(info, [])
@@ -316,7 +295,7 @@ def give_back(info: str, connection: Session) -> None:
 
 
 @contextmanager
-def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[Session]:
+def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[Connection]:
     """A connection for a block; Postgres's errors leave it as onefold's, a lost connection as `lost`."""
     connection = take(info)
     try:
@@ -341,13 +320,13 @@ def transaction_settings(lock_timeout_s: float, *, is_durable: bool = True) -> s
     own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
     ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
     """
-    return f"{_lasting_settings(lock_timeout_s, is_durable=is_durable)};{postgres_errors.LIMITS_LIFTED}"
+    return f"{_lasting_settings(lock_timeout_s, is_durable=is_durable)};{sqlstates.LIMITS_LIFTED}"
 
 
 @cache
 def _lasting_settings(lock_timeout_s: float, *, is_durable: bool) -> str:
     """The same without the limits."""
-    committing = postgres_errors.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
+    committing = sqlstates.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
     network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
     return (
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
@@ -356,28 +335,14 @@ def _lasting_settings(lock_timeout_s: float, *, is_durable: bool) -> str:
     )
 
 
-def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
-    """The connection as `postgres_trust` asks it."""
-
-    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
-        cursor = connection.execute(statement.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
-
-    return rows
-
-
-def together(connection: Connection, *statements: Statement) -> list[Answer]:
-    """As `Session.together`; of another connection, in the transaction at hand."""
-    if isinstance(connection, Session):
-        return connection.together(*statements)
-    return send(psycopg.ClientCursor(connection), statements)
-
-
 def create_beside_others(connection: Connection, statement: str) -> None:
     """Run a CREATE inside the caller's transaction. Whoever makes the same thing at that moment is waited for."""
-    there = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
-    with suppress(*there), connection.transaction():
-        connection.execute(statement.encode())
+    try:
+        with connection.transaction():
+            connection.execute(statement.encode())
+    except psycopg.Error as error:
+        if not sqlstates.is_there_already(error.sqlstate):
+            raise
 
 
 def close_idle(info: str) -> None:

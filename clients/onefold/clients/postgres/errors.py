@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
+from onefold.clients.postgres import sqlstates
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.sql import postgres_errors
 from onefold.core.sql.meaning import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
 
@@ -42,12 +42,12 @@ def said(error: Exception) -> str:
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether a row as such was refused: its values or size, a constraint, a trigger."""
     # 22P03: COPY's values are of another type than the column's.
-    return postgres_errors.refuses_row(sqlstate(error)) and sqlstate(error) != "22P03"
+    return sqlstates.refuses_row(sqlstate(error)) and sqlstate(error) != "22P03"
 
 
 def refuses_ddl(error: psycopg.Error) -> bool:
     """Whether a statement that alters a table was refused as such: that says nothing of the server's health."""
-    return postgres_errors.meaning(sqlstate(error), said(error)) in (Meaning.BAD_ROW, Meaning.HOPELESS)
+    return sqlstates.meaning(sqlstate(error), said(error)) in (Meaning.BAD_ROW, Meaning.HOPELESS)
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -72,7 +72,7 @@ def of_connecting(
     role = f" as {parameters['user']!r}" if "user" in parameters else ""
     who = f"database {parameters.get('dbname')!r}{role} at {where}"
     failed = f"no connection to Postgres, {who}: {text}"
-    meaning = postgres_errors.meaning("", text)
+    meaning = sqlstates.meaning("", text)
     if meaning is Meaning.HOPELESS:
         return ConfigError(
             "postgres-connection-refused", f"Postgres refuses {who}: {text}. {_remedy(text, parameters, whose)}"
@@ -84,7 +84,7 @@ def of_connecting(
             " holds them",
         )
     if meaning is Meaning.PASSING:
-        return Retriable("postgres-read-only", f"{failed}. {postgres_errors.READ_ONLY}")
+        return Retriable("postgres-read-only", f"{failed}. {sqlstates.READ_ONLY}")
     return Retriable("postgres-unreachable", f"{failed}. Is the server up and within reach?")
 
 
@@ -139,7 +139,7 @@ def translate(
 ) -> OnefoldError:
     """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
     state, text = sqlstate(error), said(error)
-    meaning = postgres_errors.meaning(state, text)
+    meaning = sqlstates.meaning(state, text)
     is_broken = connection is not None and connection.closed
     if _is_of_another_width(state, text):
         return Retriable(
@@ -163,8 +163,8 @@ def translate(
             "prepared-transactions-disabled",
             f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'",
         )
-    if postgres_errors.lacks_identity(state, text):
-        return ConfigError("replica-identity-missing", f"{message}. {postgres_errors.REPLICA_IDENTITY}")
+    if sqlstates.lacks_identity(state, text):
+        return ConfigError("replica-identity-missing", f"{message}. {sqlstates.REPLICA_IDENTITY}")
     if state == "53200" and "prepared transactions" in text:
         return OutOfResources(
             "prepared-transactions-exhausted",
@@ -177,7 +177,7 @@ def translate(
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
             " put aside with on_error='dead_letter'",
         )
-    hint = postgres_errors.READ_ONLY if postgres_errors.is_read_only(text) else _HINTS.get(state)
+    hint = sqlstates.READ_ONLY if sqlstates.is_read_only(text) else _HINTS.get(state)
     return by_meaning(meaning, f"{message}. {hint}" if hint else message)
 
 

@@ -7,9 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from onefold.core.errors import ConfigError
+from onefold.core.sql.url import DatabaseUrl
 from onefold.core.writing.durable_files import FILE_MODE, NEW
 from onefold.core.writing.trusted import check_folder, check_owner
 
@@ -34,13 +33,12 @@ def prepare(path: Path) -> None:
         os.close(os.open(path.resolve(), NEW, FILE_MODE))
 
 
-def check_whole_path(what: str, url: sa.URL) -> None:
+def check_whole_path(what: str, url: DatabaseUrl) -> None:
     """Raises ConfigError for a SQLite file that would begin in the working directory, which is another one wherever
     somebody starts a command or a job: there would be one file in each."""
-    path = url.database or ":memory:"
-    if url.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:")) and path[0] != "/":
+    if url.file is not None and not url.file.startswith("/"):
         raise ConfigError(
             "sqlite-relative",
-            f"{what} names the SQLite file {path}, which would begin in the working directory: name its whole path, as"
-            " sqlite:////srv/onefold/store.db",
+            f"{what} names the SQLite file {url.file}, which would begin in the working directory: name its whole path,"
+            " as sqlite:////srv/onefold/store.db",
         )

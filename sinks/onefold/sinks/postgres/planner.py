@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onefold.clients.postgres import sqlstates
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.core.sql import postgres_errors
 from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger import layout
@@ -161,7 +161,7 @@ def _check_key(connection: Connection, found: Target, changes: Changes, delivery
         raise ConfigError(
             "replica-identity-missing",
             f"mode='upsert' updates rows of table {published}, which has no replica identity."
-            f" {postgres_errors.REPLICA_IDENTITY}",
+            f" {sqlstates.REPLICA_IDENTITY}",
         )
     if missing := [r for r in found.denied if r != "DELETE" or changes.deletes]:
         raise ConfigError(

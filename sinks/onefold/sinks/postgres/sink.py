@@ -12,6 +12,7 @@ import pyarrow as pa
 from onefold.clients.exposure import of_postgres
 from onefold.clients.options import constructed_from
 from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
@@ -139,7 +140,7 @@ class PostgresSink:
         return of_postgres(psycopg.conninfo.conninfo_to_dict(self._settings.conninfo("")))
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url, self._settings.role, self._settings.ledger)
+        return store_url(self._settings.url, self._settings.role, self._settings.ledger)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import adbc_driver_manager
 import psycopg
 
+from onefold.clients.postgres import sqlstates
 from onefold.clients.postgres.errors import by_meaning, said, sqlstate
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
-from onefold.core.sql import postgres_errors
 from onefold.core.sql.meaning import Meaning
 
 __all__ = ["not_held", "of_importing", "translate"]
@@ -50,7 +50,7 @@ def translate(error: Exception, doing: str) -> OnefoldError:
         )
     if not state and not isinstance(error, (psycopg.OperationalError, adbc_driver_manager.OperationalError)):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
-    meaning = postgres_errors.meaning(state, text)
+    meaning = sqlstates.meaning(state, text)
     if not state or meaning is Meaning.BROKEN:
         return Retriable(
             "postgres-connection-lost",

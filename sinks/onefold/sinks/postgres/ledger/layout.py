@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
+from onefold.clients.postgres import own_schema, trust
+from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.own_schema import LOCKS
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
-from onefold.core.sql import postgres_schema, postgres_trust
 
 __all__ = [
     "TABLES",
@@ -27,7 +28,6 @@ __all__ = [
 
 VERSION = 1  # of the layout
 _LOCK_TIMEOUT_S = 30
-_LOCKS = "onefold_locks"  # is made before all others, for drivers to take turns
 TABLES = (
     "onefold_version",
     "onefold_ledger",
@@ -35,7 +35,7 @@ TABLES = (
     "onefold_staged",
     "onefold_staged_dead",
     "onefold_evolutions",
-    _LOCKS,
+    LOCKS,
 )
 
 # `{s}` is the schema. Without a key, rows of a table in a publication (FOR ALL TABLES) cannot be deleted: two tables
@@ -76,9 +76,9 @@ def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> b
     """Whether the tables are in `schema`. Raises ConfigError for another layout, for tables of another role or such
     that this role may not use, and where some are missing. `to_look` asks for no right to write."""
     check_ours(connection, schema, TABLES)
-    postgres_schema.check_rights(ask(connection), TABLES, schema, to_look=to_look)
+    own_schema.check_rights(connection, TABLES, schema, to_look=to_look)
     missing = _missing(connection, schema)
-    if missing.issuperset({*TABLES} - {_LOCKS}):
+    if missing.issuperset({*TABLES} - {LOCKS}):
         return False
     found = None
     if "onefold_version" not in missing:
@@ -138,31 +138,25 @@ def making(connection: Connection, schema: str) -> list[str]:
     """The statements by which `create` makes the tables; none where they are there."""
     if check(connection, schema):
         return []
-    return [*postgres_schema.making_place(ask(connection), schema), *_creating(schema)]
+    return [*own_schema.making_place(connection, schema), *_creating(schema)]
 
 
 def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
     """Refuse tables, and a schema, that others could change. Missing ones are fine. Raises ConfigError."""
     with connection.transaction():
-        postgres_trust.check_ours(ask(connection), names, schema)
+        trust.check_ours(connection, names, schema)
 
 
 def lock(connection: Connection, schema: str) -> None:
     """Until the end of the transaction, nobody else makes the tables or registers a sink in this schema."""
-    connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
-    made = postgres_schema.making_place(ask(connection), schema)
-    for statement in made:
-        create_beside_others(connection, statement)
-    if made:
-        check_ours(connection, schema, [_LOCKS])
-    take_turn(connection, schema, "layout")
+    own_schema.lock(connection, schema, "layout", _LOCK_TIMEOUT_S)
 
 
 def take_turn(connection: Connection, schema: str, name: str) -> None:
     """To the transaction's end nobody else has the lock of that name."""
-    postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.{_LOCKS}", name)
+    trust.take_turn(connection, f"{identifier(schema)}.{LOCKS}", name)
 
 
 def check_may_create(connection: Connection, schema: str) -> bool:
     """Whether the schema is there. Raises ConfigError where this role may make neither it nor tables in it."""
-    return postgres_schema.check_place(ask(connection), schema)
+    return own_schema.check_place(connection, schema)

@@ -93,7 +93,7 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
                 FROM {books.table("staged")} s WHERE stage = %s AND attempt = ANY(%s)""",
             (stage, list(attempts)),
         )
-        ((found, _),) = pool.together(connection, query)
+        ((found, _),) = connection.together(query)
         listed = {attempt: rows for attempt, rows, _ in found}
         is_emptied = any(is_missed for _, _, is_missed in found)
         check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
@@ -137,7 +137,7 @@ def merge(
 
 
 def clear(
-    connection: pool.Session,
+    connection: pool.Connection,
     books: Bookkeeping,
     committables: Sequence[Committable],
     deleted_bytes: int,
@@ -230,7 +230,7 @@ def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) 
 
 
 def discard(
-    connection: pool.Session, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
+    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
 ) -> None:
     """Delete the named attempts' rows, and no others."""
     for stage, attempts in by_stage(committables).items():
