@@ -235,7 +235,7 @@ def starts_as(parameters: dict[str, Any]) -> str | None:
     return role
 
 
-def _connect(info: str, whose: str) -> Connection:
+def _connect(info: str, whose: str, fewer: str) -> Connection:
     parameters = psycopg.conninfo.conninfo_to_dict(info)
     connection: Connection | None = None
     try:
@@ -249,7 +249,7 @@ def _connect(info: str, whose: str) -> Connection:
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        raise errors.of_connecting(error, parameters, whose) from None
+        raise errors.of_connecting(error, parameters, whose, fewer) from None
 
 
 def _check_role(connection: Connection, role: str) -> None:
@@ -270,14 +270,15 @@ def is_pooled(connection: Connection) -> bool:
     return bool(pid != connection.info.backend_pid)
 
 
-def take(info: str, whose: str = "sink") -> Connection:
-    """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
+def take(info: str, whose: str = "sink", fewer: str = "Fewer tasks at once") -> Connection:
+    """A connection outside any transaction, in autocommit. `whose` it is, and `fewer` what needs fewer connections, is
+    for people. Raises Retriable or ConfigError."""
     while True:
         with _idle.lock:
             idle = _idle.now.get(info)
             connection = idle.pop() if idle else None
         if connection is None:
-            return _connect(info, whose)
+            return _connect(info, whose, fewer)
         if connection.is_there:
             return connection
         connection.close()

@@ -56,9 +56,7 @@ def copied_row(error: psycopg.Error) -> int | None:
     return int(found[1]) - 1 if found else None
 
 
-def of_connecting(
-    error: Exception, parameters: Mapping[str, Any], whose: str, fewer: str = "Fewer tasks at once"
-) -> OnefoldError:
+def of_connecting(error: Exception, parameters: Mapping[str, Any], whose: str, fewer: str) -> OnefoldError:
     """libpq reports a refused connection as text only, without a SQLSTATE. `whose` is source or sink, and `fewer` what
     needs fewer connections."""
     where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
@@ -123,6 +121,8 @@ def _is_of_another_width(state: str, text: str) -> bool:
 _HINTS = {
     "53400": "Raise that limit for this role, or lift it",
     "53100": "The server's disk is full: nothing is lost, and it goes on once there is room",
+}
+_OF_A_SINK = {
     "57014": "Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own options set"
     " it",
     "42501": "GRANT that to the role of the sink's URL, or name one that has it as role=...:"
@@ -131,13 +131,15 @@ _HINTS = {
 
 
 def translate(
-    error: psycopg.Error,
+    error: Exception,
     doing: str,
     connection: psycopg.Connection[tuple[Any, ...]] | None = None,
     *,
     lost: type[Retriable | InDoubt] = Retriable,
+    hints: Mapping[str, str] = _OF_A_SINK,
 ) -> OnefoldError:
-    """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
+    """An error of psycopg's or ADBC's. `doing` says what was tried, for people; `lost` is what a connection that broke
+    meanwhile means there; `hints` what to do, by SQLSTATE."""
     state, text = sqlstate(error), said(error)
     meaning = sqlstates.meaning(state, text)
     is_broken = connection is not None and connection.closed
@@ -146,7 +148,12 @@ def translate(
             "table-altered",
             f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again",
         )
-    if not is_broken and not state and not isinstance(error, psycopg.OperationalError):
+    if (
+        not is_broken
+        and not state
+        and isinstance(error, psycopg.Error)
+        and not isinstance(error, psycopg.OperationalError)
+    ):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
     if is_broken or meaning is Meaning.BROKEN or not state:
         broke = f"{doing}: the connection to Postgres broke: {text}"
@@ -177,7 +184,7 @@ def translate(
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
             " put aside with on_error='dead_letter'",
         )
-    hint = sqlstates.READ_ONLY if sqlstates.is_read_only(text) else _HINTS.get(state)
+    hint = sqlstates.READ_ONLY if sqlstates.is_read_only(text) else {**_HINTS, **hints}.get(state)
     return by_meaning(meaning, f"{message}. {hint}" if hint else message)
 
 

@@ -6,8 +6,9 @@ import adbc_driver_manager
 import psycopg
 
 from onefold.clients.postgres import sqlstates
-from onefold.clients.postgres.errors import by_meaning, said, sqlstate
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
+from onefold.clients.postgres.errors import said, sqlstate
+from onefold.clients.postgres.errors import translate as of_server
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Terminal
 from onefold.core.sql.meaning import Meaning
 
 __all__ = ["not_held", "of_importing", "translate"]
@@ -15,12 +16,9 @@ __all__ = ["not_held", "of_importing", "translate"]
 _HINTS = {
     "57014": "Somebody cancelled it, or it took longer than statement_timeout_s: raise that, or read in more and"
     " smaller parts (splits)",
-    "55P03": "Another session holds a lock on the table for longer than lock_timeout_s (ALTER TABLE, TRUNCATE, VACUUM"
-    " FULL): pg_locks shows which; wait, or end it",
     "40001": "On a standby, replaying the primary's changes ended this read: raise max_standby_streaming_delay, set"
     " hot_standby_feedback=on, or read from the primary",
     "42501": "The role of the source's URL needs USAGE on the schema, SELECT on the columns",
-    "53400": "Raise that limit for this role, or lift it",
 }
 
 
@@ -50,19 +48,12 @@ def translate(error: Exception, doing: str) -> OnefoldError:
         )
     if not state and not isinstance(error, (psycopg.OperationalError, adbc_driver_manager.OperationalError)):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
-    meaning = sqlstates.meaning(state, text)
-    if not state or meaning is Meaning.BROKEN:
-        return Retriable(
-            "postgres-connection-lost",
-            f"{doing}: the connection to Postgres broke: {text}. Of this part nothing counts: it must be read again",
-        )
-    message = f"{doing}: {text} (SQLSTATE {state})"
-    if state.startswith("25"):  # the query writes, in a transaction that only reads
-        return ConfigError("query-writes", message)
-    if meaning is Meaning.BAD_ROW:
+    if state == "25006":  # the query writes, in a transaction that only reads
+        return ConfigError("query-writes", f"{doing}: {text} (SQLSTATE {state})")
+    if sqlstates.meaning(state, text) is Meaning.BAD_ROW:
         return BadRecord(
             "query-value-error",
-            f"{message}. Mend that value, the query or where; or leave such rows or that column out",
+            f"{doing}: {text} (SQLSTATE {state}). Mend that value, the query or where; or leave such rows or that"
+            " column out",
         )
-    hint = _HINTS.get(state)
-    return by_meaning(meaning, f"{message}. {hint}" if hint else message)
+    return of_server(error, doing, hints=_HINTS)
