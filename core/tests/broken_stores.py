@@ -12,7 +12,7 @@ from onefold.core.protocol.store_protocol import Merge
 from onefold.core.sql.backend import Answer, Statement
 from onefold.core.sql.database import Transaction
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.store_rows import locking
+from onefold.core.store.store_rows import LOCKED_ROW
 
 
 class FencesNobody(CheckpointStore):
@@ -20,7 +20,7 @@ class FencesNobody(CheckpointStore):
 
     @contextmanager
     def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
-        first = locking(generation.pipeline)
+        first = LOCKED_ROW, {"pipeline": generation.pipeline}
         with self.database.transaction(first, *then) as transaction:
             locked, *found = transaction.found
             yield transaction, locked.rows[0], found

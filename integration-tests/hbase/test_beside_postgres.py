@@ -264,7 +264,7 @@ def strike_evolving(crashes: Crashes) -> None:
 
 def strike_adopting(crashes: Crashes) -> None:
     """The checkpoint store is gone, and a new one takes over what the two sinks say."""
-    for table in (each.name for each in TABLES):
+    for table in TABLES:
         crashes.sql(f"DROP TABLE onefold_sinks.{table}")
     for place in ("before:Adopt", "after:Adopt"):
         crashes.kill_at(Place("recovery", place), adopt_ledger=True)

@@ -15,9 +15,8 @@ from harness.errors import raises
 from sqlalchemy.dialects import mysql
 
 from onefold.core import ConfigError, SinkKind
-from onefold.core.sql.backend import Backend
+from onefold.core.sql.backend import Backend, Meaning
 from onefold.core.sql.database import Database
-from onefold.core.sql.meaning import Meaning
 from onefold.core.sql.url import url_of
 from onefold.sinks import PostgresSink, SqlSink
 from onefold.sinks.postgres.config import Delivery

@@ -14,7 +14,7 @@ from onefold.clients.options import in_one_form, near, options_model
 from onefold.core import ConfigError, Guarantee, Sink
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.sqlite import check_whole_path
 from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import default_store
 from onefold.core.values.names import check_pipeline_name

@@ -39,7 +39,6 @@ __all__ = [
     "is_pooled",
     "starts_as",
     "take",
-    "transaction_settings",
     "writable",
 ]
 
@@ -60,7 +59,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     _path = "pg_catalog, pg_temp"
     _lifted: Sequence[str] = ()  # statements
-    _used_s = 0.0  # on the monotonic clock
+    used_s = 0.0  # on the monotonic clock
     is_pooled = True  # a pooler stands between, as far as is known
 
     def find_out(self) -> None:
@@ -80,18 +79,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return super().execute(query, params, **kwargs)
         cursor = psycopg.ClientCursor(self)
         with self._undoing():
-            cursor.execute(f"{self._begin};{cursor.mogrify(query, params)};COMMIT".encode())
+            cursor.execute(f"{self._beginning()};{cursor.mogrify(query, params)};COMMIT".encode())
         for _ in range(2):  # past BEGIN and SET
             cursor.nextset()
         return cursor
 
-    def together(self, *statements: Statement, then: str = "") -> list[Answer]:
+    def together(self, *statements: Statement, before: str = "", then: str = "") -> list[Answer]:
         """What these statements of an epoch answer, each by itself, sent in one message: in the transaction at hand,
-        which `then` ends, or in one of their own."""
+        where `before` sets what they need and `then` ends it, or in one of their own."""
         if not self._is_idle:
-            return send(psycopg.ClientCursor(self), statements, after=then)
+            return send(psycopg.ClientCursor(self), statements, before=before, after=then)
         with self._undoing():
-            return send(psycopg.ClientCursor(self), statements, before=self._begin, after="COMMIT")
+            return send(psycopg.ClientCursor(self), statements, before=self._beginning(), after="COMMIT")
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -104,12 +103,16 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
     @contextmanager
-    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # no Transaction to take
+    def transaction(  # type: ignore[override]  # no Transaction to take
+        self, lock_timeout_s: float | None = None, *, is_durable: bool = True
+    ) -> Iterator[None]:
+        """A transaction, or a part of the one at hand, which is undone by itself and sets nothing. The settings are
+        those of `_beginning`."""
         if not self._is_idle:
-            with super().transaction(*args, **kwargs):
+            with super().transaction():
                 yield
             return
-        self.outside(self._begin.encode())
+        self.outside(self._beginning(lock_timeout_s, is_durable=is_durable).encode())
         try:
             yield
         except BaseException:
@@ -119,38 +122,46 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.outside(b"COMMIT")
 
     def begin(
-        self,
-        lock_timeout_s: float,
-        idle_s_max: float | None = None,
-        *,
-        is_durable: bool = True,
-        first: Sequence[Statement] = (),
-        then: str = "",
-        reads_only: bool = False,
+        self, lock_timeout_s: float, *, first: Sequence[Statement] = (), then: str = "", **settings: Any
     ) -> list[Answer]:
-        """Start a transaction as sinks and stores want it, in one round trip with its `first` statements; returns what
-        these answer. `then` ends it there. One that is idle for longer than `idle_s_max` is ended by the server, and
-        its locks with it. `is_durable` as `transaction_settings` has it. With `reads_only` it changes nothing, and no
-        statement takes over `lock_timeout_s`."""
-        mode = "READ ONLY" if reads_only else "READ WRITE"
-        settings = [f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}", self._set_path]
-        if idle_s_max is not None:
-            settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
-        settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
-        if reads_only:
-            settings.append(f"SET LOCAL statement_timeout = {int(lock_timeout_s * 1000)}")
+        """Start a transaction in one round trip with its `first` statements; returns what these answer. `then` ends it
+        there. `settings` are those of `_beginning`."""
         with self._undoing():
-            return send(psycopg.ClientCursor(self), first, before=";".join(settings), after=then)
+            before = self._beginning(lock_timeout_s, **settings)
+            return send(psycopg.ClientCursor(self), first, before=before, after=then)
 
-    def rest(self) -> None:
-        """It goes back to the pool."""
-        self._used_s = time.monotonic()
+    def _beginning(
+        self,
+        lock_timeout_s: float | None = None,
+        *,
+        idle_s_max: float | None = None,
+        is_durable: bool = True,
+        reads_only: bool = False,
+    ) -> str:
+        """What begins a transaction: with a time, as sinks and stores want it.
+
+        One that need not be durable waits for no disk: `synchronous_commit` is raised to `on` for others, and a
+        stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run outside any transaction, and always flush:
+        twophase.c.) One that is idle for longer than `idle_s_max` is ended by the server, and its locks with it. With
+        `reads_only` it changes nothing, and no statement takes over `lock_timeout_s`. Limits on the time of a statement
+        or transaction that are the role's, the database's or the server's would end a long COPY again and again: they
+        are lifted. What the URL's own `options` set is the user's wish, and stays.
+        """
+        begun = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SET LOCAL search_path = {self._path}"]
+        if lock_timeout_s is not None:
+            begun[0] += " READ ONLY" if reads_only else " READ WRITE"
+            begun += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
+        if idle_s_max is not None:
+            begun.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
+        if reads_only and lock_timeout_s is not None:
+            begun.append(f"SET LOCAL statement_timeout = {int(lock_timeout_s * 1000)}")
+        return ";".join(begun)
 
     @property
     def is_there(self) -> bool:
         """Whether the server still has it. One that was used a moment ago is not asked while its socket is silent: a
         server that ends a connection says so there."""
-        if time.monotonic() - self._used_s < _FRESH_S and not has_word(self.fileno()):
+        if time.monotonic() - self.used_s < _FRESH_S and not has_word(self.fileno()):
             return True
         try:
             self.outside(b"")  # a round trip
@@ -161,14 +172,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     @property
     def _is_idle(self) -> bool:
         return self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
-
-    @property
-    def _set_path(self) -> str:
-        return f"SET LOCAL search_path = {self._path}"
-
-    @property
-    def _begin(self) -> str:
-        return f"BEGIN ISOLATION LEVEL READ COMMITTED;{self._set_path}"
 
     def outside(self, statement: bytes) -> None:
         """Run what cannot be in a transaction, and looks no name up."""
@@ -289,7 +292,7 @@ def give_back(info: str, connection: Connection) -> None:
     with _idle.lock:
         idle = _idle.now.setdefault(info, [])
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
-            connection.rest()
+            connection.used_s = time.monotonic()
             idle.append(connection)
             return
     connection.close()
@@ -312,28 +315,14 @@ def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -
         give_back(info, connection)
 
 
-def transaction_settings(lock_timeout_s: float, *, is_durable: bool = True) -> str:
-    """What a transaction sets for itself beside the path. One that need not be durable waits for no disk.
-
-    `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
-    outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
-    the role's, the database's or the server's would end a long COPY again and again: they are lifted. What the URL's
-    own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
-    ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
-    """
-    return f"{_lasting_settings(lock_timeout_s, is_durable=is_durable)};{sqlstates.LIMITS_LIFTED}"
-
-
 @cache
 def _lasting_settings(lock_timeout_s: float, *, is_durable: bool) -> str:
-    """The same without the limits."""
+    """The server looks after its end of the connection as we do after ours: no time limit reaches a COPY whose client
+    is gone without a word, and the server would wait for it for hours."""
     committing = sqlstates.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
     network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
-    return (
-        f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
-        f"{''.join(f'SET LOCAL {name} = {value};' for name, value in network.items())}"
-        f"{committing}"
-    )
+    settings = {"lock_timeout": int(lock_timeout_s * 1000), **network}
+    return "".join(f"SET LOCAL {name} = {value};" for name, value in settings.items()) + committing
 
 
 def create_beside_others(connection: Connection, statement: str) -> None:

@@ -12,7 +12,7 @@ import psycopg
 
 from onefold.clients.postgres import sqlstates
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["by_meaning", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]

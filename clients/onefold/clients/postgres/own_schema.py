@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onefold.clients.postgres import trust
-from onefold.clients.postgres.connection import Connection, create_beside_others, transaction_settings
-from onefold.clients.postgres.quoting import quoted
+from onefold.clients.postgres.connection import Connection, create_beside_others
+from onefold.clients.postgres.quoting import quoted, with_parameters
 from onefold.clients.postgres.trust import rows
 from onefold.core.errors import ConfigError
 
@@ -21,6 +21,8 @@ __all__ = [
     "check_rights",
     "lock",
     "making_place",
+    "tables",
+    "take_turn",
 ]
 
 OWN_SCHEMA = "onefold_sinks"  # where nobody names another
@@ -32,10 +34,7 @@ SELECT current_user, current_database(), pg_get_userbyid(n.nspowner),
             ELSE has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE') END
 FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s
 """
-# Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
-_HAS_LOCKS = """
-SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'onefold_locks' AND nspname = %s
-"""
+_TABLES = "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s"
 _DENIED = """
 SELECT current_user, pg_get_userbyid(n.nspowner), c.relname, r
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN unnest(%s::text[]) r
@@ -91,21 +90,36 @@ def check_place(connection: Connection, schema: str) -> bool:
 def making_place(connection: Connection, schema: str) -> list[str]:
     """The statements that make the schema, and the table by which drivers take turns in it; none where they are there.
     Raises ConfigError where this role may make neither the schema nor tables in it."""
-    if rows(connection, _HAS_LOCKS, (schema,)):
+    if LOCKS in tables(connection, schema):
         return []
     made = [] if check_place(connection, schema) else [f"CREATE SCHEMA {quoted(schema)}"]
     return [*made, f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.{LOCKS} (name text PRIMARY KEY)"]
 
 
-def lock(connection: Connection, schema: str, name: str, lock_timeout_s: float) -> None:
+def tables(connection: Connection, schema: str) -> set[str]:
+    """The names of those in the schema. Not by to_regclass: a session that just waited for the lock may still remember
+    that there was no such schema."""
+    return {name for (name,) in rows(connection, _TABLES, (schema,))}
+
+
+def lock(connection: Connection, schema: str, name: str) -> None:
     """Until the end of the transaction nobody else has the lock of that name in this schema. Where that is not there,
     it is made, and the table of locks with it: two that make them at once would collide in the catalogue, as they may
     here, and then wait. Raises ConfigError."""
-    connection.execute(transaction_settings(lock_timeout_s).encode())
     trust.check_ours(connection, [LOCKS], schema)
     made = making_place(connection, schema)
     for statement in made:
         create_beside_others(connection, statement)
     if made:
         trust.check_ours(connection, [LOCKS], schema)
-    trust.take_turn(connection, f"{quoted(schema)}.{LOCKS}", name)
+    take_turn(connection, schema, name)
+
+
+def take_turn(connection: Connection, schema: str, name: str) -> None:
+    """To the transaction's end nobody else has the lock of that name: a row of the table of locks, so that only who may
+    write there can take it. (An advisory lock is a number, which any role of the database may hold.)"""
+    locks = with_parameters(f"{quoted(schema)}.{LOCKS}")
+    mine = f"SELECT name FROM {locks} WHERE name = %s FOR UPDATE"
+    if not rows(connection, mine, (name,)):
+        rows(connection, f"INSERT INTO {locks} VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+        rows(connection, mine, (name,))

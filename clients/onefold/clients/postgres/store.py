@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import psycopg.conninfo
@@ -16,8 +17,7 @@ from onefold.clients.postgres.message import Statement as Message
 from onefold.clients.postgres.own_schema import OWN_SCHEMA
 from onefold.clients.postgres.quoting import quoted, with_parameters
 from onefold.core.errors import ConfigError
-from onefold.core.sql.backend import Answer, Backend, Statement, Terms, reason
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Answer, Backend, Meaning, Statement, reason
 from onefold.core.sql.url import DatabaseUrl
 
 __all__ = ["PostgresBackend", "conninfo_of", "store_url"]
@@ -25,7 +25,6 @@ __all__ = ["PostgresBackend", "conninfo_of", "store_url"]
 _SCHEMA = "schema"  # in a store's URL
 _CONNECT_TIMEOUT_S = 10
 _OWN = re.compile(r"\bonefold_(?!\w*_by_)")  # a table's name, and not an index's
-_TABLES = "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s"
 
 
 class PostgresBackend(Backend):
@@ -35,19 +34,19 @@ class PostgresBackend(Backend):
     connection_type = Connection
     error, integrity_error = psycopg.Error, psycopg.IntegrityError
 
-    def __init__(self, url: DatabaseUrl, terms: Terms) -> None:
-        super().__init__(url, terms)
+    def __init__(self, url: DatabaseUrl, *uses: Any, **limits: Any) -> None:
+        super().__init__(url, *uses, **limits)
         self._schema = url.query.get(_SCHEMA, OWN_SCHEMA)
         if not self._schema or "," in self._schema:
             raise ConfigError("option-value", f"?{_SCHEMA}= in a store's URL names one schema, not {self._schema!r}")
         told = conninfo_of(url.without(_SCHEMA))
-        self._info = pool.conninfo(told, terms.application.removeprefix("onefold "), _CONNECT_TIMEOUT_S)
+        self._info = pool.conninfo(told, self.application.removeprefix("onefold "), _CONNECT_TIMEOUT_S)
 
     def connect(self) -> Connection:
         return self.take()
 
     def take(self) -> Connection:
-        return pool.take(self._info, self.terms.who.removeprefix("the "))
+        return pool.take(self._info, self.who.removeprefix("the "))
 
     def give_back(self, connection: Connection) -> None:
         pool.give_back(self._info, connection)
@@ -57,8 +56,8 @@ class PostgresBackend(Backend):
 
     def begin(self, connection: Connection, first: Sequence[Statement]) -> list[Answer]:
         """A driver that was frozen or cut off in mid-transaction must not keep the pipeline's row locked."""
-        wait_s, reads_only = self.terms.lock_timeout_s, self.terms.reads_only
-        return connection.begin(wait_s, wait_s / 2, first=self._messages(first), reads_only=reads_only)
+        wait_s, reads_only = self.lock_timeout_s, self.reads_only
+        return connection.begin(wait_s, idle_s_max=wait_s / 2, first=self._messages(first), reads_only=reads_only)
 
     def run(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
         return connection.together(*self._messages(statements))
@@ -76,10 +75,10 @@ class PostgresBackend(Backend):
         return _OWN.sub(lambda _: f"{schema}.onefold_", statement)
 
     def tables(self, connection: Connection) -> set[str]:
-        return {name for (name,) in trust.rows(connection, _TABLES, (self._schema,))}
+        return own_schema.tables(connection, self._schema)
 
     def lock_creation(self, connection: Connection) -> None:
-        own_schema.lock(connection, self._schema, "tables", self.terms.lock_timeout_s)
+        own_schema.lock(connection, self._schema, "tables")
         own_schema.check_rights(connection, [own_schema.LOCKS], self._schema, to_look=False)
 
     def making(self, connection: Connection | None) -> list[str]:

@@ -30,7 +30,6 @@ __all__ = [
     "ledger_elsewhere",
     "rows",
     "take_safe_path",
-    "take_turn",
 ]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -178,10 +177,7 @@ def check_ours(connection: Connection, names: Sequence[str], schema: str | None 
 def check_path(connection: Connection, name: str) -> None:
     """Before a table of that name is made, since the safe path finds none: refuse where it is, or would be, in a schema
     that the safe path leaves out. Raises ConfigError. For a transaction with that path, which it leaves so."""
-    rows(connection, "SET LOCAL search_path = DEFAULT")
-    ((names,),) = rows(connection, "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]")
-    for statement in SAFE_PATH:
-        rows(connection, statement)
+    _, names = take_safe_path(connection)
     place = "SELECT current_schema() <> 'pg_catalog', has_schema_privilege(current_schema(), 'CREATE')"
     ((has_place, may_create),) = rows(connection, place)
     left_out = rows(connection, _LEFT_OUT, (name, names, names))
@@ -226,13 +222,3 @@ def _trusted_tables(connection: Connection, name: str, store_id: str) -> list[tu
     whose column `store_id` is of that type; nobody's policy runs when they are asked."""
     rows(connection, "SET LOCAL row_security = off")
     return [(schema, table.replace("%", "%%")) for schema, table in rows(connection, _EVERYWHERE, (store_id, name))]
-
-
-def take_turn(connection: Connection, locks: str, name: str) -> None:
-    """To the transaction's end nobody else has the lock of that name: a row of the table `locks`, in SQL, so that only
-    who may write there can take it. (An advisory lock is a number, which any role of the database may hold.)"""
-    table = locks.replace("%", "%%")
-    mine = f"SELECT name FROM {table} WHERE name = %s FOR UPDATE"
-    if not rows(connection, mine, (name,)):
-        rows(connection, f"INSERT INTO {table} VALUES (%s) ON CONFLICT DO NOTHING", (name,))
-        rows(connection, mine, (name,))

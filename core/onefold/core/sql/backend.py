@@ -8,26 +8,46 @@ quotes where one of the databases reserves them.
 
 from __future__ import annotations
 
+import enum
 import threading
 from abc import ABC, abstractmethod
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 from onefold.core.errors import ConfigError
-from onefold.core.sql.meaning import Meaning
 from onefold.core.sql.url import DatabaseUrl
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["Answer", "Backend", "Statement", "Table", "Terms", "answered", "backend_of", "reason", "with_driver"]
+__all__ = [
+    "Answer",
+    "Backend",
+    "Meaning",
+    "Statement",
+    "answered",
+    "backend_of",
+    "reason",
+    "with_driver",
+]
 
 IDLE_S_MAX = 3600
 IDLE_MAX = 8  # connections
 Statement = tuple[str, Mapping[str, Any]]  # and the values of its parameters
+
+
+class Meaning(enum.Enum):
+    """What an error says of the transaction it came in."""
+
+    BAD_ROW = "a row was refused"
+    HOPELESS = "waiting can't cure it: a setting, a permission, a name"
+    EXHAUSTED = "the server has no connection, slot or disk to spare"
+    PASSING = "it may go away"
+    BROKEN = "the connection broke, or the server went away in the middle"
+    UNKNOWN = "none of these: a server's own fault, as a rule"
 
 
 class Answer(NamedTuple):
@@ -37,34 +57,10 @@ class Answer(NamedTuple):
     rowcount: int
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table of onefold's own: its columns' types, as Postgres has them, and the key."""
-
-    name: str
-    columns: Mapping[str, str]
-    key: tuple[str, ...]
-
-    @property
-    def creating(self) -> str:
-        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
-        return f"CREATE TABLE {self.name} ({columns}, PRIMARY KEY ({', '.join(self.key)}))"
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a database's connections are used. With `reads_only` their transactions change nothing, hold no writer up,
-    and have statements of at most `lock_timeout_s`."""
-
-    who: str  # for the texts of errors
-    application: str  # for the server
-    lock_timeout_s: float
-    reads_only: bool = False
-
-
 class Backend(ABC):
     """One database of one kind, and its connections, which are the driver's own (DB-API). `is_local`: only processes of
-    this machine can use it."""
+    this machine can use it. `who` uses it is for the texts of errors, `application` for the server. With `reads_only`
+    transactions change nothing, hold no writer up, and have statements of at most `lock_timeout_s`."""
 
     name: ClassVar[str]  # as people call it
     is_local: ClassVar[bool] = False
@@ -74,15 +70,18 @@ class Backend(ABC):
     error: type[Exception]  # the driver's, of which all others are
     integrity_error: type[Exception]
 
-    def __init__(self, url: DatabaseUrl, terms: Terms) -> None:
-        self.url, self.terms = url, terms
+    def __init__(
+        self, url: DatabaseUrl, lock_timeout_s: float, who: str, application: str, *, reads_only: bool
+    ) -> None:
+        self.url, self.who, self.application = url, who, application
+        self.lock_timeout_s, self.reads_only = lock_timeout_s, reads_only
         self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._texts: dict[str, str] = {}
 
     @abstractmethod
     def connect(self) -> Any:
-        """A connection whose transactions commit durably, read committed, and wait for a lock in the terms' bounds."""
+        """A connection whose transactions commit durably, read committed, and wait so long for a lock."""
 
     def is_alive(self, connection: Any) -> bool:
         del connection
@@ -185,8 +184,8 @@ class Backend(ABC):
         del connection, names, to_look
 
     def check_may_work(self, connection: Any, tables: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Raise what the database raises where this session may not read, or write to, these tables by their columns'
-        names."""
+        """Raise what the database raises where this session may not read, or write to, these tables: their names, and
+        those of their columns."""
         del connection, tables
 
     def check_may_create(self, connection: Any) -> None:
@@ -228,12 +227,11 @@ def with_driver(url: DatabaseUrl) -> DatabaseUrl:
     return replace(url, dialect=f"{name}+{known}")
 
 
-def backend_of(url: DatabaseUrl, terms: Terms) -> Backend:
-    """The database of a URL with its driver. Raises ImportError where that is not installed, ConfigError, and
-    ValueError for a setting that is not the driver's."""
+def backend_of(url: DatabaseUrl) -> type[Backend]:
+    """The kind of database of a URL with its driver. Raises ImportError where that is not installed."""
     _, module, name = _KNOWN[url.kind]
-    made: Backend = getattr(import_module(module), name)(url, terms)
-    return made
+    kind: type[Backend] = getattr(import_module(module), name)
+    return kind
 
 
 def reason(error: BaseException) -> str:

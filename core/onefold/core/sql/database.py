@@ -14,9 +14,8 @@ from typing import Any
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
-from onefold.core.sql import sqlite_trust
-from onefold.core.sql.backend import Answer, Statement, Terms, backend_of, reason, with_driver
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Answer, Meaning, Statement, backend_of, reason, with_driver
+from onefold.core.sql.sqlite import check_file
 from onefold.core.sql.url import url_of
 from onefold.core.values.plain import plain
 from onefold.core.writing.durable_files import FOLDER_MODE
@@ -65,7 +64,7 @@ class Database:
         self.url = with_driver(url_of(url, f"{who}'s"))
         try:
             with naming_extras():
-                self.backend = backend_of(self.url, Terms(who, application, lock_timeout_s, reads_only))
+                self.backend = backend_of(self.url)(self.url, lock_timeout_s, who, application, reads_only=reads_only)
         except (ValueError, ImportError) as error:
             raise self._unusable(error) from error
 
@@ -84,7 +83,7 @@ class Database:
     def check_new(self) -> None:
         """Raise ConfigError where `creating` could not make the SQLite file that is not there."""
         path = Path(self.url.file or "")
-        sqlite_trust.check_file(path)
+        check_file(path)
         folder = path.parent.parent if path.parent.name == OWN_FOLDER and not path.parent.exists() else path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(

@@ -14,8 +14,7 @@ from pymysql.constants import CLIENT
 
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust
-from onefold.core.sql.backend import IDLE_S_MAX, Answer, Backend, Statement, Terms, reason
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import IDLE_S_MAX, Answer, Backend, Meaning, Statement, reason
 from onefold.core.sql.url import DatabaseUrl
 
 __all__ = ["MariaDbBackend"]
@@ -64,8 +63,8 @@ class MariaDbBackend(Backend):
     connection_type = pymysql.Connection
     error, integrity_error = pymysql.Error, pymysql.IntegrityError
 
-    def __init__(self, url: DatabaseUrl, terms: Terms) -> None:
-        super().__init__(url, terms)
+    def __init__(self, url: DatabaseUrl, *uses: Any, **limits: Any) -> None:
+        super().__init__(url, *uses, **limits)
         if "local_infile" in url.query:
             raise ConfigError(
                 "option-not-allowed",
@@ -73,7 +72,7 @@ class MariaDbBackend(Backend):
             )
         self._options = _options(url)
         # A driver that was frozen or cut off in the middle of a transaction must not keep the pipeline's row locked.
-        self._idle_s = max(1, int(terms.lock_timeout_s / 2))
+        self._idle_s = max(1, int(self.lock_timeout_s / 2))
 
     def connect(self) -> pymysql.Connection[Any]:
         connection = pymysql.connect(**self._options)
@@ -85,7 +84,7 @@ class MariaDbBackend(Backend):
         return connection
 
     def _set(self, connection: pymysql.Connection[Any]) -> None:
-        wait_s = max(1, math.ceil(self.terms.lock_timeout_s))
+        wait_s = max(1, math.ceil(self.lock_timeout_s))
         settings = {
             "time_zone": "'+00:00'",
             "innodb_lock_wait_timeout": wait_s,
@@ -94,7 +93,7 @@ class MariaDbBackend(Backend):
         }
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            if self.terms.reads_only:
+            if self.reads_only:
                 cursor.execute("SET SESSION TRANSACTION READ ONLY")
             cursor.execute("SET SESSION " + ", ".join(f"{name}={value}" for name, value in settings.items()))
             cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
@@ -118,7 +117,7 @@ class MariaDbBackend(Backend):
         return True
 
     def begin(self, connection: pymysql.Connection[Any], first: Sequence[Statement]) -> list[Answer]:
-        limit_s = f"{self.terms.lock_timeout_s:g}" if self.terms.reads_only else "0"  # the server's would end a merge
+        limit_s = f"{self.lock_timeout_s:g}" if self.reads_only else "0"  # the server's would end a merge
         self._limit(connection, f"idle_transaction_timeout = {self._idle_s}, max_statement_time = {limit_s}")
         connection.begin()
         return self.run(connection, first)
@@ -167,8 +166,7 @@ class MariaDbBackend(Backend):
 
     def check_may_work(self, connection: pymysql.Connection[Any], tables: Iterable[tuple[str, Iterable[str]]]) -> None:
         for table, columns in tables:
-            quoted = [f"`{column}`" for column in (name.strip('"') for name in columns)]
-            mariadb_trust.check_rights(connection, table, quoted)
+            mariadb_trust.check_rights(connection, table, [f"`{column}`" for column in columns])
 
     def meaning(self, error: Exception) -> Meaning:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0

@@ -1,19 +1,24 @@
-"""SQLite, through Python's own module."""
+"""SQLite, through Python's own module; and what onefold believes of a file: that only its own user can change it, put
+another in its place, or lead it elsewhere by a link."""
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onefold.core.sql import sqlite_trust
-from onefold.core.sql.backend import Answer, Backend, Statement, reason
-from onefold.core.sql.meaning import Meaning
+from onefold.core.errors import ConfigError
+from onefold.core.sql.backend import Answer, Backend, Meaning, Statement, reason
+from onefold.core.sql.url import DatabaseUrl
+from onefold.core.writing.durable_files import FILE_MODE, NEW
+from onefold.core.writing.trusted import check_folder, check_owner
 
-__all__ = ["SqliteBackend"]
+__all__ = ["SqliteBackend", "check_file", "check_whole_path"]
 
+_BESIDE = ("", "-wal", "-shm", "-journal")  # SQLite believes what these say, too
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _WAL = "PRAGMA journal_mode=WAL"
 _HOPELESS = ("unable to open database file", "readonly database", "not a database", "is malformed")
@@ -36,13 +41,13 @@ class SqliteBackend(Backend):
         if self.url.user or self.url.host or self.url.port:
             raise ValueError("SQLite has no host and no user: write sqlite:////path/file.db")
         if self.url.file:
-            sqlite_trust.prepare(Path(self.url.file))
+            prepare(Path(self.url.file))
         name, is_uri = self.url.database or ":memory:", self.url.query.get("uri") == "true"
         options = [f"{key}={value}" for key, value in self.url.query.items() if is_uri and key != "uri"]
         name += f"?{'&'.join(options)}" if options else ""
         connection = sqlite3.connect(
             name,
-            timeout=self.terms.lock_timeout_s,
+            timeout=self.lock_timeout_s,
             isolation_level=None,  # we begin transactions ourselves
             check_same_thread=False,
             factory=SqliteConnection,
@@ -50,7 +55,7 @@ class SqliteBackend(Backend):
         )
         try:
             connection.execute("PRAGMA synchronous=EXTRA")  # durable also where the file's own mode is not WAL
-            if self.terms.reads_only:
+            if self.reads_only:
                 connection.execute("PRAGMA query_only=ON")
         except sqlite3.Error:
             connection.close()
@@ -58,7 +63,7 @@ class SqliteBackend(Backend):
         return connection
 
     def begin(self, connection: sqlite3.Connection, first: Sequence[Statement]) -> list[Answer]:
-        connection.execute("BEGIN" if self.terms.reads_only else "BEGIN IMMEDIATE")  # a read waits for nobody
+        connection.execute("BEGIN" if self.reads_only else "BEGIN IMMEDIATE")  # a read waits for nobody
         return self.run(connection, first)
 
     def _own_text(self, statement: str) -> str:
@@ -92,3 +97,30 @@ class SqliteBackend(Backend):
             return Meaning.HOPELESS
         # COMMIT says FULL only where its last page, which makes it one, found no room in the WAL.
         return {"SQLITE_BUSY": Meaning.PASSING, "SQLITE_FULL": Meaning.EXHAUSTED}.get(code, Meaning.BROKEN)
+
+
+def check_file(path: Path) -> None:
+    """Raises ConfigError where another user can write to the file or its folder, or has made it. Root may."""
+    for place in dict.fromkeys((path, path.resolve())):
+        check_folder(place)
+        for ending in _BESIDE:
+            check_owner(Path(f"{place}{ending}"))
+
+
+def prepare(path: Path) -> None:
+    """Check the file, and make it where none is, for its user alone: SQLite would make one that others can read, and
+    gives journals the file's own mode. Raises ConfigError as `check_file` does."""
+    check_file(path)
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        os.close(os.open(path.resolve(), NEW, FILE_MODE))
+
+
+def check_whole_path(what: str, url: DatabaseUrl) -> None:
+    """Raises ConfigError for a SQLite file that would begin in the working directory, which is another one wherever
+    somebody starts a command or a job: there would be one file in each."""
+    if url.file is not None and not url.file.startswith("/"):
+        raise ConfigError(
+            "sqlite-relative",
+            f"{what} names the SQLite file {url.file}, which would begin in the working directory: name its whole path,"
+            " as sqlite:////srv/onefold/store.db",
+        )

@@ -28,30 +28,8 @@ from onefold.core.protocol.store_protocol import Merge
 from onefold.core.sql.backend import Answer, Statement
 from onefold.core.sql.database import OWN_FOLDER, Database, Transaction
 from onefold.core.sql.url import DatabaseUrl
+from onefold.core.store import store_rows as rows
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
-from onefold.core.store.store_rows import (
-    adding,
-    asking_chain,
-    asking_stored_and_last,
-    chain_of,
-    completing,
-    decided_moves,
-    deciding,
-    epochs_where,
-    found_epochs,
-    last_epoch,
-    locking,
-    opening,
-    pipeline_row,
-    pruning,
-    removing,
-    setting,
-    stored_and_last,
-    stored_epoch,
-    this_epoch,
-    unfinished_epochs,
-    values_of,
-)
 from onefold.core.store.tables import TABLES, existing_store, making_store, prepared_store
 
 __all__ = ["CheckpointStore", "default_store"]
@@ -110,7 +88,7 @@ class CheckpointStore:
                 backend.check_may_create(connection)
                 makes = [*backend.making(connection), *making_store(backend, backend.tables(connection))]
             else:
-                backend.check_may_work(connection, ((table.name, table.columns) for table in TABLES))
+                backend.check_may_work(connection, TABLES.items())
         if self._id is None:
             yield Finding.making(f"{where} is made by the first start", str(self.database), makes)
             if not backend.tells_rights:
@@ -134,7 +112,7 @@ class CheckpointStore:
         self.id()
         token = uuid.uuid4().hex if last is None else uuid.uuid5(uuid.NAMESPACE_OID, last.token).hex
         with self.database.transaction() as transaction:
-            row = pipeline_row(transaction, pipeline, is_locked=True)
+            row = rows.pipeline_row(transaction, pipeline, is_locked=True)
             if row is not None and last is not None and row.generation >= last.number and row.token != last.token:
                 if row.token != token:
                     raise not_mine(last, row.generation)
@@ -144,7 +122,7 @@ class CheckpointStore:
             if row is None:
                 first = {"pipeline": pipeline, "generation": number, "token": token}
                 try:
-                    transaction.run(adding("onefold_pipelines", first))
+                    transaction.run(rows.adding("onefold_pipelines", first))
                 except self.database.backend.integrity_error as error:  # there was no row yet to lock
                     raise Retriable(
                         "first-start-raced", f"pipeline {pipeline!r} was started for the first time by another process"
@@ -156,13 +134,13 @@ class CheckpointStore:
     def facts(self, pipeline: str) -> StoreFacts:
         store_id = self.id()
         with self.database.transaction() as transaction:
-            row = pipeline_row(transaction, pipeline)
+            row = rows.pipeline_row(transaction, pipeline)
             return StoreFacts(
                 store_id=store_id,
                 generation=row.generation if row else 0,
-                last=last_epoch(transaction, pipeline, EpochState.DECIDED, EpochState.COMPLETE),
-                complete=last_epoch(transaction, pipeline, EpochState.COMPLETE),
-                unfinished=unfinished_epochs(transaction, pipeline),
+                last=rows.last_epoch(transaction, pipeline, EpochState.DECIDED, EpochState.COMPLETE),
+                complete=rows.last_epoch(transaction, pipeline, EpochState.COMPLETE),
+                unfinished=rows.unfinished_epochs(transaction, pipeline),
                 frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
                 origin=Positions.from_json(row.origin) if row and row.origin else None,
                 moved=row.moved if row else 0,
@@ -199,18 +177,19 @@ class CheckpointStore:
         An open epoch that writes through is taken over from an older generation, with its number and its T.
         """
         pipeline = generation.pipeline
-        completing_it = [] if completes is None else [completing(completes.record, now_ms)]
-        with self._mine(generation, *completing_it, asking_chain(pipeline)) as (transaction, row, found):
+        completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
+        chain_of_it = rows.UNFINISHED_AND_LAST, {"pipeline": pipeline}
+        with self._mine(generation, *completing_it, chain_of_it) as (transaction, row, found):
             if completes is not None:
                 _check_completed(transaction, completes.record, found[0])
-            chain = chain_of(transaction, generation, found[-1].rows)
+            chain = rows.chain_of(transaction, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:
                         return record
                     if record.write_through:
                         mine = replace(record, generation=generation.number)
-                        transaction.run(this_epoch(record, generation=mine.generation))
+                        transaction.run(rows.this_epoch(record, generation=mine.generation))
                         return mine
                 raise CheckpointMismatch(
                     "epoch-in-progress",
@@ -248,7 +227,7 @@ class CheckpointStore:
                 sinks=request.sinks,
                 write_through=request.write_through,
             )
-            transaction.end(opening(opened, now_ms))
+            transaction.end(rows.opening(opened, now_ms))
             return opened
 
     def decide(
@@ -260,8 +239,8 @@ class CheckpointStore:
         merge: Merge | None = None,
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
-        with self._mine(generation, asking_stored_and_last(record)) as (transaction, _, (found,)):
-            stored, last = stored_and_last(found.rows, record)
+        with self._mine(generation, (rows.STORED_AND_LAST, rows.key_of(record))) as (transaction, _, (found,)):
+            stored, last = rows.stored_and_last(found.rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
@@ -281,33 +260,33 @@ class CheckpointStore:
                 merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
                 _begins_at(transaction, decided.pipeline, decided.range.end, decided.epoch)
-            transaction.end(deciding(decided, now_ms))
+            transaction.end(rows.deciding(decided, now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
-        with self._mine(generation, completing(record, now_ms)) as (transaction, _, (completed,)):
+        with self._mine(generation, rows.completing(record, now_ms)) as (transaction, _, (completed,)):
             _check_completed(transaction, record, completed)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (transaction, _, _):
             stored = _stored_as(transaction, record, EpochState.OPEN, EpochState.GIVEN_UP)
             require(not stored.write_through, f"{stored} may show already: it must run again")
-            transaction.run(this_epoch(record, state=EpochState.GIVEN_UP.value))
+            transaction.run(rows.this_epoch(record, state=EpochState.GIVEN_UP.value))
             # A pipeline that dies in every start completes nothing, and must not grow either.
-            transaction.run(pruning(record, KEEP_EPOCHS, EpochState.GIVEN_UP))
+            transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.GIVEN_UP))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (transaction, _, _):
             _stored_as(transaction, decided.record, *PAST_COMMIT_POINT)
-            transaction.run(this_epoch(decided.record, state=EpochState.DAMAGED.value, error=evidence))
+            transaction.run(rows.this_epoch(decided.record, state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         """Set a damaged epoch to decided again, on the user's word that its missing rows were written by hand."""
         with self._mine(generation) as (transaction, _, _):
             stored = _stored_as(transaction, record, EpochState.DAMAGED, EpochState.DECIDED)
             accepted = replace(stored, state=EpochState.DECIDED)
-            transaction.run(this_epoch(record, state=accepted.state.value))
+            transaction.run(rows.this_epoch(record, state=accepted.state.value))
             return Decided(accepted)
 
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
@@ -333,18 +312,17 @@ class CheckpointStore:
                 fingerprint="",
                 sinks=sinks,
             )
-            transaction.run(
-                adding("onefold_epochs", values_of(adopted) | {"opened_at_ms": now_ms, "completed_at_ms": now_ms})
-            )
+            times = {"opened_at_ms": now_ms, "completed_at_ms": now_ms}
+            transaction.run(rows.adding("onefold_epochs", rows.values_of(adopted) | times))
             adopt_name(transaction, adopted, now_ms)
-            left = [record for record in decided_moves(transaction, pipeline) if not record.range.is_empty]
+            left = [record for record in rows.decided_moves(transaction, pipeline) if not record.range.is_empty]
             _begins_at(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
     def moves(self, pipeline: str) -> list[EpochRecord]:
         """Every decided epoch that moved the positions, the oldest first: they are never pruned."""
         self.id()
         with self.database.transaction() as transaction:
-            return decided_moves(transaction, pipeline)
+            return rows.decided_moves(transaction, pipeline)
 
     def anchor(self, generation: Generation, origin: Positions) -> None:
         """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
@@ -355,7 +333,7 @@ class CheckpointStore:
         """Pin the value under that name, also in the place of another."""
         here = {"pipeline": generation.pipeline, "name": name}
         with self._mine(generation) as (transaction, _, _):
-            transaction.run(removing("onefold_pins", **here), adding("onefold_pins", here | {"value": value}))
+            transaction.run(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
 
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
@@ -370,22 +348,22 @@ class CheckpointStore:
         """
         self.id()
         with self.database.transaction() as transaction:
-            pipeline_row(transaction, pipeline, is_locked=True)
-            unfinished = unfinished_epochs(transaction, pipeline)
+            rows.pipeline_row(transaction, pipeline, is_locked=True)
+            unfinished = rows.unfinished_epochs(transaction, pipeline)
             if unfinished:
                 raise ConfigError(
                     "epoch-unfinished",
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
                     " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten",
                 )
-            transaction.run(*(removing(table, pipeline=pipeline) for table in (*_OF_EPOCHS, "onefold_pipelines")))
+            transaction.run(*(rows.removing(table, pipeline=pipeline) for table in (*_OF_EPOCHS, "onefold_pipelines")))
 
     def begin_anew(self, generation: Generation) -> None:
         """Remove all rows of a pipeline but its generation, on the user's word: every older driver stays fenced."""
         with self._mine(generation) as (transaction, _, _):
             pipeline = generation.pipeline
             transaction.run(
-                *(removing(table, pipeline=pipeline) for table in _OF_EPOCHS),
+                *(rows.removing(table, pipeline=pipeline) for table in _OF_EPOCHS),
                 _of_pipeline(pipeline, frozen=None, origin=None, moved=0),
             )
 
@@ -394,7 +372,7 @@ class CheckpointStore:
         would be kept of."""
         self.id()
         with self.database.transaction() as transaction:
-            newest = epochs_where(transaction, pipeline, "epoch >= 0 ORDER BY epoch DESC LIMIT %(limit)s", limit=limit)
+            newest = rows.epochs_where(transaction, pipeline, "epoch >= 0 ORDER BY epoch DESC LIMIT %(n)s", n=limit)
         found = newest[::-1]
         oldest = found[-1].epoch - KEEP_EPOCHS if found else 0
         return [record for record in found if not record.is_move or record.epoch >= oldest]
@@ -403,7 +381,7 @@ class CheckpointStore:
     def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
         """A transaction that locks the pipeline's row, and what the statements after that answer. Raises Fenced, and
         what they did is undone, unless the generation is still this one."""
-        first = locking(generation.pipeline)
+        first = rows.LOCKED_ROW, {"pipeline": generation.pipeline}
         with self.database.transaction(first, *then) as transaction:
             locked, *found = transaction.found
             row = next(iter(locked.rows), None)
@@ -414,7 +392,7 @@ class CheckpointStore:
 
 def _found(transaction: Transaction, pipeline: str, request: EpochRequest) -> EpochRecord | None:
     batch = (request.query_id, request.batch_id)
-    for record in found_epochs(transaction, pipeline, request.range):
+    for record in rows.found_epochs(transaction, pipeline, request.range):
         is_batch = not request.range.is_empty or (record.query_id, record.batch_id) == batch
         if is_batch and request.range.is_again(record.range) and request.has_input_of(record):
             return record
@@ -426,13 +404,13 @@ def _check_completed(transaction: Transaction, record: EpochRecord, completed: A
     if completed.rowcount != 1:
         _stored_as(transaction, record, EpochState.COMPLETE)
     elif record.epoch % PRUNE_EVERY == 0:
-        transaction.run(pruning(record, KEEP_EPOCHS, EpochState.COMPLETE, EpochState.GIVEN_UP))
+        transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.COMPLETE, EpochState.GIVEN_UP))
 
 
 def _stored_as(transaction: Transaction, record: EpochRecord, *states: EpochState) -> EpochRecord:
     """The epoch as the store has it. Raises CheckpointMismatch where it is in none of these states, since only a newer
     generation could have changed it."""
-    stored = stored_epoch(transaction, record)
+    stored = rows.stored_epoch(transaction, record)
     if stored is None or stored.state not in states:
         raise went_back(record, stored)
     return stored
@@ -446,4 +424,4 @@ def _begins_at(transaction: Transaction, pipeline: str, origin: Positions | None
 
 def _of_pipeline(pipeline: str, **values: Any) -> Statement:
     """Changes the pipeline's row."""
-    return setting("onefold_pipelines", {"pipeline": pipeline}, **values)
+    return rows.setting("onefold_pipelines", {"pipeline": pipeline}, **values)

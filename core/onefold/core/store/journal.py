@@ -13,7 +13,6 @@ from onefold.core.store.store_rows import adding, removing
 
 __all__ = ["StoreJournal"]
 
-_NAMES_AT_ONCE = 500  # in a message
 _MINE = "FROM onefold_journals WHERE pipeline = %(pipeline)s AND source = %(source)s"
 
 
@@ -42,14 +41,12 @@ class StoreJournal:
 
     def remove(self, names: Collection[str]) -> None:
         with self._transaction() as transaction:
-            for some in _some(names):
-                transaction.run(*(removing("onefold_journals", **self._own, name=name) for name in some))
+            transaction.run(*(removing("onefold_journals", **self._own, name=name) for name in names))
 
-    def _among(self, transaction: Transaction, columns: str, names: Collection[str]) -> Iterator[Any]:
+    def _among(self, transaction: Transaction, columns: str, names: Collection[str]) -> list[Any]:
         asked = f"SELECT {columns} {_MINE} AND name = %(name)s"
-        for some in _some(names):
-            for answer in transaction.run(*((asked, {**self._own, "name": name}) for name in some)):
-                yield from answer.rows
+        answers = transaction.run(*((asked, {**self._own, "name": name}) for name in names))
+        return [row for answer in answers for row in answer.rows]
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -67,9 +64,3 @@ class StoreJournal:
                 yield transaction
         except InDoubt as error:
             raise error.retyped(Retriable) from error
-
-
-def _some(names: Collection[str]) -> Iterator[list[str]]:
-    known = list(names)
-    for start in range(0, len(known), _NAMES_AT_ONCE):
-        yield known[start : start + _NAMES_AT_ONCE]

@@ -14,18 +14,19 @@ from onefold.core.sql.backend import Statement
 from onefold.core.sql.database import Transaction
 
 __all__ = [
+    "LOCKED_ROW",
+    "STORED_AND_LAST",
+    "UNFINISHED_AND_LAST",
     "Chain",
     "adding",
-    "asking_chain",
-    "asking_stored_and_last",
     "chain_of",
     "completing",
     "decided_moves",
     "deciding",
     "epochs_where",
     "found_epochs",
+    "key_of",
     "last_epoch",
-    "locking",
     "opening",
     "pipeline_row",
     "pruning",
@@ -47,9 +48,10 @@ _IS_UNFINISHED = "state IN ('open', 'decided', 'damaged')"
 _LAST_DECIDED = (
     f"(SELECT epoch FROM onefold_epochs WHERE pipeline = %(pipeline)s AND {_DECIDED} ORDER BY epoch DESC LIMIT 1)"
 )
-PIPELINE_ROW = "SELECT * FROM onefold_pipelines WHERE pipeline = %(pipeline)s"
-_UNFINISHED_AND_LAST = f"{_ALL} AND ({_IS_UNFINISHED} OR epoch = {_LAST_DECIDED}) ORDER BY epoch"
-_STORED_AND_LAST = f"{_ALL} AND (epoch = %(epoch)s OR epoch = {_LAST_DECIDED})"
+_PIPELINE_ROW = "SELECT * FROM onefold_pipelines WHERE pipeline = %(pipeline)s"
+LOCKED_ROW = f"{_PIPELINE_ROW} FOR UPDATE"
+UNFINISHED_AND_LAST = f"{_ALL} AND ({_IS_UNFINISHED} OR epoch = {_LAST_DECIDED}) ORDER BY epoch"
+STORED_AND_LAST = f"{_ALL} AND (epoch = %(epoch)s OR epoch = {_LAST_DECIDED})"
 _HIGHEST = (
     "SELECT max(epoch) AS epoch, max(timestamp_ms) AS timestamp_ms FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 )
@@ -69,13 +71,8 @@ _DECIDE = (
 
 def pipeline_row(transaction: Transaction, pipeline: str, *, is_locked: bool = False) -> Any:
     """None if there is none. A row that is locked stays so to the transaction's end."""
-    statement = locking(pipeline) if is_locked else (PIPELINE_ROW, {"pipeline": pipeline})
-    return next(iter(transaction.rows(*statement)), None)
-
-
-def locking(pipeline: str) -> Statement:
-    """Answers with the pipeline's row, locked to the end of the transaction; with none if there is none."""
-    return f"{PIPELINE_ROW} FOR UPDATE", {"pipeline": pipeline}
+    rows = transaction.rows(LOCKED_ROW if is_locked else _PIPELINE_ROW, {"pipeline": pipeline})
+    return next(iter(rows), None)
 
 
 def setting(table: str, of: Mapping[str, Any], **values: Any) -> Statement:
@@ -107,12 +104,8 @@ def stored_epoch(transaction: Transaction, record: EpochRecord) -> EpochRecord |
     return next(iter(epochs_where(transaction, record.pipeline, "epoch = %(epoch)s", epoch=record.epoch)), None)
 
 
-def asking_stored_and_last(record: EpochRecord) -> Statement:
-    return _STORED_AND_LAST, key_of(record)
-
-
 def stored_and_last(rows: Sequence[Any], record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
-    """The epoch as the store has it, and the last one past its commit point."""
+    """By what STORED_AND_LAST answers: the epoch as the store has it, and the last one past its commit point."""
     found = [record_of(row) for row in rows]
     return next((r for r in found if r.epoch == record.epoch), None), _last_of(found)
 
@@ -143,12 +136,8 @@ class Chain:
     newest_ms: int
 
 
-def asking_chain(pipeline: str) -> Statement:
-    return _UNFINISHED_AND_LAST, {"pipeline": pipeline}
-
-
 def chain_of(transaction: Transaction, generation: Generation, rows: Sequence[Any]) -> Chain:
-    """By what `asking_chain` answers, to a transaction of this generation."""
+    """By what UNFINISHED_AND_LAST answers, to a transaction of this generation."""
     found = [record_of(row) for row in rows]
     unfinished = tuple(record for record in found if record.state in _UNFINISHED)
     last = _last_of(found)

@@ -5,75 +5,54 @@ from __future__ import annotations
 import uuid
 
 from onefold.core.errors import ConfigError
-from onefold.core.sql.backend import Backend, Table
+from onefold.core.sql.backend import Backend
 from onefold.core.sql.database import Transaction
 
 __all__ = ["TABLES", "existing_store", "making_store", "prepared_store"]
 
 VERSION = 1  # of the tables; a store says by which it was made
-_PIPELINE, _NUMBER, _TEXT = "VARCHAR(200) NOT NULL", "BIGINT NOT NULL", "TEXT NOT NULL"
-TABLES = (
-    Table("onefold_store", {"store_id": "VARCHAR(36) NOT NULL", "version": "INTEGER NOT NULL"}, ("store_id",)),
-    Table(
-        "onefold_pipelines",
-        {
-            "pipeline": _PIPELINE,
-            "generation": _NUMBER,
-            "token": "VARCHAR(32) NOT NULL",
-            "frozen": "TEXT",  # positions, JSON
-            "origin": "TEXT",  # the same: where a new checkpoint begins, if somebody has moved that
-            "moved": "BIGINT NOT NULL DEFAULT 0",  # the last epoch that moved the positions
-        },
-        ("pipeline",),
+# Each with its columns, and its key. `origin` is where a new checkpoint begins, if somebody has moved that, and `moved`
+# the last epoch that moved the positions.
+_TABLES = {
+    "onefold_store": ("store_id VARCHAR(36) NOT NULL, version INTEGER NOT NULL", "store_id"),
+    "onefold_pipelines": (
+        "pipeline VARCHAR(200) NOT NULL, generation BIGINT NOT NULL, token VARCHAR(32) NOT NULL, "
+        "frozen TEXT, origin TEXT, moved BIGINT NOT NULL DEFAULT 0",
+        "pipeline",
     ),
-    Table(
-        "onefold_epochs",
-        {
-            "pipeline": _PIPELINE,
-            "epoch": _NUMBER,
-            "generation": _NUMBER,
-            "state": "VARCHAR(10) NOT NULL",
-            "range_start": _TEXT,
-            "range_end": _TEXT,
-            "timestamp_ms": _NUMBER,
-            "query_id": _TEXT,
-            "batch_id": _NUMBER,
-            "fingerprint": _TEXT,
-            "sinks": _TEXT,
-            "write_through": _TEXT,
-            "manifest": _TEXT,
-            '"rows"': _NUMBER,
-            "bytes": _NUMBER,
-            "opened_at_ms": "BIGINT",
-            "decided_at_ms": "BIGINT",
-            "completed_at_ms": "BIGINT",
-            "error": "TEXT",
-        },
-        ("pipeline", "epoch"),
+    "onefold_epochs": (
+        "pipeline VARCHAR(200) NOT NULL, epoch BIGINT NOT NULL, generation BIGINT NOT NULL, "
+        "state VARCHAR(10) NOT NULL, range_start TEXT NOT NULL, range_end TEXT NOT NULL, timestamp_ms BIGINT NOT NULL, "
+        "query_id TEXT NOT NULL, batch_id BIGINT NOT NULL, fingerprint TEXT NOT NULL, sinks TEXT NOT NULL, "
+        'write_through TEXT NOT NULL, manifest TEXT NOT NULL, "rows" BIGINT NOT NULL, bytes BIGINT NOT NULL, '
+        "opened_at_ms BIGINT, decided_at_ms BIGINT, completed_at_ms BIGINT, error TEXT",
+        "pipeline, epoch",
     ),
-    Table(
-        "onefold_runs",
-        {"pipeline": _PIPELINE, "run": _PIPELINE, "epoch": _NUMBER, '"rows"': _NUMBER, "decided_at_ms": _NUMBER},
-        ("pipeline", "run"),
+    "onefold_runs": (
+        "pipeline VARCHAR(200) NOT NULL, run VARCHAR(200) NOT NULL, epoch BIGINT NOT NULL, "
+        '"rows" BIGINT NOT NULL, decided_at_ms BIGINT NOT NULL',
+        "pipeline, run",
     ),
-    Table(
-        "onefold_pins",
-        {"pipeline": _PIPELINE, "name": "VARCHAR(100) NOT NULL", "value": _TEXT},
-        ("pipeline", "name"),
+    "onefold_pins": (
+        "pipeline VARCHAR(200) NOT NULL, name VARCHAR(100) NOT NULL, value TEXT NOT NULL",
+        "pipeline, name",
     ),
-    Table(
-        "onefold_journals",
-        {"pipeline": _PIPELINE, "source": _PIPELINE, "name": "VARCHAR(100) NOT NULL", "value": _TEXT},
-        ("pipeline", "source", "name"),
+    "onefold_journals": (
+        "pipeline VARCHAR(200) NOT NULL, source VARCHAR(200) NOT NULL, name VARCHAR(100) NOT NULL, value TEXT NOT NULL",
+        "pipeline, source, name",
     ),
-)
+}
 _INDEX = "CREATE INDEX onefold_epochs_by_state ON onefold_epochs (pipeline, state)"
-_NAMES = [table.name for table in TABLES]
+# By their names, the names of their columns.
+TABLES = {
+    name: [column.split()[0].strip('"') for column in columns.split(", ")] for name, (columns, _) in _TABLES.items()
+}
 
 
 def _creating(there: set[str]) -> list[str]:
-    missing = [table for table in TABLES if table.name not in there]
-    return [*(table.creating for table in missing), *(_INDEX for table in missing if table.name == "onefold_epochs")]
+    missing = [(name, *parts) for name, parts in _TABLES.items() if name not in there]
+    made = [f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key}))" for name, columns, key in missing]
+    return made if "onefold_epochs" in there else [*made, _INDEX]
 
 
 def making_store(backend: Backend, there: set[str]) -> list[str]:
@@ -98,7 +77,7 @@ def existing_store(transaction: Transaction, *, to_look: bool = False) -> str | 
     """The id of a store that is there with all its tables, else None; changes nothing. `to_look` asks for no right to
     write. Raises ConfigError for tables that others could change, and for a store of another version."""
     backend = transaction.database.backend
-    backend.check_ours(transaction.connection, _NAMES, to_look=to_look)
+    backend.check_ours(transaction.connection, [*TABLES], to_look=to_look)
     there = backend.tables(transaction.connection)
     if "onefold_store" not in there:
         return None
@@ -109,4 +88,4 @@ def existing_store(transaction: Transaction, *, to_look: bool = False) -> str | 
             f"the checkpoint store at {transaction.database} has version {row.version}, this onefold knows version"
             f" {VERSION}: use the newer onefold that made it, or another store",
         )
-    return str(row.store_id) if row is not None and there.issuperset(_NAMES) else None
+    return str(row.store_id) if row is not None and there.issuperset(TABLES) else None

@@ -162,8 +162,7 @@ class PostgresSink:
         found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
             settings.bookkeeping(pipeline).create(connection)
-            with connection.transaction():
-                connection.execute(pool.transaction_settings(settings.lock_timeout_s))
+            with connection.transaction(settings.lock_timeout_s):
                 plan = planner.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)

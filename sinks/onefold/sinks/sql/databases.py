@@ -3,11 +3,12 @@ shared by whatever works for one sink of one pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError
@@ -15,7 +16,7 @@ from onefold.core.sql.backend import reason
 from onefold.core.sql.database import Database
 from onefold.sinks.sql.plan import Settings
 
-__all__ = ["SqlDatabase", "database_of", "driver_of", "over"]
+__all__ = ["SqlDatabase", "creating", "database_of", "driver_of", "over"]
 
 
 class SqlDatabase(Database):
@@ -76,3 +77,16 @@ def over(database: SqlDatabase, driver: Any) -> Iterator[sa.Connection]:
 def driver_of(connection: sa.Connection) -> Any:
     """The driver's own connection."""
     return connection.connection.driver_connection
+
+
+def creating(dialect: sa.Dialect, tables: Iterable[sa.Table]) -> list[str]:
+    """CREATE TABLE and CREATE INDEX of each, in one line each: what SQLAlchemy's `create` sends."""
+    made = []
+    for table in tables:
+        indexes = [CreateIndex(index) for index in sorted(table.indexes, key=lambda index: str(index.name))]
+        parts: list[sa.schema.ExecutableDDLElement] = [CreateTable(table), *indexes]
+        for part in parts:
+            text = " ".join(line.strip() for line in str(part.compile(dialect=dialect)).strip().splitlines())
+            # Where parameters are written with %, SQLAlchemy doubles it in names.
+            made.append(text.replace("%%", "%") if dialect.identifier_preparer._double_percents else text)
+    return made

@@ -15,8 +15,7 @@ from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import metadata
-from onefold.sinks.sql.creating import creating
-from onefold.sinks.sql.databases import SqlDatabase, database_of, driver_of
+from onefold.sinks.sql.databases import SqlDatabase, creating, database_of, driver_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings
 

@@ -16,7 +16,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
 from onefold.core.sql.backend import with_driver
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.sqlite import check_whole_path
 from onefold.core.sql.url import url_of
 from onefold.sinks.sql import opening, staging, target
 from onefold.sinks.sql.adapters.registry import adapter_of

@@ -16,7 +16,7 @@ from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
-from onefold.sinks.sql.creating import creating
+from onefold.sinks.sql.databases import creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
 from onefold.sinks.sql.plan import Plan
 from onefold.sinks.sql.upsert import upsert

@@ -125,8 +125,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         """After an epoch of upserts."""
         with self._borrow("tidying up after upserts") as connection:
             if plan.tombstones is not None:
-                with connection.transaction():
-                    connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
+                with connection.transaction(self._settings.lock_timeout_s):
                     tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
                 stage = present(plan.stage_table, "upserts without a stage table")

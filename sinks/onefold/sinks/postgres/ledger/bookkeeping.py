@@ -44,7 +44,7 @@ class Bookkeeping(Books[Connection]):
         """Make the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
         layout.create(connection, self.schema)
         if not self._is_registered(connection):
-            with connection.transaction():
+            with connection.transaction(layout.LOCK_TIMEOUT_S):
                 layout.lock(connection, self.schema)
                 self._refuse_second(connection)
                 connection.execute(

@@ -6,8 +6,6 @@ here: drivers that start at once wait for each other. Tables of another layout a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from onefold.clients.postgres import own_schema, trust
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.own_schema import LOCKS
@@ -15,19 +13,17 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 
 __all__ = [
+    "LOCK_TIMEOUT_S",
     "TABLES",
     "check",
-    "check_may_create",
-    "check_ours",
     "create",
     "is_there",
     "lock",
     "making",
-    "take_turn",
 ]
 
 VERSION = 1  # of the layout
-_LOCK_TIMEOUT_S = 30
+LOCK_TIMEOUT_S = 30
 TABLES = (
     "onefold_version",
     "onefold_ledger",
@@ -75,9 +71,9 @@ CREATE TABLE {s}.onefold_evolutions (
 def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> bool:
     """Whether the tables are in `schema`. Raises ConfigError for another layout, for tables of another role or such
     that this role may not use, and where some are missing. `to_look` asks for no right to write."""
-    check_ours(connection, schema, TABLES)
+    trust.check_ours(connection, TABLES, schema)
     own_schema.check_rights(connection, TABLES, schema, to_look=to_look)
-    missing = _missing(connection, schema)
+    missing = {*TABLES} - own_schema.tables(connection, schema)
     if missing.issuperset({*TABLES} - {LOCKS}):
         return False
     found = None
@@ -100,29 +96,19 @@ def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> b
     return True
 
 
-def _missing(connection: Connection, schema: str) -> set[str]:
-    """Not by to_regclass: a session that just waited for the lock may still remember that there was no such schema."""
-    rows = connection.execute(
-        """SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-           WHERE relname = ANY(%s) AND nspname = %s""",
-        ([*TABLES], schema),
-    ).fetchall()
-    return set(TABLES).difference(name for (name,) in rows)
-
-
 def check(connection: Connection, schema: str) -> bool:
     """`is_there`, of tables that are there or can be made. Changes nothing. Raises ConfigError, also for a missing
     right."""
     found = is_there(connection, schema)
     if not found:
-        check_may_create(connection, schema)
+        own_schema.check_place(connection, schema)
     return found
 
 
 def create(connection: Connection, schema: str) -> None:
     """Make the tables where they are not there. Raises ConfigError for another layout, or a missing right."""
     if not check(connection, schema):
-        with connection.transaction():
+        with connection.transaction(LOCK_TIMEOUT_S):
             lock(connection, schema)
             if not is_there(connection, schema):  # by now another driver may have made them, even a newer one
                 for statement in _creating(schema):
@@ -141,22 +127,6 @@ def making(connection: Connection, schema: str) -> list[str]:
     return [*own_schema.making_place(connection, schema), *_creating(schema)]
 
 
-def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
-    """Refuse tables, and a schema, that others could change. Missing ones are fine. Raises ConfigError."""
-    with connection.transaction():
-        trust.check_ours(connection, names, schema)
-
-
 def lock(connection: Connection, schema: str) -> None:
     """Until the end of the transaction, nobody else makes the tables or registers a sink in this schema."""
-    own_schema.lock(connection, schema, "layout", _LOCK_TIMEOUT_S)
-
-
-def take_turn(connection: Connection, schema: str, name: str) -> None:
-    """To the transaction's end nobody else has the lock of that name."""
-    trust.take_turn(connection, f"{identifier(schema)}.{LOCKS}", name)
-
-
-def check_may_create(connection: Connection, schema: str) -> bool:
-    """Whether the schema is there. Raises ConfigError where this role may make neither it nor tables in it."""
-    return own_schema.check_place(connection, schema)
+    own_schema.lock(connection, schema, "layout")

@@ -60,7 +60,7 @@ def append(connection: Connection, plan: Plan, attempts: Sequence[int], limit: s
     """The same of a plan without keys and dead letters, in one message, after the statement `limit`."""
     insert = with_parameters(appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)"
     asking = target.asking_types(plan.target, list(plan.types))
-    _, inserted, found = connection.together((limit, None), (insert, (list(attempts),)), asking)
+    inserted, found = connection.together((insert, (list(attempts),)), asking, before=limit)
     _check_types(connection, plan, dict(found.rows))
     return inserted.rowcount
 
