@@ -156,10 +156,9 @@ def translate(
     ):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
     if is_broken or meaning is Meaning.BROKEN or not state:
-        broke = f"{doing}: the connection to Postgres broke: {text}"
         if lost is InDoubt:
-            return InDoubt("commit-unanswered", broke)
-        return Retriable("postgres-connection-lost", broke)
+            return InDoubt("commit-unanswered", f"{doing}: the connection to Postgres broke: {text}")
+        return Retriable("postgres-connection-lost", f"{doing}: the connection to Postgres broke: {text}")
     message = f"{doing}: {text} (SQLSTATE {state})"
     if state == _LOCK_TIMEOUT:
         return Retriable(

@@ -70,8 +70,10 @@ def over(database: SqlDatabase, driver: Any) -> Iterator[sa.Connection]:
         cause = getattr(error, "orig", None)
         if isinstance(cause, database.backend.error):
             raise cause from error
-        says = f"{database.who} at {database} refused: {reason(error).rstrip('.?')}. Asking again changes nothing"
-        raise ConfigError("database-call-invalid", says) from error
+        raise ConfigError(
+            "database-call-invalid",
+            f"{database.who} at {database} refused: {reason(error).rstrip('.?')}. Asking again changes nothing",
+        ) from error
 
 
 def driver_of(connection: sa.Connection) -> Any:
