@@ -73,14 +73,13 @@ def take(source: PostgresSourceConfig) -> Connection:
 
 @contextmanager
 def session(source: PostgresSourceConfig, doing: str) -> Iterator[Connection]:
-    """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's."""
-    info = conninfo(source.url)
+    """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's. Others would not
+    know what the role's settings have become since."""
     connection = take(source)
     try:
         begin(source, connection)
         yield connection
-        connection.rollback()
     except psycopg.Error as error:
         raise errors.translate(error, doing) from error
     finally:
-        clients.give_back(info, connection)
+        connection.close()
