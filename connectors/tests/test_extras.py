@@ -34,7 +34,6 @@ NEEDS = {
     "from onefold.sinks import KafkaSink": "kafka",
     "from onefold.sources import PostgresSource": "postgres",
     "from onefold.sinks import PostgresSink": "postgres",
-    "from onefold.sinks import SqlSink; SqlSink('postgresql://shop@db/shop', 'orders')": "postgres",
     "from onefold.sinks import SqlSink": "sql",
     "from onefold.sources import HBaseSource": "hbase",
     "from onefold.sinks import HBaseSink": "hbase",

@@ -80,6 +80,6 @@ def session(source: PostgresSourceConfig, doing: str) -> Iterator[Connection]:
         begin(source, connection)
         yield connection
     except psycopg.Error as error:
-        raise errors.translate(error, doing) from error
+        raise errors.translate(error, doing, connection) from error
     finally:
         connection.close()

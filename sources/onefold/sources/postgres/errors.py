@@ -6,6 +6,7 @@ import adbc_driver_manager
 import psycopg
 
 from onefold.clients.postgres import sqlstates
+from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.errors import said, sqlstate
 from onefold.clients.postgres.errors import translate as of_server
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Terminal
@@ -38,7 +39,7 @@ def not_held(snapshot: str, because: str, doing: str) -> Terminal:
     )
 
 
-def translate(error: Exception, doing: str) -> OnefoldError:
+def translate(error: Exception, doing: str, connection: Connection | None = None) -> OnefoldError:
     """`doing` says what was tried, for people."""
     state, text = sqlstate(error), said(error)
     if not state and "ReadRecord failed" in text:
@@ -56,4 +57,4 @@ def translate(error: Exception, doing: str) -> OnefoldError:
             f"{doing}: {text} (SQLSTATE {state}). Mend that value, the query or where; or leave such rows or that"
             " column out",
         )
-    return of_server(error, doing, hints=_HINTS)
+    return of_server(error, doing, connection, hints=_HINTS)

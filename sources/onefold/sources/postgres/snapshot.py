@@ -36,8 +36,9 @@ def hold(source: PostgresSourceConfig) -> HeldSnapshot:
         (row,) = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})")
         return HeldSnapshot("@".join(row), connection)
     except psycopg.Error as error:
+        translated = errors.translate(error, f"taking a snapshot for {source.name}", connection)
         connection.close()
-        raise errors.translate(error, f"taking a snapshot for {source.name}") from error
+        raise translated from error
     except BaseException:
         connection.close()
         raise
