@@ -34,7 +34,7 @@ NEEDS = {
     "from onefold.sinks import KafkaSink": "kafka",
     "from onefold.sources import PostgresSource": "postgres",
     "from onefold.sinks import PostgresSink": "postgres",
-    "from onefold.sinks import SqlSink; SqlSink('postgresql://shop@db/shop', 'orders')": "postgres",
+    "from onefold.sinks import SqlSink": "sql",
     "from onefold.sources import HBaseSource": "hbase",
     "from onefold.sinks import HBaseSink": "hbase",
     "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('mariadb://shop@db/shop')": "mariadb",

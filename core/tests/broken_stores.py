@@ -6,25 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import sqlalchemy as sa
-
 from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.store_protocol import Merge
-from onefold.core.sql.backends import Bound
-from onefold.core.sql.postgres_message import Answer
+from onefold.core.sql.backend import Answer, Statement
+from onefold.core.sql.database import Transaction
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.store_rows import locking
+from onefold.core.store.store_rows import LOCKED_ROW
 
 
 class FencesNobody(CheckpointStore):
     """Any generation may do anything."""
 
     @contextmanager
-    def _mine(self, generation: Generation, *then: Bound) -> Iterator[tuple[sa.Connection, Any, list[Answer]]]:
-        first = locking(generation.pipeline)
-        with self.database.transaction_with(first, *then) as (connection, (locked, *found)):
-            yield connection, locked.rows[0], found
+    def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
+        first = LOCKED_ROW, {"pipeline": generation.pipeline}
+        with self.database.transaction(first, *then) as transaction:
+            locked, *found = transaction.found
+            yield transaction, locked.rows[0], found
 
 
 class MergesFirst(CheckpointStore):
@@ -40,8 +39,8 @@ class MergesFirst(CheckpointStore):
     ) -> Decided:
         facts = self.facts(record.pipeline)
         if merge is not None and facts.last is None:
-            with self._mine(generation) as (connection, _, _):
-                merge(connection)
+            with self._mine(generation) as (transaction, _, _):
+                merge(transaction.connection)
         return super().decide(generation, record, manifest, now_ms)
 
 

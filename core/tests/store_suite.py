@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-import sqlalchemy as sa
-
 from onefold.core.contract import (
     MOVED,
     Committable,
@@ -345,7 +343,7 @@ class StoreSuite:
         generation = store.acquire(PIPELINE, 0)
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
 
-        def merge(_connection: sa.Connection) -> None:
+        def merge(_connection: object) -> None:
             raise WorkLost("stage-rows-missing", "fewer rows than the manifest says")
 
         with raises(WorkLost):

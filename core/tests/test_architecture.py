@@ -16,7 +16,7 @@ import onefold.flow
 from onefold.core import errors
 
 ROOT = Path(__file__).parents[2]
-FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "pgpq", "thriftpy2", "happybase", "py4j"}
+FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "sqlalchemy", "pgpq", "thriftpy2", "happybase", "py4j"}
 MAY_IMPORT = {
     "core/onefold/core": {"core"},
     "core/onefold/flow": {"core", "flow"},

@@ -9,7 +9,7 @@ from harness.errors import raises
 
 from onefold.clients import exposure
 from onefold.core import ConfigError
-from onefold.core.sql.backends import backend_of, url_of
+from onefold.core.sql.database import Database
 
 CA = "ssl_ca=/etc/ca.pem"
 
@@ -93,6 +93,5 @@ def test_what_does_not_say_how_its_servers_are_reached_is_refused() -> None:
 
 
 def test_a_url_by_which_a_server_may_read_this_machines_files_is_refused() -> None:
-    backend, url = backend_of(url_of("mariadb://u@db/d?local_infile=1", "the"))
     with raises(ConfigError, "option-not-allowed"):
-        backend.engine(url, 1.0, "test")
+        Database("mariadb://u@db/d?local_infile=1", 1.0)

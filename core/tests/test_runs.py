@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from harness.errors import raises
 from store_suite import last_of, work
 
@@ -107,7 +106,7 @@ def test_no_name_is_decided_twice_even_by_a_driver_that_did_not_look(store: Chec
     generation = store.acquire(PIPELINE, 0)
     write(store, generation, NO_RUN, "a", rows=5)
     write(store, generation, at("a"), "b")
-    merged: list[sa.Connection] = []
+    merged: list[object] = []
     request = EpochRequest(Range(at("b"), at("a")), "a", sinks=("sink",))
     opened = store.open_epoch(generation, request, last_of(store), NOW_MS)
     with raises(CheckpointMismatch, "run-already-written", "'a'", "'p'"):
@@ -128,7 +127,7 @@ def test_a_run_is_known_from_its_decision_on_and_not_before(store: CheckpointSto
 
 
 def test_a_decision_whose_merge_fails_takes_no_name(store: CheckpointStore) -> None:
-    def fail(_: sa.Connection) -> None:
+    def fail(_: object) -> None:
         raise ConfigError("option-value", "no")
 
     generation = store.acquire(PIPELINE, 0)
@@ -160,8 +159,8 @@ def test_an_adopted_ledger_brings_the_last_runs_name_and_takes_those_of_another_
 
 def test_a_store_from_before_there_were_runs_learns_to_remember_them(store: CheckpointStore, tmp_path: Path) -> None:
     generation = store.acquire(PIPELINE, 0)
-    with store.database.transaction() as connection:
-        connection.execute(sa.text("DROP TABLE onefold_runs"))
+    with store.database.transaction() as transaction:
+        transaction.rows("DROP TABLE onefold_runs")
     newer = CheckpointStore(f"sqlite:///{tmp_path / 'store.db'}")
     assert newer.decided_run(PIPELINE, "a") is None
     write(newer, generation, NO_RUN, "a")

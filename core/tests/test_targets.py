@@ -126,7 +126,7 @@ def test_a_target_that_an_older_onefold_has_not_noted_is_refused_only_where_it_i
     sink = Seen("sink")
     start(store, sink)
     with store.database.transaction() as connection:
-        connection.exec_driver_sql("DELETE FROM onefold_pins")
+        connection.rows("DELETE FROM onefold_pins")
     sink.shows = Target("table t", is_there=False)
     with raises(DataLoss, "target-missing"):
         start(store, sink)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
 import pyarrow as pa
-import sqlalchemy as sa
 from sqlite_sink import SqliteCommitter, SqliteSink, transaction
 
 from onefold.core import Committable, Damaged, Decided, EpochRecord, Guarantee, LedgerEntry, SinkKind, WorkLost
@@ -34,21 +34,20 @@ class SqliteStagedCommitter(SqliteCommitter):
             return db.execute("SELECT 1 FROM onefold_store WHERE store_id = ?", (store_id,)).fetchone() is not None
 
     def merge(
-        self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
+        self, connection: sqlite3.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:
-        db = connection.connection.driver_connection  # in the store's transaction, which is not ours to end
-        assert db is not None
+        """In the store's transaction, on its connection: not ours to end."""
         for work in manifest:
             copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
-            moved = db.execute(copy, (work.handle,)).rowcount
+            moved = connection.execute(copy, (work.handle,)).rowcount
             if moved != work.rows:
                 raise WorkLost(
                     "stage-rows-missing",
                     f"{self.sink.path}: {work.handle} has {moved} rows, and the manifest says {work.rows}",
                 )
-            db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
-            db.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
-        self._record(db, entry)
+            connection.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
+            connection.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
+        self._record(connection, entry)
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         """The decision has done it already: only look."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import sqlalchemy as sa
 
+from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, LastResource, LedgerEntry, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.sinks import PostgresSink
@@ -95,14 +95,10 @@ def entry(epoch: int = 1, generation: int = 1, **more: Any) -> LedgerEntry:
 def merge(sink: PostgresSink, committer: Any, *manifest: Committable, of: LedgerEntry | None = None) -> None:
     """A decision, as the checkpoint store makes it: one transaction of its own."""
     assert isinstance(committer, LastResource)
-    engine = sa.create_engine(sink.store_url() or "")
-    try:
-        with engine.begin() as connection:
-            connection.execute(sa.text("CREATE TABLE IF NOT EXISTS decisions (epoch bigint PRIMARY KEY)"))
-            connection.execute(sa.text("INSERT INTO decisions VALUES (:e)"), {"e": manifest[0].epoch})
-            committer.merge(connection, record(*manifest), manifest, of or entry(manifest[0].epoch))
-    finally:
-        engine.dispose()
+    with pool.borrow(sink.settings.conninfo("decides"), "deciding") as connection, connection.transaction():
+        connection.execute("CREATE TABLE IF NOT EXISTS decisions (epoch bigint PRIMARY KEY)")
+        connection.execute("INSERT INTO decisions VALUES (%s)", (manifest[0].epoch,))
+        committer.merge(connection, record(*manifest), manifest, of or entry(manifest[0].epoch))
 
 
 def eventually(check: Callable[[], Any], timeout_s: float = 30) -> None:

@@ -43,11 +43,11 @@ _MODES = {
     "rolling": {"row_key": "k", "mode": "rolling", "merge": {"id": "count", "n": "sum"}},
     "incremental": {"row_key": "k", "mode": "incremental", "sequence": "id", "merge": {"n": "sum"}},
 }
-_LOADED = [  # before the fork, among it what Arrow and SQLAlchemy would load in mid-life
+_LOADED = [  # before the fork, among it what Arrow and the store would load in mid-life
     "harness.two_sinks",
     "pandas",
     "psycopg",
-    "sqlalchemy.dialects.postgresql.psycopg",
+    "onefold.clients.postgres.store",
     "onefold.sources.formats.json",
     "onefold.sinks.postgres.commit.committer",
     "onefold.clients.hbase.connection",

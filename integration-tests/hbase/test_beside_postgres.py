@@ -24,7 +24,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
 from onefold.core.protocol.effects import Anchor, AskRepeats, Effect, ListFolder, ReadFile, ReadMoves, SetAside
-from onefold.core.store.tables import metadata
+from onefold.core.store.tables import TABLES
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -264,7 +264,7 @@ def strike_evolving(crashes: Crashes) -> None:
 
 def strike_adopting(crashes: Crashes) -> None:
     """The checkpoint store is gone, and a new one takes over what the two sinks say."""
-    for table in metadata.tables:
+    for table in TABLES:
         crashes.sql(f"DROP TABLE onefold_sinks.{table}")
     for place in ("before:Adopt", "after:Adopt"):
         crashes.kill_at(Place("recovery", place), adopt_ledger=True)

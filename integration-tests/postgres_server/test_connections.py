@@ -184,7 +184,7 @@ def test_a_password_that_changes_under_a_url_stops_the_pipeline_and_loses_nothin
         line.to(20)
     assert SECRET not in str(caught.value)
     line.close()
-    with raises(ConfigError, "database-access-denied"):
+    with raises(ConfigError, "postgres-connection-refused"):
         CheckpointStore(line.sink.store_url() or "").id()
     line = Line(with_parameters(url, user=role, password=NEW_SECRET)).start(from_ledger=True)
     assert line.at == 20

@@ -13,7 +13,7 @@ import pytest
 from harness.calls import Ask
 from harness.lives import Epochs, MakeWorld
 
-from onefold.clients.postgres.connection import store_url
+from onefold.clients.postgres.store import store_url
 from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink

@@ -190,8 +190,7 @@ def test_tls_with_certificates_of_both_sides_carries_sink_and_store(
     line = Line(with_parameters(tls, **certificates.of("onefold"))).start()
     line.to(10)
     with line.store.database.transaction() as connection:
-        raw: Any = connection.connection.driver_connection
-        assert raw.pgconn.ssl_in_use
+        assert connection.connection.pgconn.ssl_in_use
     line.close()
     assert_exact(postgres_url, 10)
 

@@ -75,7 +75,7 @@ def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
 def test_the_limit_of_a_handshake_with_mariadb_is_none_of_a_statement(mariadb_url: str) -> None:
     database = Database(f"{mariadb_url}{'&' if '?' in mariadb_url else '?'}connect_timeout=1", lock_timeout_s=30)
     with database.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT SLEEP(1.5)").scalar_one() == 0
+        assert connection.rows("SELECT SLEEP(1.5)") == [(0,)]
     database.close()
 
 
@@ -127,7 +127,7 @@ def test_a_task_may_wait_for_its_rows_and_the_driver_may_not_be_idle_with_locks(
     committable = writer.prepare()
     assert committable is not None
     if not b.is_postgres:  # there, test_postgres_sessions
-        with b.committer._database.transaction() as connection:  # on the connection that the writer had
+        with b.committer._database.connected() as connection:  # on the connection that the writer had
             dialect = connection.dialect.name
             assert dialect == "sqlite" or int(connection.scalar(sa.text(IDLE[dialect]))) == 1000
     b.finish(record, [committable])
@@ -244,21 +244,27 @@ def test_rows_that_find_no_room_to_wait_in_are_told_as_such(tmp_path: Path, benc
     b.finish(record, [b.prepare(record, rows((1, 1, "a")))])
 
 
-def test_a_full_sqlite_file_is_waited_for_and_nothing_is_staged(tmp_path: Path, bench: Make) -> None:
+def test_a_full_sqlite_file_is_waited_for_and_nothing_is_staged(
+    tmp_path: Path, bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     b = bench(f"sqlite:///{tmp_path / 'x.db'}")
     b.open(rows((1, 1, "a")).schema)
     record = b.begin()
     task = TaskId(PIPELINE, 1, record.epoch, record.timestamp_ms, uuid.uuid4())
     writer: Any = b.sink.writer(task)
 
-    def tiny(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    begin = writer._database.backend.begin
 
-    sa.event.listen(writer._database.engine, "begin", tiny)
+    def tiny(connection: Any, first: Any) -> Any:
+        found = begin(connection, first)
+        connection.execute("PRAGMA max_page_count = 1")
+        return found
+
+    monkeypatch.setattr(writer._database.backend, "begin", tiny)
     writer.write(pa.record_batch({"id": [1], "v": [1], "name": ["x" * 1_000_000]}))
     with raises(OutOfResources, "database-resources-exhausted"):
         writer.prepare()
-    sa.event.remove(writer._database.engine, "begin", tiny)
+    monkeypatch.undo()
     assert b.staged() == 0
     writer._database.close()
 
@@ -276,7 +282,7 @@ def test_a_sqlite_file_that_may_only_be_read_is_told_as_such(tmp_path: Path, ben
 def test_what_mariadb_refuses_as_it_is_ends_a_pipeline_and_is_not_waited_for(mariadb_url: str, statement: str) -> None:
     database = Database(mariadb_url, 5)
     with pytest.raises(ConfigError) as refused, database.transaction() as connection:
-        connection.exec_driver_sql(statement)
+        connection.rows(statement)
     assert refused.value.code == "database-access-denied"
     assert "password" not in refused.value.message
     database.close()

@@ -15,7 +15,6 @@ from store_suite import StoreSuite
 from onefold.core import BadRecord, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.tables import pipelines
 from onefold.core.waiting import retry
 
 pytestmark = pytest.mark.servers
@@ -76,16 +75,16 @@ def creates_once(connect: Connect) -> None:
 
 def test_its_transactions_are_synchronous_and_bounded_in_waiting(connect: Connect) -> None:
     with connect().database.transaction() as connection:
-        assert connection.scalar(sa.text("SHOW synchronous_commit")) == "on"
-        assert connection.scalar(sa.text("SHOW lock_timeout")) == "30s"
-        assert connection.scalar(sa.text("SHOW transaction_isolation")) == "read committed"
+        assert connection.rows("SHOW synchronous_commit") == [("on",)]
+        assert connection.rows("SHOW lock_timeout") == [("30s",)]
+        assert connection.rows("SHOW transaction_isolation") == [("read committed",)]
 
 
 def test_mariadbs_transactions_are_strict_and_bounded_in_waiting(mariadb_url: str) -> None:
     with opener(mariadb_url) as connect, connect().database.transaction() as connection:
         asked = "SELECT @@tx_isolation, @@innodb_lock_wait_timeout, @@idle_transaction_timeout, @@time_zone"
-        assert connection.execute(sa.text(asked)).one() == ("READ-COMMITTED", 30, 15, "+00:00")
-        assert "STRICT_ALL_TABLES" in connection.execute(sa.text("SELECT @@sql_mode")).scalar_one()
+        assert connection.rows(asked) == [("READ-COMMITTED", 30, 15, "+00:00")]
+        assert "STRICT_ALL_TABLES" in connection.rows("SELECT @@sql_mode")[0][0]
 
 
 def test_a_mariadb_that_does_not_flush_its_commits_is_warned_of(mariadb_server: Any, mariadb_url: str) -> None:
@@ -110,9 +109,9 @@ def test_a_driver_frozen_inside_a_transaction_does_not_keep_its_successor_out(
 
     def freeze() -> None:
         with frozen.database.transaction() as connection:
-            connection.execute(sa.select(pipelines).with_for_update())
+            connection.rows("SELECT * FROM onefold_pipelines FOR UPDATE")
             assert successor.acquire("p", 0).number == generation.number + 1  # what idles is ended after 1 s
-            connection.execute(sa.text("SELECT 1"))
+            connection.rows("SELECT 1")
 
     with pytest.raises(Retriable):
         freeze()
@@ -126,9 +125,9 @@ def test_a_row_that_only_the_commit_refuses_is_a_bad_record_and_nothing_is_decid
     span = Range(Positions(), Positions.of({"t/0": 5}))
     record = store.open_epoch(generation, EpochRequest(span, "q", 0, "job", ("a",)), 0, 1000)
 
-    def merge(connection: sa.Connection) -> None:
-        connection.execute(sa.text("CREATE TABLE t (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)"))
-        connection.execute(sa.text("INSERT INTO t VALUES (1), (1)"))
+    def merge(connection: Any) -> None:
+        connection.execute("CREATE TABLE t (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        connection.execute("INSERT INTO t VALUES (1), (1)")
 
     with raises(BadRecord, "row-refused"):
         store.decide(generation, record, (), 1000, merge)
@@ -139,8 +138,8 @@ def test_a_row_that_only_the_commit_refuses_is_a_bad_record_and_nothing_is_decid
 def test_what_the_url_sets_for_a_session_holds_in_the_store_too(postgres_url: str) -> None:
     store = CheckpointStore(psycopg_url(postgres_url) + "?options=-c%20work_mem%3D7MB")
     with store.database.transaction() as connection:
-        assert connection.execute(sa.text("SHOW work_mem")).scalar_one() == "7MB"
-        assert connection.execute(sa.text("SHOW synchronous_commit")).scalar_one() == "on"
+        assert connection.rows("SHOW work_mem") == [("7MB",)]
+        assert connection.rows("SHOW synchronous_commit") == [("on",)]
     store.close()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from onefold.core.sql.postgres_message import Statement, may_prepare, send
+from onefold.clients.postgres.message import Statement, may_prepare, send
 
 pytestmark = pytest.mark.servers
 

@@ -110,7 +110,7 @@ def test_a_partition_that_is_truncated_alone_is_no_warning_and_a_truncated_whole
 def test_a_store_of_an_older_onefold_has_noted_no_targets_and_a_missing_one_is_found_all_the_same(place: Place) -> None:
     place.run(1)
     with place.session() as session, session.store.database.transaction() as connection:
-        connection.exec_driver_sql("DELETE FROM onefold_pins")
+        connection.rows("DELETE FROM onefold_pins")
     place.drop()
     with raises(DataLoss, "target-missing"):
         place.run()

@@ -17,7 +17,8 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.postgres.connection import conninfo, starts_as, store_url, transaction_settings
+from onefold.clients.postgres.connection import _lasting_settings, conninfo, starts_as
+from onefold.clients.postgres.store import store_url
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch
 from onefold.sinks import PostgresSink
@@ -100,7 +101,7 @@ def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() 
         assert part in info
     assert "application_name='onefold " + "p" * 55 + "'" in info
     for part in ("tcp_keepalives_idle = 30", "tcp_keepalives_count = 3", "tcp_user_timeout = 60000"):
-        assert f"SET LOCAL {part};" in transaction_settings(1.0), "and so does the server's end of them"
+        assert f"SET LOCAL {part};" in _lasting_settings(1.0, is_durable=True), "and so does the server's end of them"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))

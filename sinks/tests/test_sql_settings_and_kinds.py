@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 from typing import Any
 
 import psycopg.conninfo
 import pyarrow as pa
+import pymysql
 import pytest
 import sqlalchemy as sa
 from harness.errors import raises
 from sqlalchemy.dialects import mysql
 
 from onefold.core import ConfigError, SinkKind
-from onefold.core.sql.backends import MariaDbBackend, PostgresBackend, SqliteBackend
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Backend, Meaning
+from onefold.core.sql.database import Database
+from onefold.core.sql.url import url_of
 from onefold.sinks import PostgresSink, SqlSink
 from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
-SQLITE, MARIADB = (adapter_of(sa.make_url(url)) for url in ("sqlite:///x", "mariadb+pymysql://h/d"))
+SQLITE, MARIADB = (adapter_of(url_of(url, "the")) for url in ("sqlite:///x", "mariadb+pymysql://h/d"))
 
 
 @pytest.mark.parametrize(
@@ -123,48 +126,64 @@ def test_a_column_that_would_change_a_value_is_not_taken(adapter: Any, arrow: pa
     assert adapter.takes(kind, adapter.column_type(kind)), "and the one that it would make is"
 
 
-def _error(kind: type[sa.exc.DBAPIError], *arguments: Any, **attributes: Any) -> sa.exc.DBAPIError:
-    original = Exception(*arguments)
-    for name, value in attributes.items():
-        setattr(original, name, value)
-    return kind(None, None, original)
+def _error(kind: type[Exception], *arguments: Any, **attributes: Any) -> Exception:
+    error = type("WithAttributes", (kind,), attributes)(*arguments)
+    assert isinstance(error, kind)
+    return error
+
+
+def _backend(url: str) -> Backend:
+    return Database(url, 30.0).backend
+
+
+ON_MARIADB, ON_POSTGRES, ON_SQLITE = map(_backend, ("mariadb://h/d", "postgresql://h/d", "sqlite:////x"))
 
 
 @pytest.mark.parametrize(
     ("backend", "error", "meaning"),
     [
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 1213, "Deadlock"), Meaning.PASSING),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 2013, "Lost connection"), Meaning.BROKEN),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 1290, "read-only"), Meaning.PASSING),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 1045, "Access denied"), Meaning.HOPELESS),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 4025, "CONSTRAINT failed"), Meaning.BAD_ROW),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 1040, "Too many connections"), Meaning.EXHAUSTED),
-        (MariaDbBackend(), _error(sa.exc.OperationalError, 1021, "Disk full"), Meaning.EXHAUSTED),
-        (MariaDbBackend(), _error(sa.exc.InterfaceError, 0, ""), Meaning.BROKEN),
-        (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="25006"), Meaning.PASSING),
-        (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="57P01"), Meaning.BROKEN),
-        (PostgresBackend(), _error(sa.exc.DataError, "NUL in text"), Meaning.BAD_ROW),
-        (SqliteBackend(), _error(sa.exc.OperationalError, "full", sqlite_errorname="SQLITE_FULL"), Meaning.EXHAUSTED),
-        (SqliteBackend(), _error(sa.exc.OperationalError, "x", sqlite_errorname="SQLITE_ERROR"), Meaning.HOPELESS),
+        (ON_MARIADB, pymysql.OperationalError(1213, "Deadlock"), Meaning.PASSING),
+        (ON_MARIADB, pymysql.OperationalError(2013, "Lost connection"), Meaning.BROKEN),
+        (ON_MARIADB, pymysql.OperationalError(1290, "read-only"), Meaning.PASSING),
+        (ON_MARIADB, pymysql.OperationalError(1045, "Access denied"), Meaning.HOPELESS),
+        (ON_MARIADB, pymysql.OperationalError(4025, "CONSTRAINT failed"), Meaning.BAD_ROW),
+        (ON_MARIADB, pymysql.OperationalError(1040, "Too many connections"), Meaning.EXHAUSTED),
+        (ON_MARIADB, pymysql.OperationalError(1021, "Disk full"), Meaning.EXHAUSTED),
+        (ON_MARIADB, pymysql.InterfaceError(0, ""), Meaning.BROKEN),
+        (ON_POSTGRES, psycopg.errors.ReadOnlySqlTransaction("x"), Meaning.PASSING),
+        (ON_POSTGRES, psycopg.errors.AdminShutdown("x"), Meaning.BROKEN),
+        (ON_POSTGRES, psycopg.DataError("NUL in text"), Meaning.BAD_ROW),
+        (ON_SQLITE, _error(sqlite3.OperationalError, "full", sqlite_errorname="SQLITE_FULL"), Meaning.EXHAUSTED),
+        (ON_SQLITE, _error(sqlite3.OperationalError, "x", sqlite_errorname="SQLITE_ERROR"), Meaning.HOPELESS),
     ],
 )
-def test_each_error_has_its_meaning(backend: Any, error: sa.exc.DBAPIError, meaning: Meaning) -> None:
+def test_each_error_has_its_meaning(backend: Backend, error: Exception, meaning: Meaning) -> None:
     assert backend.meaning(error) is meaning
 
 
 @pytest.mark.parametrize(("query", "timeout_s"), [("", 10), ("?connect_timeout=60", 60)])
-def test_a_timeout_that_the_url_names_is_taken(query: str, timeout_s: int) -> None:
+def test_a_timeout_that_the_url_names_is_taken(query: str, timeout_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    engine = MariaDbBackend().engine(sa.make_url(f"mariadb+pymysql://h/d{query}"), 30, "test")
 
-    @sa.event.listens_for(engine, "do_connect")
-    def stop(_dialect: Any, _record: Any, _arguments: Any, settings: dict[str, Any]) -> None:
+    def stop(**settings: Any) -> None:
         asked.update(settings)
         raise ConnectionRefusedError
 
+    monkeypatch.setattr(pymysql, "connect", stop)
     with pytest.raises(ConnectionRefusedError):
-        engine.connect()
+        _backend(f"mariadb+pymysql://h/d{query}").take()
     assert asked["connect_timeout"] == asked["read_timeout"] == timeout_s
+
+
+def test_settings_of_tls_reach_the_driver_as_it_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(pymysql, "connect", lambda **settings: asked.update(settings) or exit())
+    url = "mysql+pymysql://u%40x:p%2Fw@h:3307/d?ssl_ca=/ca.pem&ssl_check_hostname=false&ssl_key_password=k"
+    with pytest.raises(SystemExit):
+        _backend(url).take()
+    assert asked["ssl"] == {"ca": "/ca.pem", "check_hostname": False} and asked["ssl_key_password"] == "k"
+    named = {"host": "h", "port": 3307, "user": "u@x", "password": "p/w", "database": "d", "charset": "utf8mb4"}
+    assert named.items() <= asked.items()
 
 
 def test_what_an_upsert_needs_of_the_rows_is_part_of_its_promise() -> None:

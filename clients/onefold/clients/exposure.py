@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from onefold.core.errors import ConfigError
+from onefold.core.sql.url import url_of
 
 __all__ = ["Reaching", "check_reached", "is_here", "of_kafka", "of_postgres", "of_registry", "of_url", "require_tls"]
 
@@ -70,12 +71,10 @@ def of_postgres(parameters: Mapping[str, Any]) -> str:
 
 
 def of_url(text: str, whose: str) -> str:
-    """Of a SQLAlchemy URL as `core.sql.backends` takes it. Raises ConfigError."""
-    from onefold.core.sql.backends import url_of  # the driver's business: a worker starts sooner without SQLAlchemy
-
+    """Of a database's URL. Raises ConfigError."""
     url = url_of(text, whose)
-    told: dict[str, Any] = {name: value for name, value in url.query.items() if isinstance(value, str)}
-    match url.get_backend_name():
+    told = url.query
+    match url.kind:
         case "sqlite":
             return ""
         case "postgresql":

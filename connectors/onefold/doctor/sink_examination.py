@@ -12,7 +12,8 @@ from onefold.core import Committer, Guarantee, LedgerEntry, OnefoldError, Retria
 from onefold.core.findings import Checked, Examined, Finding, Holding, Level, passed
 from onefold.core.protocol.committer_kinds import check_shared, last_resource
 from onefold.core.protocol.in_doubt import Fate, fates
-from onefold.core.sql.backends import backend_of, url_of
+from onefold.core.sql.backend import with_driver
+from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.doctor.store_examination import StoreLook
 
@@ -116,8 +117,8 @@ def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _kind(url: str) -> str:
-    """Of database."""
-    return backend_of(url_of(url, "the checkpoint store's"))[0].name
+    """Of database, by its driver."""
+    return with_driver(url_of(url, "the checkpoint store's")).dialect.partition("+")[2]
 
 
 def exposed(part: object, level: Level) -> tuple[Finding, ...]:

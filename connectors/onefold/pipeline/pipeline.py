@@ -17,8 +17,8 @@ from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
-from onefold.core.sql.backends import url_of
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.sqlite import check_whole_path
+from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.store.pins import pinned
 from onefold.flow import Flow

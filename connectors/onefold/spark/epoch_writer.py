@@ -27,8 +27,8 @@ from onefold.core import (
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.sql.backends import url_of
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.sqlite import check_whole_path
+from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.ways import WRITER, Ways
 from onefold.core.waiting import Wait

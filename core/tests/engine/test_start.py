@@ -23,12 +23,12 @@ SHOW = "print(*sys.modules)"
 NEVER = (
     *("typer", "rich", "pydantic", "structlog", "fastapi", "prometheus_client", "psutil", "pyspark", "pandas"),
     *("fastavro", "authlib", "kafka", "thriftpy2", "pymysql", "rocksdict", "pyarrow.fs", "pyarrow.parquet"),
-    *("sqlalchemy.orm", "sqlalchemy.ext", "onefold.flow.explaining", "onefold.flow.drawing"),
+    *("sqlalchemy", "onefold.flow.explaining", "onefold.flow.drawing"),
     *("onefold.sources.files", "onefold.sources.postgres", "onefold.sinks.sql", "onefold.sinks.hbase"),
 )
 OF_WORKERS = ("onefold.engine.logics", "onefold.engine.dataflow.subtask", "onefold.engine.workers.worker")
 OF_STATE = ("onefold.engine.state.participant", "onefold.engine.state.storage", "onefold.engine.state.memory")
-OF_THE_DRIVER = ("sqlalchemy", "onefold.core.store", "onefold.core.protocol.epoch", "onefold.core.job.session")
+OF_THE_DRIVER = ("onefold.core.store", "onefold.core.protocol.epoch", "onefold.core.job.session")
 
 
 def test_a_plain_flow_is_built_without_the_driver_s_modules_and_the_workers() -> None:

@@ -88,7 +88,7 @@ class Bench:
     def decide(self, record: EpochRecord, manifest: Sequence[Committable]) -> Decided:
         entry = LedgerEntry(record.epoch, record.generation, record.timestamp_ms, record.range.end, self.store.id())
 
-        def merge(connection: sa.Connection) -> None:
+        def merge(connection: Any) -> None:
             self.committer.merge(connection, record, manifest, entry)
 
         return self.store.decide(self.generation, record, tuple(manifest), NOW_MS, merge)

@@ -1,4 +1,4 @@
-"""Connections to one database, kept per process and handed from task to task.
+"""Sessions of one database, for sources, sinks and the checkpoint store: kept per process and handed from task to task.
 
 Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
 transaction needs is set within it, and no statement is prepared by name where there is one. Only the role is the
@@ -22,19 +22,15 @@ import psycopg
 import psycopg.conninfo
 
 from onefold.clients.per_process import PerProcess
-from onefold.clients.postgres import errors
+from onefold.clients.postgres import errors, sqlstates, trust
+from onefold.clients.postgres.message import Answer, Statement, may_prepare, send
 from onefold.core.errors import ConfigError, InDoubt, Retriable
-from onefold.core.sql import postgres_errors, postgres_trust
-from onefold.core.sql.postgres_message import Answer, Statement, may_prepare, send
-from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 from onefold.core.waiting import has_word
 
 __all__ = [
     "Answer",
     "Connection",
-    "Session",
     "Statement",
-    "ask",
     "borrow",
     "close_idle",
     "conninfo",
@@ -42,13 +38,9 @@ __all__ = [
     "give_back",
     "is_pooled",
     "starts_as",
-    "store_url",
     "take",
-    "together",
-    "transaction_settings",
+    "writable",
 ]
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 IDLE_MAX = 8
 _FRESH_S = 1.0
@@ -62,22 +54,22 @@ _USER_TIMEOUT = {"tcp_user_timeout": 60_000}  # ms that sent bytes may stay unac
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
-class Session(Connection):
-    """A connection in autocommit whose every statement runs in a transaction that has set the path."""
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A session in autocommit whose every statement runs in a transaction that has set the path."""
 
     _path = "pg_catalog, pg_temp"
     _lifted: Sequence[str] = ()  # statements
-    _used_s = 0.0  # on the monotonic clock
+    used_s = 0.0  # on the monotonic clock
     is_pooled = True  # a pooler stands between, as far as is known
 
     def find_out(self) -> None:
         """Once, after connecting. A safe path stays so, unless the schema's own owner lets others in; and what the
         session's client has set stays its wish."""
         with self.transaction():
-            for statement in postgres_trust.SAFE_PATH:
+            for statement in trust.SAFE_PATH:
                 super().execute(statement.encode())
             ((self._path,),) = super().execute("SHOW search_path")
-            self._lifted = postgres_errors.lifting(super().execute(postgres_errors.LIMITS.encode()))
+            self._lifted = sqlstates.lifting(super().execute(sqlstates.LIMITS.encode()))
             self.is_pooled = is_pooled(self)
             if not self.is_pooled:
                 may_prepare(self)
@@ -87,18 +79,18 @@ class Session(Connection):
             return super().execute(query, params, **kwargs)
         cursor = psycopg.ClientCursor(self)
         with self._undoing():
-            cursor.execute(f"{self._begin};{cursor.mogrify(query, params)};COMMIT".encode())
+            cursor.execute(f"{self._beginning()};{cursor.mogrify(query, params)};COMMIT".encode())
         for _ in range(2):  # past BEGIN and SET
             cursor.nextset()
         return cursor
 
-    def together(self, *statements: Statement, then: str = "") -> list[Answer]:
+    def together(self, *statements: Statement, before: str = "", then: str = "") -> list[Answer]:
         """What these statements of an epoch answer, each by itself, sent in one message: in the transaction at hand,
-        which `then` ends, or in one of their own."""
+        where `before` sets what they need and `then` ends it, or in one of their own."""
         if not self._is_idle:
-            return send(psycopg.ClientCursor(self), statements, after=then)
+            return send(psycopg.ClientCursor(self), statements, before=before, after=then)
         with self._undoing():
-            return send(psycopg.ClientCursor(self), statements, before=self._begin, after="COMMIT")
+            return send(psycopg.ClientCursor(self), statements, before=self._beginning(), after="COMMIT")
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -111,12 +103,16 @@ class Session(Connection):
             raise
 
     @contextmanager
-    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[None]:  # type: ignore[override]  # no Transaction to take
+    def transaction(  # type: ignore[override]  # no Transaction to take
+        self, lock_timeout_s: float | None = None, *, is_durable: bool = True
+    ) -> Iterator[None]:
+        """A transaction, or a part of the one at hand, which is undone by itself and sets nothing. The settings are
+        those of `_beginning`."""
         if not self._is_idle:
-            with super().transaction(*args, **kwargs):
+            with super().transaction():
                 yield
             return
-        self.outside(self._begin.encode())
+        self.outside(self._beginning(lock_timeout_s, is_durable=is_durable).encode())
         try:
             yield
         except BaseException:
@@ -126,33 +122,46 @@ class Session(Connection):
         self.outside(b"COMMIT")
 
     def begin(
-        self,
-        lock_timeout_s: float,
-        idle_s_max: float | None = None,
-        *,
-        is_durable: bool = True,
-        first: Sequence[Statement] = (),
-        then: str = "",
+        self, lock_timeout_s: float, *, first: Sequence[Statement] = (), then: str = "", **settings: Any
     ) -> list[Answer]:
-        """Start a transaction as this sink wants it, in one round trip with its `first` statements; returns what these
-        answer. `then` ends it there. One that is idle for longer than `idle_s_max` is ended by the server, and its
-        locks with it. `is_durable` as `transaction_settings` has it."""
-        settings = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
-        if idle_s_max is not None:
-            settings.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
-        settings += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
+        """Start a transaction in one round trip with its `first` statements; returns what these answer. `then` ends it
+        there. `settings` are those of `_beginning`."""
         with self._undoing():
-            return send(psycopg.ClientCursor(self), first, before=";".join(settings), after=then)
+            before = self._beginning(lock_timeout_s, **settings)
+            return send(psycopg.ClientCursor(self), first, before=before, after=then)
 
-    def rest(self) -> None:
-        """It goes back to the pool."""
-        self._used_s = time.monotonic()
+    def _beginning(
+        self,
+        lock_timeout_s: float | None = None,
+        *,
+        idle_s_max: float | None = None,
+        is_durable: bool = True,
+        reads_only: bool = False,
+    ) -> str:
+        """What begins a transaction: with a time, as sinks and stores want it.
+
+        One that need not be durable waits for no disk: `synchronous_commit` is raised to `on` for others, and a
+        stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run outside any transaction, and always flush:
+        twophase.c.) One that is idle for longer than `idle_s_max` is ended by the server, and its locks with it. With
+        `reads_only` it changes nothing, and no statement takes over `lock_timeout_s`. Limits on the time of a statement
+        or transaction that are the role's, the database's or the server's would end a long COPY again and again: they
+        are lifted. What the URL's own `options` set is the user's wish, and stays.
+        """
+        begun = ["BEGIN ISOLATION LEVEL READ COMMITTED", f"SET LOCAL search_path = {self._path}"]
+        if lock_timeout_s is not None:
+            begun[0] += " READ ONLY" if reads_only else " READ WRITE"
+            begun += [_lasting_settings(lock_timeout_s, is_durable=is_durable), *self._lifted]
+        if idle_s_max is not None:
+            begun.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
+        if reads_only and lock_timeout_s is not None:
+            begun.append(f"SET LOCAL statement_timeout = {int(lock_timeout_s * 1000)}")
+        return ";".join(begun)
 
     @property
     def is_there(self) -> bool:
         """Whether the server still has it. One that was used a moment ago is not asked while its socket is silent: a
         server that ends a connection says so there."""
-        if time.monotonic() - self._used_s < _FRESH_S and not has_word(self.fileno()):
+        if time.monotonic() - self.used_s < _FRESH_S and not has_word(self.fileno()):
             return True
         try:
             self.outside(b"")  # a round trip
@@ -164,20 +173,12 @@ class Session(Connection):
     def _is_idle(self) -> bool:
         return self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
 
-    @property
-    def _set_path(self) -> str:
-        return f"SET LOCAL search_path = {self._path}"
-
-    @property
-    def _begin(self) -> str:
-        return f"BEGIN ISOLATION LEVEL READ COMMITTED;{self._set_path}"
-
     def outside(self, statement: bytes) -> None:
         """Run what cannot be in a transaction, and looks no name up."""
         super().execute(statement)
 
 
-_idle = PerProcess(dict[str, list[Session]])  # by conninfo
+_idle = PerProcess(dict[str, list[Connection]])  # by conninfo
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -213,28 +214,9 @@ def conninfo(
     return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
 
 
-def store_url(url: str, role: str | None = None, schema: str = OWN_SCHEMA) -> str:
-    """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept. `schema` is where
-    the store has its tables."""
-    told = _WRITABLE | _as_role(_parameters(url), role) | in_schema(schema)
-    parameters = {key: str(value) for key, value in told.items()}
-    user, password = parameters.pop("user", None), parameters.pop("password", None)
-    host, port = parameters.pop("host", None), parameters.pop("port", None)
-    database = parameters.pop("dbname", None)
-    single = host is not None and "," not in host and not host.startswith("/")
-    if not single:  # sockets and lists of hosts travel as parameters
-        parameters |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    import sqlalchemy as sa  # the driver's business: a worker starts sooner without it
-
-    return sa.URL.create(
-        "postgresql+psycopg",
-        username=user,
-        password=password,
-        host=host if single else None,
-        port=int(port) if single and port else None,
-        database=database,
-        query=parameters,
-    ).render_as_string(hide_password=False)
+def writable(url: str, role: str | None) -> dict[str, Any]:
+    """libpq's parameters of `url`, for a session that is not content with a standby and starts as `role`."""
+    return _WRITABLE | _as_role(_parameters(url), role)
 
 
 def _as_role(parameters: dict[str, Any], role: str | None) -> dict[str, Any]:
@@ -256,11 +238,11 @@ def starts_as(parameters: dict[str, Any]) -> str | None:
     return role
 
 
-def _connect(info: str) -> Session:
+def _connect(info: str, whose: str, fewer: str) -> Connection:
     parameters = psycopg.conninfo.conninfo_to_dict(info)
-    connection: Session | None = None
+    connection: Connection | None = None
     try:
-        connection = Session.connect(info, autocommit=True, prepare_threshold=None)
+        connection = Connection.connect(info, autocommit=True, prepare_threshold=None)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         role = starts_as(parameters)
         if role is not None:
@@ -270,7 +252,7 @@ def _connect(info: str) -> Session:
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        raise errors.of_connecting(error, parameters, "sink") from None
+        raise errors.of_connecting(error, parameters, whose, fewer) from None
 
 
 def _check_role(connection: Connection, role: str) -> None:
@@ -291,32 +273,33 @@ def is_pooled(connection: Connection) -> bool:
     return bool(pid != connection.info.backend_pid)
 
 
-def take(info: str) -> Session:
-    """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
+def take(info: str, whose: str = "sink", fewer: str = "Fewer tasks at once") -> Connection:
+    """A connection outside any transaction, in autocommit. `whose` it is, and `fewer` what needs fewer connections, is
+    for people. Raises Retriable or ConfigError."""
     while True:
         with _idle.lock:
             idle = _idle.now.get(info)
             connection = idle.pop() if idle else None
         if connection is None:
-            return _connect(info)
+            return _connect(info, whose, fewer)
         if connection.is_there:
             return connection
         connection.close()
 
 
-def give_back(info: str, connection: Session) -> None:
+def give_back(info: str, connection: Connection) -> None:
     status = connection.info.transaction_status
     with _idle.lock:
         idle = _idle.now.setdefault(info, [])
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
-            connection.rest()
+            connection.used_s = time.monotonic()
             idle.append(connection)
             return
     connection.close()
 
 
 @contextmanager
-def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[Session]:
+def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[Connection]:
     """A connection for a block; Postgres's errors leave it as onefold's, a lost connection as `lost`."""
     connection = take(info)
     try:
@@ -332,52 +315,24 @@ def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -
         give_back(info, connection)
 
 
-def transaction_settings(lock_timeout_s: float, *, is_durable: bool = True) -> str:
-    """What a transaction sets for itself beside the path. One that need not be durable waits for no disk.
-
-    `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
-    outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
-    the role's, the database's or the server's would end a long COPY again and again: they are lifted. What the URL's
-    own `options` set is the user's wish, and stays. The server looks after its end of the connection as we do after
-    ours: no time limit reaches a COPY whose client is gone without a word, and the server would wait for it for hours.
-    """
-    return f"{_lasting_settings(lock_timeout_s, is_durable=is_durable)};{postgres_errors.LIMITS_LIFTED}"
-
-
 @cache
 def _lasting_settings(lock_timeout_s: float, *, is_durable: bool) -> str:
-    """The same without the limits."""
-    committing = postgres_errors.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
+    """The server looks after its end of the connection as we do after ours: no time limit reaches a COPY whose client
+    is gone without a word, and the server would wait for it for hours."""
+    committing = sqlstates.DURABLE if is_durable else "SET LOCAL synchronous_commit = off"
     network = {f"tcp_{name}": value for name, value in _KEEPALIVES.items()} | _USER_TIMEOUT
-    return (
-        f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
-        f"{''.join(f'SET LOCAL {name} = {value};' for name, value in network.items())}"
-        f"{committing}"
-    )
-
-
-def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
-    """The connection as `postgres_trust` asks it."""
-
-    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
-        cursor = connection.execute(statement.encode(), parameters or None)
-        return cursor.fetchall() if cursor.description else []
-
-    return rows
-
-
-def together(connection: Connection, *statements: Statement) -> list[Answer]:
-    """As `Session.together`; of another connection, in the transaction at hand."""
-    if isinstance(connection, Session):
-        return connection.together(*statements)
-    return send(psycopg.ClientCursor(connection), statements)
+    settings = {"lock_timeout": int(lock_timeout_s * 1000), **network}
+    return "".join(f"SET LOCAL {name} = {value};" for name, value in settings.items()) + committing
 
 
 def create_beside_others(connection: Connection, statement: str) -> None:
     """Run a CREATE inside the caller's transaction. Whoever makes the same thing at that moment is waited for."""
-    there = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
-    with suppress(*there), connection.transaction():
-        connection.execute(statement.encode())
+    try:
+        with connection.transaction():
+            connection.execute(statement.encode())
+    except psycopg.Error as error:
+        if not sqlstates.is_there_already(error.sqlstate):
+            raise
 
 
 def close_idle(info: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import psycopg
 
+from onefold.clients.postgres import sqlstates
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.sql import postgres_errors
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["by_meaning", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]
@@ -42,12 +42,12 @@ def said(error: Exception) -> str:
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether a row as such was refused: its values or size, a constraint, a trigger."""
     # 22P03: COPY's values are of another type than the column's.
-    return postgres_errors.refuses_row(sqlstate(error)) and sqlstate(error) != "22P03"
+    return sqlstates.refuses_row(sqlstate(error)) and sqlstate(error) != "22P03"
 
 
 def refuses_ddl(error: psycopg.Error) -> bool:
     """Whether a statement that alters a table was refused as such: that says nothing of the server's health."""
-    return postgres_errors.meaning(sqlstate(error), said(error)) in (Meaning.BAD_ROW, Meaning.HOPELESS)
+    return sqlstates.meaning(sqlstate(error), said(error)) in (Meaning.BAD_ROW, Meaning.HOPELESS)
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -56,9 +56,7 @@ def copied_row(error: psycopg.Error) -> int | None:
     return int(found[1]) - 1 if found else None
 
 
-def of_connecting(
-    error: Exception, parameters: Mapping[str, Any], whose: str, fewer: str = "Fewer tasks at once"
-) -> OnefoldError:
+def of_connecting(error: Exception, parameters: Mapping[str, Any], whose: str, fewer: str) -> OnefoldError:
     """libpq reports a refused connection as text only, without a SQLSTATE. `whose` is source or sink, and `fewer` what
     needs fewer connections."""
     where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
@@ -72,7 +70,7 @@ def of_connecting(
     role = f" as {parameters['user']!r}" if "user" in parameters else ""
     who = f"database {parameters.get('dbname')!r}{role} at {where}"
     failed = f"no connection to Postgres, {who}: {text}"
-    meaning = postgres_errors.meaning("", text)
+    meaning = sqlstates.meaning("", text)
     if meaning is Meaning.HOPELESS:
         return ConfigError(
             "postgres-connection-refused", f"Postgres refuses {who}: {text}. {_remedy(text, parameters, whose)}"
@@ -84,7 +82,7 @@ def of_connecting(
             " holds them",
         )
     if meaning is Meaning.PASSING:
-        return Retriable("postgres-read-only", f"{failed}. {postgres_errors.READ_ONLY}")
+        return Retriable("postgres-read-only", f"{failed}. {sqlstates.READ_ONLY}")
     return Retriable("postgres-unreachable", f"{failed}. Is the server up and within reach?")
 
 
@@ -123,6 +121,8 @@ def _is_of_another_width(state: str, text: str) -> bool:
 _HINTS = {
     "53400": "Raise that limit for this role, or lift it",
     "53100": "The server's disk is full: nothing is lost, and it goes on once there is room",
+}
+_OF_A_SINK = {
     "57014": "Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own options set"
     " it",
     "42501": "GRANT that to the role of the sink's URL, or name one that has it as role=...:"
@@ -131,28 +131,34 @@ _HINTS = {
 
 
 def translate(
-    error: psycopg.Error,
+    error: Exception,
     doing: str,
     connection: psycopg.Connection[tuple[Any, ...]] | None = None,
     *,
     lost: type[Retriable | InDoubt] = Retriable,
+    hints: Mapping[str, str] = _OF_A_SINK,
 ) -> OnefoldError:
-    """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
+    """An error of psycopg's or ADBC's. `doing` says what was tried, for people; `lost` is what a connection that broke
+    meanwhile means there; `hints` what to do, by SQLSTATE."""
     state, text = sqlstate(error), said(error)
-    meaning = postgres_errors.meaning(state, text)
+    meaning = sqlstates.meaning(state, text)
     is_broken = connection is not None and connection.closed
     if _is_of_another_width(state, text):
         return Retriable(
             "table-altered",
             f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again",
         )
-    if not is_broken and not state and not isinstance(error, psycopg.OperationalError):
+    if (
+        not is_broken
+        and not state
+        and isinstance(error, psycopg.Error)
+        and not isinstance(error, psycopg.OperationalError)
+    ):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
     if is_broken or meaning is Meaning.BROKEN or not state:
-        broke = f"{doing}: the connection to Postgres broke: {text}"
         if lost is InDoubt:
-            return InDoubt("commit-unanswered", broke)
-        return Retriable("postgres-connection-lost", broke)
+            return InDoubt("commit-unanswered", f"{doing}: the connection to Postgres broke: {text}")
+        return Retriable("postgres-connection-lost", f"{doing}: the connection to Postgres broke: {text}")
     message = f"{doing}: {text} (SQLSTATE {state})"
     if state == _LOCK_TIMEOUT:
         return Retriable(
@@ -163,8 +169,8 @@ def translate(
             "prepared-transactions-disabled",
             f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'",
         )
-    if postgres_errors.lacks_identity(state, text):
-        return ConfigError("replica-identity-missing", f"{message}. {postgres_errors.REPLICA_IDENTITY}")
+    if sqlstates.lacks_identity(state, text):
+        return ConfigError("replica-identity-missing", f"{message}. {sqlstates.REPLICA_IDENTITY}")
     if state == "53200" and "prepared transactions" in text:
         return OutOfResources(
             "prepared-transactions-exhausted",
@@ -177,7 +183,7 @@ def translate(
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
             " put aside with on_error='dead_letter'",
         )
-    hint = postgres_errors.READ_ONLY if postgres_errors.is_read_only(text) else _HINTS.get(state)
+    hint = sqlstates.READ_ONLY if sqlstates.is_read_only(text) else {**_HINTS, **hints}.get(state)
     return by_meaning(meaning, f"{message}. {hint}" if hint else message)
 
 

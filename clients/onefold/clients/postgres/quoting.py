@@ -7,7 +7,7 @@ from psycopg import sql
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 
-__all__ = ["NAME_BYTES_MAX", "identifier", "literal", "with_parameters"]
+__all__ = ["NAME_BYTES_MAX", "identifier", "literal", "quoted", "with_parameters"]
 
 NAME_BYTES_MAX = 63
 
@@ -21,7 +21,12 @@ def identifier(name: str) -> str:
             "name-not-usable",
             f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it",
         )
-    return sql.Identifier(name).as_string()
+    return quoted(name)
+
+
+def quoted(name: str) -> str:
+    """A name that the server has."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:

@@ -56,12 +56,12 @@ def _postgres(sink: Any, _: str) -> Of:
 
 
 def _sql(sink: Any, _: str) -> Of:
-    from onefold.core.sql.database import Database
+    from onefold.sinks.sql.databases import SqlDatabase
     from onefold.sinks.sql.naming import TableName
     from onefold.sinks.sql.reset import SqlReset
 
     def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> Place:
-        database = Database(sink.url, 10, f"the sinks of pipeline {pipeline!r}")
+        database = SqlDatabase(sink.url, 10, f"the sinks of pipeline {pipeline!r}")
         return SqlReset(database, pipeline, tuple(map(TableName.parse, tables)))
 
     return sink.url, sink.table, place

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from onefold.clients.postgres.connection import Connection, ask, create_beside_others
-from onefold.core.sql import postgres_trust
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.daemon.letters.reading import reading
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import SENT_AGAIN, Table
@@ -94,4 +94,4 @@ def _mark(state: str, at: datetime, from_offset: int, sent_offset: int | None) -
 def _check(connection: Connection, settings: PostgresSinkConfig) -> None:
     """Refuse a table of that name that somebody else made."""
     with connection.transaction():
-        postgres_trust.check_ours(ask(connection), [SENT_AGAIN], settings.ledger)
+        trust.check_ours(connection, [SENT_AGAIN], settings.ledger)

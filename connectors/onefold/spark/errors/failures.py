@@ -43,7 +43,7 @@ _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|o
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
-_OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
+_OURS = ("onefold", "pyarrow")  # what every worker needs
 
 _NO_SPACE = r"(?:No space left on device|Disk quota exceeded|File too large)"
 _DISK_FULL = re.compile(rf"(?:Exception|FSError|Errno)\b[^\n]*{_NO_SPACE}")

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import psycopg
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from onefold.clients.postgres import connection as pool
 from onefold.sinks.postgres import PostgresSink
-from onefold.sinks.sql import SqlSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.runtime.columns import column, columns
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import FORGOTTEN
+
+if TYPE_CHECKING:
+    from onefold.sinks.sql import SqlSink
 
 __all__ = [
     "KINDS",
@@ -266,7 +268,7 @@ def shown(sink: PostgresSink | SqlSink, names: Sequence[str]) -> list[str]:
     settings = sink.settings
     left_out = {settings.changes.delete_when_true} if settings.changes is not None else set()
     if isinstance(sink, PostgresSink) and (settings := sink.settings).source_position:
-        with psycopg.connect(sink.url, autocommit=True) as connection:
+        with pool.borrow(settings.conninfo("verify"), f"reading {settings.target}'s columns") as connection:
             there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (settings.target.sql,))}
         left_out |= {name for name in settings.source_position if name not in there}
     return [name for name in names if name not in left_out]

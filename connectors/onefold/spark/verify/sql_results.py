@@ -13,11 +13,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import BadRecord, ConfigError
-from onefold.core.sql.database import Database
 from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
 from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.databases import SqlDatabase
 from onefold.sinks.sql.naming import exactly
 from onefold.sinks.sql.plan import Settings
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
@@ -44,14 +44,14 @@ def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> Da
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
 
 
-def _database(settings: Settings) -> Database:
-    return Database(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
+def _database(settings: Settings) -> SqlDatabase:
+    return SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
 
 
 def _check(settings: Settings, wanted: pa.Schema) -> None:
     database = _database(settings)
     try:
-        with database.transaction() as connection:
+        with database.connected() as connection:
             there = target.find(connection, adapter_of(database.url, connection.dialect), settings.table)
     finally:
         database.close()
@@ -70,7 +70,7 @@ def _check(settings: Settings, wanted: pa.Schema) -> None:
 def _read(settings: Settings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     database = _database(settings)
     try:
-        with database.transaction() as connection:
+        with database.connected() as connection:
             adapter = adapter_of(database.url, connection.dialect)
             kinds = [_kind(field) for field in wanted]
             named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -25,7 +25,6 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.waiting import Wait
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
-from onefold.sinks.sql import SqlSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied, from_spark
@@ -40,10 +39,10 @@ from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.origin import Origin
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
-from onefold.spark.verify.sql_results import read_sql_table
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
+    from onefold.sinks.sql import SqlSink
 
 __all__ = [
     "Comparison",
@@ -83,12 +82,12 @@ Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
 def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
     """The sink, which verify can read. Raises ConfigError for another one, and where it needs a key and has none."""
     is_hbase = type(sink).__module__ == "onefold.sinks.hbase.sink"  # whose client need not be installed
-    if not (isinstance(sink, PostgresSink | SqlSink | KafkaSink) or is_hbase):
+    if not (_is_table(sink) or isinstance(sink, KafkaSink) or is_hbase):
         raise ConfigError(
             "verify-unsupported",
             f"sink {sink.name!r} is a {type(sink).__name__}, whose rows verify cannot read: name others, --sink",
         )
-    if isinstance(sink, PostgresSink | SqlSink) and not (key or key_of(sink)):
+    if _is_table(sink) and not (key or key_of(sink)):
         raise ConfigError(
             "option-missing",
             f"sink {sink.name!r} appends, so which columns name a row has to be said: --key id",
@@ -96,11 +95,16 @@ def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
     return cast("Verifiable", sink)
 
 
+def _is_table(sink: object) -> TypeGuard[PostgresSink | SqlSink]:
+    """Whether it writes to a table of SQL. SQLAlchemy need not be installed."""
+    return isinstance(sink, PostgresSink) or type(sink).__module__ == "onefold.sinks.sql.sink"
+
+
 def key_of(sink: Verifiable) -> tuple[str, ...]:
     """The columns by which the sink itself tells rows apart; none where it only appends."""
-    if isinstance(sink, PostgresSink | SqlSink):
+    if _is_table(sink):
         return sink.settings.changes.key if sink.settings.changes is not None else ()
-    return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
+    return () if isinstance(sink, KafkaSink) else cast("HBaseSink", sink).settings.declared.row_key.names
 
 
 def takes_key(sink: Verifiable) -> bool:
@@ -154,12 +158,12 @@ def _verify(
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, flow.name, sink)
             comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
-        elif isinstance(sink, SqlSink):
+        elif _is_table(sink):
             comparison = compare_with_table(spark, origin.rows(), sink, key)
         elif isinstance(sink, KafkaSink):
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
-            comparison = _compare_with_hbase(origin, sink)
+            comparison = _compare_with_hbase(origin, cast("HBaseSink", sink))
         comparison = replace(comparison, notes=(*comparison.notes, *due.notes(ledger.positions, sink.name)))
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
         dead = flow.graph.letters_of(source.name)
@@ -273,7 +277,9 @@ def compare_with_table(
 @contextmanager
 def _rows_of(spark: SparkSession, sink: PostgresSink | SqlSink, schema: StructType) -> Iterator[DataFrame]:
     """The table's rows, in these columns."""
-    if isinstance(sink, SqlSink):
+    if not isinstance(sink, PostgresSink):
+        from onefold.spark.verify.sql_results import read_sql_table  # with SQLAlchemy
+
         yield read_sql_table(spark, sink, schema)
         return
     # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.

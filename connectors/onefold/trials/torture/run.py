@@ -11,11 +11,11 @@ from itertools import count
 from pathlib import Path
 
 import psycopg
-import sqlalchemy as sa
 from rich.console import Console
 from rich.live import Live
 
 from onefold.cli.heartbeat import heartbeat, said_of
+from onefold.core.sql.url import shown
 from onefold.sinks import PostgresSink
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
@@ -58,7 +58,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
             servers.start(progress)
         create_topic(servers.kafka.bootstrap_servers)
         where = f"Kafka at {servers.kafka.bootstrap_servers}, "
-        where += f"Postgres at {_shown(servers.postgres.url)}, " if servers.postgres else ""
+        where += f"Postgres at {shown(servers.postgres.url)}, " if servers.postgres else ""
         where += f"HBase at {servers.hbase.servers}, " if servers.hbase else ""
         console.print(f"{where}everything in {directory}", soft_wrap=True)
         world = _world(settings, directory, servers)
@@ -117,7 +117,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         topic=TOPIC,
         destinations=[destination.name for destination in auditor.destinations],
         pipeline=PIPELINE,
-        store=_shown(job.store_url()),
+        store=shown(job.store_url()),
         kafka=job.bootstrap_servers,
     )
     for destination in auditor.destinations:
@@ -138,10 +138,6 @@ def _store(settings: TortureSettings, directory: Path, servers: TortureServers) 
     if servers.postgres is None:
         return f"sqlite:///{directory / 'store.db'}"
     return PostgresSink(servers.postgres.url, table=TABLE).store_url()
-
-
-def _shown(url: str) -> str:
-    return sa.make_url(url).render_as_string()  # which leaves the password out
 
 
 def _rounds(world: World, tally: Tally, console: Console) -> str | None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 
-if TYPE_CHECKING:
-    import sqlalchemy as sa
-
 __all__ = ["Files", "Merge", "Store"]
 
-Merge: TypeAlias = "Callable[[sa.Connection], None]"
+Merge: TypeAlias = Callable[[Any], None]  # it gets the driver's own connection (DB-API)
 
 
 class Files(Protocol):

@@ -5,35 +5,51 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
+from typing import Any
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
-from onefold.core.sql import sqlite_trust
-from onefold.core.sql.backends import Bound, backend_of, reason, url_of
-from onefold.core.sql.creating import creating
-from onefold.core.sql.meaning import Meaning
-from onefold.core.sql.postgres_message import Answer
+from onefold.core.sql.backend import Answer, Meaning, Statement, backend_of, reason, with_driver
+from onefold.core.sql.sqlite import check_file
+from onefold.core.sql.url import url_of
 from onefold.core.values.plain import plain
 from onefold.core.writing.durable_files import FOLDER_MODE
 
-__all__ = ["OWN_FOLDER", "Database", "shown"]
+__all__ = ["OWN_FOLDER", "Database", "Transaction"]
 
-_ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
 OWN_FOLDER = ".onefold"  # beside a pipeline's file: made where it is missing, unlike a folder that a user names
-# Of libpq and of PyMySQL, where they may stand in a URL's query.
-_SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction of a database. `connection` is the driver's own (DB-API), and `found` what the first statements
+    answered."""
+
+    database: Database
+    connection: Any
+    found: list[Answer] = field(default_factory=list)
+    is_over: bool = False
+
+    def run(self, *statements: Statement) -> list[Answer]:
+        """What the statements answer, one after the other."""
+        return self.database.backend.run(self.connection, statements)
+
+    def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
+        (answer,) = self.run((statement, values or {}))
+        return answer.rows
+
+    def end(self, *last: Statement) -> None:
+        """Run the transaction's last statements and commit it, where the database allows it in one round trip."""
+        self.database._commit(self, last)
 
 
 class Database:
-    """One database by its SQLAlchemy URL. `who` uses it, for the texts of errors; `application` is for the server."""
+    """One database by its URL. `who` uses it, for the texts of errors; `application` is for the server."""
 
     def __init__(
         self,
@@ -45,19 +61,15 @@ class Database:
         reads_only: bool = False,
     ) -> None:
         self.who = who
-        self.backend, self.url = backend_of(url_of(url, f"{who}'s"))
+        self.url = with_driver(url_of(url, f"{who}'s"))
         try:
             with naming_extras():
-                self.engine = self.backend.engine(self.url, lock_timeout_s, application)
-                if reads_only:
-                    self.backend.only_read(self.engine, lock_timeout_s)
-        except (SQLAlchemyError, ImportError) as error:
-            raise ConfigError(
-                "url-unreadable", f"{who}'s URL is not usable: {plain(' '.join(str(error).split()))}"
-            ) from error
+                self.backend = backend_of(self.url)(self.url, lock_timeout_s, who, application, reads_only=reads_only)
+        except (ValueError, ImportError) as error:
+            raise self._unusable(error) from error
 
     def __str__(self) -> str:
-        return shown(self.url)
+        return str(self.url)
 
     @property
     def is_local(self) -> bool:
@@ -66,13 +78,12 @@ class Database:
 
     def is_there(self) -> bool:
         """False for a SQLite file that a connection would only now create."""
-        path = self.url.database
-        return not self.is_local or path in (None, ":memory:") or path.startswith("file:") or Path(path).exists()
+        return self.url.file is None or Path(self.url.file).exists()
 
     def check_new(self) -> None:
         """Raise ConfigError where `creating` could not make the SQLite file that is not there."""
-        path = Path(self.url.database or "")
-        sqlite_trust.check_file(path)
+        path = Path(self.url.file or "")
+        check_file(path)
         folder = path.parent.parent if path.parent.name == OWN_FOLDER and not path.parent.exists() else path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(
@@ -81,86 +92,89 @@ class Database:
                 " let this user write to it, or mend the URL",
             )
 
-    def making_new(self, says: str, tables: Iterable[sa.Table]) -> Finding:
-        """That `creating` makes the SQLite file, and these tables in it."""
-        statements = [*self.backend.making(None), *creating(self.engine.dialect, tables)]
-        found = Finding.making(says, str(self), statements)
-        folder = Path(self.url.database or "").parent
+    def making_new(self, says: str, statements: Iterable[str]) -> Finding:
+        """That `creating` makes the SQLite file, and its tables by these statements."""
+        found = Finding.making(says, str(self), [*self.backend.making(None), *statements])
+        folder = Path(self.url.file or "").parent
         if folder.name != OWN_FOLDER or folder.exists():
             return found
         return replace(found, makes=(Making(THIS_MACHINE, f"mkdir -p {shlex.quote(str(folder))}"), *found.makes))
 
     def close(self) -> None:
-        self.engine.dispose()
+        self.backend.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        """One transaction. Raises `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is
-        unknown; an error from inside rolls it back."""
-        with self.transaction_with() as (connection, _):
-            yield connection
-
-    @contextmanager
-    def transaction_with(self, *first: Bound) -> Iterator[tuple[sa.Connection, list[Answer]]]:
-        """One transaction, as above, and what its first statements answer: with its begin, they are one round trip
-        where the database allows it."""
+    def transaction(self, *first: Statement) -> Iterator[Transaction]:
+        """One transaction, which its first statements begin in one round trip where the database allows it. Raises
+        `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is unknown; an error from inside
+        rolls it back."""
+        backend = self.backend
         try:
-            connection = self.engine.connect()
-        except SQLAlchemyError as error:
+            transaction = Transaction(self, backend.take())
+        except backend.error as error:
             raise self._without_effect("can't be reached", error) from error
-        with connection:
-            try:
-                yield connection, self.backend.begin(connection, first)
-            except OnefoldError:
-                with suppress(SQLAlchemyError):  # a dead connection rolls back by itself
-                    connection.rollback()
-                raise
-            except SQLAlchemyError as error:
-                if self.backend.meaning(error) is Meaning.BROKEN:
-                    connection.invalidate()
-                with suppress(SQLAlchemyError):
-                    connection.rollback()
-                raise self._without_effect("refused", error) from error
-            try:
-                connection.commit()
-            except SQLAlchemyError as error:
-                raise self._of_commit(connection, error) from error
-
-    def end(self, connection: sa.Connection, *last: Bound) -> None:
-        """Run the last statements of a transaction of these; where the database allows it, its commit is in the same
-        round trip."""
+        except (ValueError, TypeError) as error:  # a setting that is none of the driver's
+            raise self._unusable(error) from error
+        connection = transaction.connection
         try:
-            self.backend.end(connection, last)
-        except SQLAlchemyError as error:
-            if self.backend.commits_at_the_end:
-                raise self._of_commit(connection, error) from error
+            transaction.found = backend.begin(connection, first)
+            yield transaction
+        except backend.error as error:
+            self._roll_back(connection, is_broken=backend.meaning(error) is Meaning.BROKEN)
+            raise self._without_effect("refused", error) from error
+        except BaseException:
+            self._roll_back(connection)
             raise
+        if not transaction.is_over:
+            self._commit(transaction)
+        backend.give_back(connection)
 
-    def _of_commit(self, connection: sa.Connection, error: SQLAlchemyError) -> OnefoldError:
-        connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
-        if self.backend.meaning(error) is not Meaning.BROKEN:
-            return self._without_effect("refused to commit", error)
-        return InDoubt("commit-unanswered", f"{self.who} at {self} did not answer a commit: {reason(error)}")
+    def _roll_back(self, connection: Any, *, is_broken: bool = False) -> None:
+        """A connection that cannot be asked to is closed: the server does it then."""
+        try:
+            if not is_broken:
+                self.backend.rollback(connection)
+                self.backend.give_back(connection)
+                return
+        except self.backend.error:
+            pass
+        self.backend.end(connection)
+
+    def _commit(self, transaction: Transaction, last: tuple[Statement, ...] = ()) -> None:
+        if not self.backend.is_one_message:
+            transaction.run(*last)
+            last = ()
+        try:
+            self.backend.commit(transaction.connection, last)
+        except self.backend.error as error:
+            self.backend.end(transaction.connection)  # what it is in the middle of is unknown: never used again
+            if self.backend.meaning(error) is not Meaning.BROKEN:
+                raise self._without_effect("refused to commit", error) from error
+            says = f"{self.who} at {self} did not answer a commit: {reason(error)}"
+            raise InDoubt("commit-unanswered", says) from error
+        transaction.is_over = True
 
     @contextmanager
-    def creating(self) -> Iterator[sa.Connection]:
+    def creating(self) -> Iterator[Transaction]:
         """A transaction, as above, in which nobody else creates onefold's tables."""
-        if not self.is_there() and (folder := Path(self.url.database or "").parent).name == OWN_FOLDER:
+        if not self.is_there() and (folder := Path(self.url.file or "").parent).name == OWN_FOLDER:
             with suppress(OSError):  # what connects says it
                 folder.mkdir(FOLDER_MODE, exist_ok=True)
+        backend = self.backend
         try:
-            with self.backend.alone(self.engine), self.transaction() as connection:
-                self.backend.lock_creation(connection)
-                self.backend.check_ours(connection)
-                yield connection
-                self.backend.check_ours(connection)  # what was made now, may have been there a moment before
-        except SQLAlchemyError as error:
+            with backend.alone(), self.transaction() as transaction:
+                backend.lock_creation(transaction.connection)
+                backend.check_ours(transaction.connection)
+                yield transaction
+                backend.check_ours(transaction.connection)  # what was made now, may have been there a moment before
+        except backend.error as error:
             raise self._without_effect("can't be prepared", error) from error
 
-    def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
+    def _unusable(self, error: Exception) -> ConfigError:
+        return ConfigError("url-unreadable", f"{self.who}'s URL is not usable: {plain(' '.join(str(error).split()))}")
+
+    def _without_effect(self, what: str, error: Exception) -> OnefoldError:
         said = f"{self.who} at {self} {what}: {reason(error).rstrip('.?')}{self.backend.hint(error)}"
-        if isinstance(error, _ITS_OWN):
-            return ConfigError("database-call-invalid", f"{said}. Asking again changes nothing")
         match self.backend.meaning(error):
             case Meaning.BAD_ROW:
                 return BadRecord("row-refused", f"{said}. Nothing was written")
@@ -173,8 +187,3 @@ class Database:
                 return OutOfResources("database-resources-exhausted", said)
             case Meaning.PASSING | Meaning.BROKEN | Meaning.UNKNOWN:
                 return Retriable("database-unavailable", said)
-
-
-def shown(url: sa.URL | str) -> str:
-    """The URL without its password, as errors and plans name the database."""
-    return sa.make_url(url).difference_update_query(_SECRETS).render_as_string(hide_password=True)

@@ -6,22 +6,18 @@ pipeline's user, a trigger would change what is written, and another engine has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from onefold.core.errors import ConfigError
-from onefold.core.sql.creating import creating
 
-__all__ = ["MARIADB_OPTIONS", "check_ours", "check_rights", "making", "turn"]
+__all__ = ["MARIADB_OPTIONS", "TABLE_OPTIONS", "check_ours", "check_rights", "making", "tables", "take_turn"]
 
 # Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
-MARIADB_OPTIONS: dict[str, Any] = {
-    f"{dialect}_{option}": value
-    for dialect in ("mysql", "mariadb")
-    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}.items()
+_OPTIONS = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
+TABLE_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE utf8mb4_bin"
+MARIADB_OPTIONS: dict[str, Any] = {  # as SQLAlchemy's keywords
+    f"{dialect}_{option}": value for dialect in ("mysql", "mariadb") for option, value in _OPTIONS.items()
 }
 
 # The names that onefold makes, as a regular expression of MariaDB's.
@@ -29,24 +25,30 @@ _OURS = (
     "^onefold_(store|pipelines|epochs|runs|pins|journals|turns|sql_[a-z]+"
     "|(stage|deleted)_[0-9a-f]{32}(_[0-9a-f]{12})?)$"
 )
-_STRANGE = sa.text(
-    "SELECT table_name, CASE WHEN table_type <> 'BASE TABLE' THEN lower(table_type)"
-    " ELSE concat('a table of the engine ', coalesce(engine, 'none')) END"
-    " FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name REGEXP :ours"
-    " AND (table_type <> 'BASE TABLE' OR coalesce(engine, '') <> 'InnoDB')"
-    " UNION ALL SELECT event_object_table, concat('a table with the trigger ', trigger_name)"
-    " FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND event_object_table REGEXP :ours"
+_STRANGE = """
+SELECT table_name, CASE WHEN table_type <> 'BASE TABLE' THEN lower(table_type)
+    ELSE concat('a table of the engine ', coalesce(engine, 'none')) END
+FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name REGEXP %(ours)s
+    AND (table_type <> 'BASE TABLE' OR coalesce(engine, '') <> 'InnoDB')
+UNION ALL SELECT event_object_table, concat('a table with the trigger ', trigger_name)
+FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND event_object_table REGEXP %(ours)s
+"""
+_TABLES = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name REGEXP %(ours)s"
 )
-_turns = sa.Table("onefold_turns", sa.MetaData(), sa.Column("name", sa.String(64), primary_key=True), **MARIADB_OPTIONS)
-_NAME = "tables"
+_TURNS = f"CREATE TABLE IF NOT EXISTS onefold_turns (name VARCHAR(64) NOT NULL, PRIMARY KEY (name)) {TABLE_OPTIONS}"
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def check_ours(connection: sa.Connection) -> None:
+def _rows(connection: Any, statement: str) -> Sequence[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"ours": _OURS})
+        return list(cursor.fetchall())
+
+
+def check_ours(connection: Any) -> None:
     """Raises ConfigError where a name of onefold's is no InnoDB table, or has triggers."""
-    found = connection.execute(_STRANGE, {"ours": _OURS}).first()
-    if found is not None:
-        name, what = found
+    for name, what in _rows(connection, _STRANGE):
         raise ConfigError(
             "own-table-foreign",
             f"{name} in this database is {what}, and onefold makes plain InnoDB tables: somebody else was there first,"
@@ -54,47 +56,48 @@ def check_ours(connection: sa.Connection) -> None:
         )
 
 
-def check_rights(connection: sa.Connection, table: sa.TableClause, verbs: Sequence[str] = _ALL) -> None:
-    """Raises what the database raises where the user lacks one of these rights on the table.
+def check_rights(connection: Any, table: str, columns: Iterable[str], verbs: Sequence[str] = _ALL) -> None:
+    """Raises what the database raises where the user lacks one of these rights on the table, whose name and columns are
+    quoted.
 
     EXPLAIN needs the rights of the statement that it explains, and runs nothing.
     """
-    preparer = connection.dialect.identifier_preparer
-    name, columns = preparer.format_table(table), [preparer.quote(column.name) for column in table.columns]
-    listed, nulls = ", ".join(columns), ", ".join("NULL" for _ in columns)
+    names = list(columns)
+    listed, nulls = ", ".join(names), ", ".join("NULL" for _ in names)
     statements = {
-        "SELECT": f"SELECT {listed} FROM {name}",
-        "INSERT": f"INSERT INTO {name} ({listed}) SELECT {nulls} FROM DUAL WHERE FALSE",
-        "UPDATE": f"UPDATE {name} SET {columns[0]} = NULL WHERE FALSE",
-        "DELETE": f"DELETE FROM {name} WHERE FALSE",
+        "SELECT": f"SELECT {listed} FROM {table}",
+        "INSERT": f"INSERT INTO {table} ({listed}) SELECT {nulls} FROM DUAL WHERE FALSE",
+        "UPDATE": f"UPDATE {table} SET {names[0]} = NULL WHERE FALSE",
+        "DELETE": f"DELETE FROM {table} WHERE FALSE",
     }
-    for verb in verbs:
-        connection.exec_driver_sql(f"EXPLAIN {statements[verb]}")
+    with connection.cursor() as cursor:
+        for verb in verbs:
+            cursor.execute(f"EXPLAIN {statements[verb]}")
 
 
-def making(connection: sa.Connection) -> list[str]:
+def tables(connection: Any) -> set[str]:
+    """Of the names that onefold makes, those that are there."""
+    return {name for (name,) in _rows(connection, _TABLES)}
+
+
+def making(connection: Any) -> list[str]:
     """The statement that makes the table by which processes take turns; none where it is there."""
-    is_there = sa.inspect(connection).has_table(_turns.name)
-    return [] if is_there else creating(connection.dialect, [_turns])
+    return [] if "onefold_turns" in tables(connection) else [_TURNS]
 
 
-@contextmanager
-def turn(engine: sa.Engine, let_idle: Callable[[sa.Connection], None]) -> Iterator[None]:
+def take_turn(connection: Any) -> None:
     """One process at a time makes tables, by a row that only those can lock who may write to the database's tables: a
-    lock by name (GET_LOCK) is everybody's. On a connection of its own, since DDL commits by itself."""
-    row = sa.select(_turns.c.name).where(_turns.c.name == _NAME)
-    with engine.connect() as connection:
-        check_ours(connection)
-        if not sa.inspect(connection).has_table(_turns.name):
-            connection.execute(sa.schema.CreateTable(_turns, if_not_exists=True))
-        connection.execute(_turns.insert().prefix_with("IGNORE").from_select(["name"], _absent(row)))
+    lock by name (GET_LOCK) is everybody's. On a connection of its own, since DDL commits by itself; to the end of its
+    transaction."""
+    check_ours(connection)
+    with connection.cursor() as cursor:
+        for statement in making(connection):
+            cursor.execute(statement)
+        # INSERT would lock a row that is there.
+        cursor.execute(
+            "INSERT IGNORE INTO onefold_turns SELECT 'tables' FROM DUAL"
+            " WHERE NOT EXISTS (SELECT 1 FROM onefold_turns WHERE name = 'tables')"
+        )
         connection.commit()
-        let_idle(connection)
-        connection.execute(row.with_for_update())
-        yield
-        connection.rollback()
-
-
-def _absent(row: sa.Select[Any]) -> sa.Select[Any]:
-    """The row's values, where it is not there: INSERT would lock one that is."""
-    return sa.select(sa.literal(_NAME)).where(~sa.exists(row))
+        connection.begin()
+        cursor.execute("SELECT name FROM onefold_turns WHERE name = 'tables' FOR UPDATE")

@@ -1,4 +1,4 @@
-"""The checkpoint store: generations, epochs and frozen positions in any SQL database, through SQLAlchemy Core.
+"""The checkpoint store: generations, epochs and frozen positions in a SQL database.
 
 Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
 is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
-
 from onefold.core.checks import require
 from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
@@ -28,55 +25,25 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.protocol.store_protocol import Merge
-from onefold.core.sql.backends import Bound
-from onefold.core.sql.database import OWN_FOLDER, Database
-from onefold.core.sql.postgres_message import Answer
+from onefold.core.sql.backend import Answer, Statement
+from onefold.core.sql.database import OWN_FOLDER, Database, Transaction
+from onefold.core.sql.url import DatabaseUrl
+from onefold.core.store import store_rows as rows
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
-from onefold.core.store.store_rows import (
-    DECIDED_STATES,
-    asking_chain,
-    asking_stored_and_last,
-    chain_of,
-    completing,
-    decided_moves,
-    deciding,
-    epochs_before,
-    found_epochs,
-    last_epoch,
-    locking,
-    of_pipeline,
-    opening,
-    pipeline_row,
-    record_of,
-    stored_and_last,
-    stored_epoch,
-    this_epoch,
-    unfinished_epochs,
-    values_of,
-)
-from onefold.core.store.tables import (
-    epochs,
-    existing_store,
-    journals,
-    making_store,
-    metadata,
-    pins,
-    pipelines,
-    prepared_store,
-    runs,
-)
+from onefold.core.store.tables import TABLES, existing_store, making_store, prepared_store
 
 __all__ = ["CheckpointStore", "default_store"]
 
 KEEP_EPOCHS = 1000
 PRUNE_EVERY = 100  # epochs: so many more than KEEP_EPOCHS may be there
+_OF_EPOCHS = ("onefold_epochs", "onefold_runs", "onefold_pins", "onefold_journals")  # tables of all but the generation
 
 
 def default_store(pipeline: str, directory: Path) -> str:
     """URL of the store of a pipeline that names none, and whose sinks have none: SQLite, in a folder of onefold's own
     that its first use makes."""
     file = directory.absolute() / OWN_FOLDER / f"{pipeline}.db"
-    return sa.URL.create("sqlite", database=str(file)).render_as_string()
+    return str(DatabaseUrl("sqlite", database=str(file)))
 
 
 class CheckpointStore:
@@ -101,8 +68,8 @@ class CheckpointStore:
         if self._id is None:
             store_id = passed(self.checks())
             if store_id is None:
-                with self.database.creating() as connection:
-                    store_id = prepared_store(connection, str(self.database))
+                with self.database.creating() as transaction:
+                    store_id = prepared_store(transaction)
             self._id = store_id  # only now: a transaction that failed has left no such store
         return self._id
 
@@ -111,17 +78,17 @@ class CheckpointStore:
         where = f"the checkpoint store at {self.database}"
         if not self.database.is_there():
             yield from tried(self.database.check_new)
-            yield self.database.making_new(f"{where} is made by the first start", metadata.sorted_tables)
+            makes = making_store(self.database.backend, set())
+            yield self.database.making_new(f"{where} is made by the first start", makes)
             return None
-        with self.database.transaction() as connection:
-            backend = self.database.backend
-            backend.check_ours(connection)
-            self._id = existing_store(connection, str(self.database))
+        with self.database.transaction() as transaction:
+            backend, connection = self.database.backend, transaction.connection
+            self._id = existing_store(transaction)
             if self._id is None:
                 backend.check_may_create(connection)
-                makes = [*backend.making(connection), *making_store(connection)]
+                makes = [*backend.making(connection), *making_store(backend, backend.tables(connection))]
             else:
-                backend.check_may_work(connection, metadata.sorted_tables)
+                backend.check_may_work(connection, TABLES.items())
         if self._id is None:
             yield Finding.making(f"{where} is made by the first start", str(self.database), makes)
             if not backend.tells_rights:
@@ -132,9 +99,8 @@ class CheckpointStore:
     def look(self) -> str | None:
         """The id of a store that is there already, None if there is none. Unlike `id`, makes nothing."""
         if self._id is None and self.database.is_there():
-            with self.database.transaction() as connection:
-                self.database.backend.check_ours(connection)
-                self._id = existing_store(connection, str(self.database), to_look=True)
+            with self.database.transaction() as transaction:
+                self._id = existing_store(transaction, to_look=True)
         return self._id
 
     def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
@@ -145,8 +111,8 @@ class CheckpointStore:
         """
         self.id()
         token = uuid.uuid4().hex if last is None else uuid.uuid5(uuid.NAMESPACE_OID, last.token).hex
-        with self.database.transaction() as connection:
-            row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+        with self.database.transaction() as transaction:
+            row = rows.pipeline_row(transaction, pipeline, is_locked=True)
             if row is not None and last is not None and row.generation >= last.number and row.token != last.token:
                 if row.token != token:
                     raise not_mine(last, row.generation)
@@ -154,27 +120,27 @@ class CheckpointStore:
                     return Generation(pipeline, row.generation, token)
             number = max(above, row.generation if row else 0) + 1
             if row is None:
-                first = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
+                first = {"pipeline": pipeline, "generation": number, "token": token}
                 try:
-                    connection.execute(first)
-                except IntegrityError as error:  # there was no row yet to lock
+                    transaction.run(rows.adding("onefold_pipelines", first))
+                except self.database.backend.integrity_error as error:  # there was no row yet to lock
                     raise Retriable(
                         "first-start-raced", f"pipeline {pipeline!r} was started for the first time by another process"
                     ) from error
             else:
-                connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
+                transaction.run(_of_pipeline(pipeline, generation=number, token=token))
         return Generation(pipeline, number, token)
 
     def facts(self, pipeline: str) -> StoreFacts:
         store_id = self.id()
-        with self.database.transaction() as connection:
-            row = connection.execute(pipeline_row(pipeline)).one_or_none()
+        with self.database.transaction() as transaction:
+            row = rows.pipeline_row(transaction, pipeline)
             return StoreFacts(
                 store_id=store_id,
                 generation=row.generation if row else 0,
-                last=last_epoch(connection, pipeline, DECIDED_STATES),
-                complete=last_epoch(connection, pipeline, (EpochState.COMPLETE.value,)),
-                unfinished=unfinished_epochs(connection, pipeline),
+                last=rows.last_epoch(transaction, pipeline, EpochState.DECIDED, EpochState.COMPLETE),
+                complete=rows.last_epoch(transaction, pipeline, EpochState.COMPLETE),
+                unfinished=rows.unfinished_epochs(transaction, pipeline),
                 frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
                 origin=Positions.from_json(row.origin) if row and row.origin else None,
                 moved=row.moved if row else 0,
@@ -182,10 +148,10 @@ class CheckpointStore:
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
         """The initial positions on record; the first stay for good, since a replay must start where they say."""
-        with self._mine(generation) as (connection, row, _):
+        with self._mine(generation) as (transaction, row, _):
             if row.frozen:
                 return Positions.from_json(row.frozen)
-            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=initial.to_json()))
+            transaction.run(_of_pipeline(generation.pipeline, frozen=initial.to_json()))
             return initial
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
@@ -194,8 +160,8 @@ class CheckpointStore:
         An empty range says nothing by itself (a stateful query runs batches without new records): there the query
         and batch id must be the same too.
         """
-        with self.database.transaction() as connection:
-            return _found(connection, pipeline, request)
+        with self.database.transaction() as transaction:
+            return _found(transaction, pipeline, request)
 
     def open_epoch(
         self,
@@ -211,18 +177,19 @@ class CheckpointStore:
         An open epoch that writes through is taken over from an older generation, with its number and its T.
         """
         pipeline = generation.pipeline
-        completing_it = [] if completes is None else [completing(completes.record, now_ms)]
-        with self._mine(generation, *completing_it, asking_chain(pipeline)) as (connection, row, found):
+        completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
+        chain_of_it = rows.UNFINISHED_AND_LAST, {"pipeline": pipeline}
+        with self._mine(generation, *completing_it, chain_of_it) as (transaction, row, found):
             if completes is not None:
-                _check_completed(connection, completes.record, found[0])
-            chain = chain_of(connection, generation, found[-1].rows)
+                _check_completed(transaction, completes.record, found[0])
+            chain = rows.chain_of(transaction, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
                     if record.generation == generation.number:
                         return record
                     if record.write_through:
                         mine = replace(record, generation=generation.number)
-                        connection.execute(this_epoch(record).values(**values_of(mine)))
+                        transaction.run(rows.this_epoch(record, generation=mine.generation))
                         return mine
                 raise CheckpointMismatch(
                     "epoch-in-progress",
@@ -240,7 +207,7 @@ class CheckpointStore:
                 )
             # Positions that only grow do not come again; others may be a batch's that was decided before.
             if request.query_id != MOVED and request.range.end.relation_to(request.range.start) is not Relation.AHEAD:
-                decided = _found(connection, pipeline, request)
+                decided = _found(transaction, pipeline, request)
                 if decided is not None and decided.epoch > row.moved:
                     raise CheckpointMismatch(
                         "epoch-not-next",
@@ -260,7 +227,7 @@ class CheckpointStore:
                 sinks=request.sinks,
                 write_through=request.write_through,
             )
-            self.database.end(connection, opening(opened, now_ms))
+            transaction.end(rows.opening(opened, now_ms))
             return opened
 
     def decide(
@@ -272,8 +239,8 @@ class CheckpointStore:
         merge: Merge | None = None,
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
-        with self._mine(generation, asking_stored_and_last(record)) as (connection, _, (found,)):
-            stored, last = stored_and_last(found.rows, record)
+        with self._mine(generation, (rows.STORED_AND_LAST, rows.key_of(record))) as (transaction, _, (found,)):
+            stored, last = rows.stored_and_last(found.rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
@@ -288,55 +255,50 @@ class CheckpointStore:
                     f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew",
                 )
             decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
-            claim_name(connection, decided, now_ms)
+            claim_name(transaction, decided, now_ms)
             if merge is not None:
-                merge(connection)
+                merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
-                _begins_at(connection, decided.pipeline, decided.range.end, decided.epoch)
-            self.database.end(connection, deciding(decided, now_ms))
+                _begins_at(transaction, decided.pipeline, decided.range.end, decided.epoch)
+            transaction.end(rows.deciding(decided, now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
-        with self._mine(generation, completing(record, now_ms)) as (connection, _, (completed,)):
-            _check_completed(connection, record, completed)
+        with self._mine(generation, rows.completing(record, now_ms)) as (transaction, _, (completed,)):
+            _check_completed(transaction, record, completed)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        with self._mine(generation) as (connection, _, _):
-            stored = _stored_as(connection, record, EpochState.OPEN, EpochState.GIVEN_UP)
+        with self._mine(generation) as (transaction, _, _):
+            stored = _stored_as(transaction, record, EpochState.OPEN, EpochState.GIVEN_UP)
             require(not stored.write_through, f"{stored} may show already: it must run again")
-            connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
+            transaction.run(rows.this_epoch(record, state=EpochState.GIVEN_UP.value))
             # A pipeline that dies in every start completes nothing, and must not grow either.
-            connection.execute(epochs_before(record, KEEP_EPOCHS, (EpochState.GIVEN_UP.value,)))
+            transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.GIVEN_UP))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
-        with self._mine(generation) as (connection, _, _):
-            _stored_as(connection, decided.record, *PAST_COMMIT_POINT)
-            connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
+        with self._mine(generation) as (transaction, _, _):
+            _stored_as(transaction, decided.record, *PAST_COMMIT_POINT)
+            transaction.run(rows.this_epoch(decided.record, state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         """Set a damaged epoch to decided again, on the user's word that its missing rows were written by hand."""
-        with self._mine(generation) as (connection, _, _):
-            stored = _stored_as(connection, record, EpochState.DAMAGED, EpochState.DECIDED)
+        with self._mine(generation) as (transaction, _, _):
+            stored = _stored_as(transaction, record, EpochState.DAMAGED, EpochState.DECIDED)
             accepted = replace(stored, state=EpochState.DECIDED)
-            connection.execute(this_epoch(record).values(state=accepted.state.value))
+            transaction.run(rows.this_epoch(record, state=accepted.state.value))
             return Decided(accepted)
 
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
         pipeline = generation.pipeline
-        decided_or_damaged = (EpochState.DECIDED.value, EpochState.DAMAGED.value)
-        with self._mine(generation) as (connection, _, _):
-            connection.execute(
-                epochs.update()
-                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.OPEN.value)
-                .values(state=EpochState.GIVEN_UP.value)
-            )
-            connection.execute(epochs.delete().where(epochs.c.pipeline == pipeline, epochs.c.epoch >= entry.epoch))
-            connection.execute(
-                epochs.update()
-                .where(epochs.c.pipeline == pipeline, epochs.c.state.in_(decided_or_damaged))
-                .values(state=EpochState.COMPLETE.value)
+        with self._mine(generation) as (transaction, _, _):
+            values = {"pipeline": pipeline, "epoch": entry.epoch}
+            of_states = "UPDATE onefold_epochs SET state = '{}' WHERE pipeline = %(pipeline)s AND state IN ({})"
+            transaction.run(
+                (of_states.format("given_up", "'open'"), values),
+                ("DELETE FROM onefold_epochs WHERE pipeline = %(pipeline)s AND epoch >= %(epoch)s", values),
+                (of_states.format("complete", "'decided', 'damaged'"), values),
             )
             adopted = EpochRecord(
                 pipeline=pipeline,
@@ -350,36 +312,34 @@ class CheckpointStore:
                 fingerprint="",
                 sinks=sinks,
             )
-            connection.execute(
-                epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
-            )
-            adopt_name(connection, adopted, now_ms)
-            left = [record for record in decided_moves(connection, pipeline) if not record.range.is_empty]
-            _begins_at(connection, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
+            times = {"opened_at_ms": now_ms, "completed_at_ms": now_ms}
+            transaction.run(rows.adding("onefold_epochs", rows.values_of(adopted) | times))
+            adopt_name(transaction, adopted, now_ms)
+            left = [record for record in rows.decided_moves(transaction, pipeline) if not record.range.is_empty]
+            _begins_at(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
     def moves(self, pipeline: str) -> list[EpochRecord]:
         """Every decided epoch that moved the positions, the oldest first: they are never pruned."""
         self.id()
-        with self.database.transaction() as connection:
-            return decided_moves(connection, pipeline)
+        with self.database.transaction() as transaction:
+            return rows.decided_moves(transaction, pipeline)
 
     def anchor(self, generation: Generation, origin: Positions) -> None:
         """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
-        with self._mine(generation) as (connection, row, _):
-            _begins_at(connection, generation.pipeline, origin, row.moved)
+        with self._mine(generation) as (transaction, row, _):
+            _begins_at(transaction, generation.pipeline, origin, row.moved)
 
     def note(self, generation: Generation, name: str, value: str) -> None:
         """Pin the value under that name, also in the place of another."""
-        here = (pins.c.pipeline == generation.pipeline, pins.c.name == name)
-        with self._mine(generation) as (connection, _, _):
-            connection.execute(pins.delete().where(*here))
-            connection.execute(pins.insert().values(pipeline=generation.pipeline, name=name, value=value))
+        here = {"pipeline": generation.pipeline, "name": name}
+        with self._mine(generation) as (transaction, _, _):
+            transaction.run(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
 
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
         self.id()
-        with self.database.transaction() as connection:
-            return decided_run(connection, pipeline, run)
+        with self.database.transaction() as transaction:
+            return decided_run(transaction, pipeline, run)
 
     def forget(self, pipeline: str) -> None:
         """Remove all rows of a retired pipeline, on the user's word. Fences a driver that still runs it.
@@ -387,75 +347,81 @@ class CheckpointStore:
         Raises ConfigError while an epoch of it is unfinished.
         """
         self.id()
-        with self.database.transaction() as connection:
-            connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
-            unfinished = unfinished_epochs(connection, pipeline)
+        with self.database.transaction() as transaction:
+            rows.pipeline_row(transaction, pipeline, is_locked=True)
+            unfinished = rows.unfinished_epochs(transaction, pipeline)
             if unfinished:
                 raise ConfigError(
                     "epoch-unfinished",
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
                     " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten",
                 )
-            for table in (epochs, runs, pins, journals, pipelines):
-                connection.execute(table.delete().where(table.c.pipeline == pipeline))
+            transaction.run(*(rows.removing(table, pipeline=pipeline) for table in (*_OF_EPOCHS, "onefold_pipelines")))
 
     def begin_anew(self, generation: Generation) -> None:
         """Remove all rows of a pipeline but its generation, on the user's word: every older driver stays fenced."""
-        with self._mine(generation) as (connection, _, _):
-            for table in (epochs, runs, pins, journals):
-                connection.execute(table.delete().where(table.c.pipeline == generation.pipeline))
-            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None, origin=None, moved=0))
+        with self._mine(generation) as (transaction, _, _):
+            pipeline = generation.pipeline
+            transaction.run(
+                *(rows.removing(table, pipeline=pipeline) for table in _OF_EPOCHS),
+                _of_pipeline(pipeline, frozen=None, origin=None, moved=0),
+            )
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included; of moves, too, only those that others of their age
         would be kept of."""
         self.id()
-        query = sa.select(epochs).where(epochs.c.pipeline == pipeline).order_by(epochs.c.epoch.desc()).limit(limit)
-        with self.database.transaction() as connection:
-            found = [record_of(row) for row in connection.execute(query)][::-1]
+        with self.database.transaction() as transaction:
+            newest = rows.epochs_where(transaction, pipeline, "epoch >= 0 ORDER BY epoch DESC LIMIT %(n)s", n=limit)
+        found = newest[::-1]
         oldest = found[-1].epoch - KEEP_EPOCHS if found else 0
         return [record for record in found if not record.is_move or record.epoch >= oldest]
 
     @contextmanager
-    def _mine(self, generation: Generation, *then: Bound) -> Iterator[tuple[sa.Connection, Any, list[Answer]]]:
+    def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
         """A transaction that locks the pipeline's row, and what the statements after that answer. Raises Fenced, and
         what they did is undone, unless the generation is still this one."""
-        first = locking(generation.pipeline)
-        with self.database.transaction_with(first, *then) as (connection, (locked, *found)):
+        first = rows.LOCKED_ROW, {"pipeline": generation.pipeline}
+        with self.database.transaction(first, *then) as transaction:
+            locked, *found = transaction.found
             row = next(iter(locked.rows), None)
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
                 raise not_mine(generation, row.generation if row else None)
-            yield connection, row, found
+            yield transaction, row, found
 
 
-def _found(connection: sa.Connection, pipeline: str, request: EpochRequest) -> EpochRecord | None:
+def _found(transaction: Transaction, pipeline: str, request: EpochRequest) -> EpochRecord | None:
     batch = (request.query_id, request.batch_id)
-    for record in found_epochs(connection, pipeline, request.range):
+    for record in rows.found_epochs(transaction, pipeline, request.range):
         is_batch = not request.range.is_empty or (record.query_id, record.batch_id) == batch
         if is_batch and request.range.is_again(record.range) and request.has_input_of(record):
             return record
     return None
 
 
-def _check_completed(connection: sa.Connection, record: EpochRecord, completed: Answer) -> None:
+def _check_completed(transaction: Transaction, record: EpochRecord, completed: Answer) -> None:
     """After `completing`, which once more changes nothing: another epoch may be past it by then."""
     if completed.rowcount != 1:
-        _stored_as(connection, record, EpochState.COMPLETE)
+        _stored_as(transaction, record, EpochState.COMPLETE)
     elif record.epoch % PRUNE_EVERY == 0:
-        finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
-        connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
+        transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.COMPLETE, EpochState.GIVEN_UP))
 
 
-def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochState) -> EpochRecord:
+def _stored_as(transaction: Transaction, record: EpochRecord, *states: EpochState) -> EpochRecord:
     """The epoch as the store has it. Raises CheckpointMismatch where it is in none of these states, since only a newer
     generation could have changed it."""
-    stored = stored_epoch(connection, record)
+    stored = rows.stored_epoch(transaction, record)
     if stored is None or stored.state not in states:
         raise went_back(record, stored)
     return stored
 
 
-def _begins_at(connection: sa.Connection, pipeline: str, origin: Positions | None, moved: int) -> None:
+def _begins_at(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:
     """Note where a new checkpoint begins, and which epoch moved the positions last."""
     text = None if origin is None else origin.to_json()
-    connection.execute(of_pipeline(pipelines, pipeline).values(origin=text, moved=moved))
+    transaction.run(_of_pipeline(pipeline, origin=text, moved=moved))
+
+
+def _of_pipeline(pipeline: str, **values: Any) -> Statement:
+    """Changes the pipeline's row."""
+    return rows.setting("onefold_pipelines", {"pipeline": pipeline}, **values)

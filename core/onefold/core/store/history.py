@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from onefold.core.contract import MOVED, EpochRecord, EpochState
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions
+from onefold.core.sql.database import Transaction
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.savepoint_notes import MADE, RESTORED, SavepointNote
-from onefold.core.store.store_rows import last_epoch, pipeline_row, record_of
-from onefold.core.store.tables import epochs, pins
+from onefold.core.store.store_rows import pipeline_row, record_of
 
 __all__ = ["History", "Standing", "StoredEpoch"]
 
-_FAILED = (EpochState.GIVEN_UP.value, EpochState.DAMAGED.value)
+_ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,71 +79,69 @@ class History:
         """None where there is no store yet, or it does not know the pipeline."""
         if self._store.look() is None:
             return None
-        mine = epochs.c.pipeline == pipeline
-        of_queries = mine & epochs.c.query_id.not_in((MOVED, ADOPTED))
-        started = sa.select(sa.func.count(epochs.c.generation.distinct())).where(of_queries)
-        counted = sa.select(epochs.c.state, sa.func.count()).where(mine).group_by(epochs.c.state)
-        unfinished = epochs.c.state.in_((EpochState.OPEN.value, EpochState.DECIDED.value))
-        with self._store.database.transaction() as connection:
-            row = connection.execute(pipeline_row(pipeline)).one_or_none()
+        of = {"pipeline": pipeline, "moved": MOVED, "adopted": ADOPTED}
+        counted = "SELECT state, count(*) AS epochs FROM onefold_epochs WHERE pipeline = %(pipeline)s GROUP BY state"
+        started = (
+            "SELECT count(DISTINCT generation) AS starts FROM onefold_epochs WHERE pipeline = %(pipeline)s"
+            " AND query_id NOT IN (%(moved)s, %(adopted)s)"
+        )
+        last = f"{_ALL} AND state IN ({{}}) ORDER BY epoch DESC LIMIT 1"
+        with self._store.database.transaction() as transaction:
+            row = pipeline_row(transaction, pipeline)
             if row is None:
                 return None
-            complete = last_epoch(connection, pipeline, (EpochState.COMPLETE.value,))
-            failed = last_epoch(connection, pipeline, _FAILED)
-            savepoints = _savepoints(connection, pipeline)
+            savepoints = _savepoints(transaction, pipeline)
             return Standing(
                 generation=row.generation,
                 frozen=Positions.from_json(row.frozen) if row.frozen else None,
-                counts={EpochState(state): int(count) for state, count in connection.execute(counted)},
-                starts=int(connection.execute(started).scalar_one()),
-                complete=_one(connection, pipeline, complete.epoch) if complete else None,
-                failed=_one(connection, pipeline, failed.epoch) if failed else None,
-                unfinished=tuple(_found(connection, sa.select(epochs).where(mine, unfinished))),
+                counts={EpochState(state): count for state, count in transaction.rows(counted, of)},
+                starts=transaction.rows(started, of)[0].starts,
+                complete=next(iter(_found(transaction, last.format("'complete'"), of)), None),
+                failed=next(iter(_found(transaction, last.format("'given_up', 'damaged'"), of)), None),
+                unfinished=tuple(_found(transaction, f"{_ALL} AND state IN ('open', 'decided')", of)),
                 savepoint=savepoints.get(MADE),
                 restored=savepoints.get(RESTORED),
             )
 
     def epochs(self, pipeline: str, limit: int, before: int | None = None) -> list[StoredEpoch]:
         """The newest epochs, with lower numbers than `before`; the newest first."""
-        query = sa.select(epochs).where(epochs.c.pipeline == pipeline)
-        if before is not None:
-            query = query.where(epochs.c.epoch < before)
-        return self._read(query.order_by(epochs.c.epoch.desc()).limit(limit))
+        older = "" if before is None else " AND epoch < %(before)s"
+        query = f"{_ALL}{older} ORDER BY epoch DESC LIMIT %(limit)s"
+        return self._read(query, {"pipeline": pipeline, "limit": limit, "before": before})
 
     def completed(self, pipeline: str, after: int, from_generation: int, limit: int) -> list[StoredEpoch]:
         """The complete epochs with higher numbers than `after`, of these generations; the oldest first."""
-        query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.epoch > after)
-        query = query.where(epochs.c.state == EpochState.COMPLETE.value, epochs.c.generation >= from_generation)
-        return self._read(query.order_by(epochs.c.epoch).limit(limit))
+        query = (
+            f"{_ALL} AND epoch > %(after)s AND state = 'complete' AND generation >= %(generation)s"
+            " ORDER BY epoch LIMIT %(limit)s"
+        )
+        values = {"pipeline": pipeline, "after": after, "generation": from_generation, "limit": limit}
+        return self._read(query, values)
 
     def epoch(self, pipeline: str, number: int) -> StoredEpoch | None:
         """None where the store does not know it, or no longer does."""
-        query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.epoch == number)
-        return next(iter(self._read(query)), None)
+        found = self._read(f"{_ALL} AND epoch = %(epoch)s", {"pipeline": pipeline, "epoch": number})
+        return next(iter(found), None)
 
-    def _read(self, query: sa.Select[Any]) -> list[StoredEpoch]:
+    def _read(self, query: str, values: Mapping[str, Any]) -> list[StoredEpoch]:
         if self._store.look() is None:
             return []
-        with self._store.database.transaction() as connection:
-            return _found(connection, query)
+        with self._store.database.transaction() as transaction:
+            return _found(transaction, query, values)
 
 
 def _between_s(start_ms: int | None, end_ms: int | None) -> float | None:
     return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms) / 1000
 
 
-def _one(connection: sa.Connection, pipeline: str, number: int) -> StoredEpoch | None:
-    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.epoch == number)
-    return next(iter(_found(connection, query)), None)
+def _savepoints(transaction: Transaction, pipeline: str) -> dict[str, SavepointNote]:
+    query = "SELECT name, value FROM onefold_pins WHERE pipeline = %(of)s AND name IN (%(made)s, %(restored)s)"
+    found = transaction.rows(query, {"of": pipeline, "made": MADE, "restored": RESTORED})
+    return {row.name: SavepointNote(**json.loads(row.value)) for row in found}
 
 
-def _savepoints(connection: sa.Connection, pipeline: str) -> dict[str, SavepointNote]:
-    query = sa.select(pins.c.name, pins.c.value).where(pins.c.pipeline == pipeline, pins.c.name.in_((MADE, RESTORED)))
-    return {row.name: SavepointNote(**json.loads(row.value)) for row in connection.execute(query)}
-
-
-def _found(connection: sa.Connection, query: sa.Select[Any]) -> list[StoredEpoch]:
+def _found(transaction: Transaction, query: str, values: Mapping[str, Any]) -> list[StoredEpoch]:
     return [
-        StoredEpoch(record_of(row), int(row.bytes), row.opened_at_ms, row.decided_at_ms, row.completed_at_ms, row.error)
-        for row in connection.execute(query)
+        StoredEpoch(record_of(row), row.bytes, row.opened_at_ms, row.decided_at_ms, row.completed_at_ms, row.error)
+        for row in transaction.rows(query, values)
     ]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-
-import sqlalchemy as sa
+from typing import Any
 
 from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
+from onefold.core.sql.database import Transaction
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.tables import journals
+from onefold.core.store.store_rows import adding, removing
 
 __all__ = ["StoreJournal"]
 
-_NAMES_AT_ONCE = 500  # in a statement
+_MINE = "FROM onefold_journals WHERE pipeline = %(pipeline)s AND source = %(source)s"
 
 
 class StoreJournal:
@@ -23,39 +23,33 @@ class StoreJournal:
     def __init__(self, store: CheckpointStore, pipeline: str, source: str, store_id: str | None = None) -> None:
         self._store, self._store_id = store, store_id
         self._own = {"pipeline": pipeline, "source": source}
-        self._where = sa.and_(journals.c.pipeline == pipeline, journals.c.source == source)
 
     def names(self) -> set[str]:
-        with self._transaction() as connection:
-            return set(connection.scalars(sa.select(journals.c.name).where(self._where)))
+        with self._transaction() as transaction:
+            return {row.name for row in transaction.rows(f"SELECT name {_MINE}", self._own)}
 
     def read(self, names: Collection[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        with self._transaction() as connection:
-            for some in _some(names):
-                asked = sa.select(journals.c.name, journals.c.value).where(self._where, journals.c.name.in_(some))
-                found |= {str(row.name): str(row.value) for row in connection.execute(asked)}
-        return found
+        with self._transaction() as transaction:
+            return dict(self._among(transaction, "name, value", names))
 
     def write(self, texts: Mapping[str, str]) -> None:
-        with self._transaction() as connection:
-            there = self._among(connection, texts)  # of a call before, whose commit was not acknowledged
+        with self._transaction() as transaction:
+            # Some are there by a call before, whose commit was not acknowledged.
+            there = {row.name for row in self._among(transaction, "name", texts)}
             for name in texts.keys() - there:  # one by one: a statement has no more bytes than a server takes
-                connection.execute(journals.insert().values(**self._own, name=name, value=texts[name]))
+                transaction.run(adding("onefold_journals", {**self._own, "name": name, "value": texts[name]}))
 
     def remove(self, names: Collection[str]) -> None:
-        with self._transaction() as connection:
-            for some in _some(names):
-                connection.execute(journals.delete().where(self._where, journals.c.name.in_(some)))
+        with self._transaction() as transaction:
+            transaction.run(*(removing("onefold_journals", **self._own, name=name) for name in names))
 
-    def _among(self, connection: sa.Connection, names: Collection[str]) -> set[str]:
-        found: set[str] = set()
-        for some in _some(names):
-            found.update(connection.scalars(sa.select(journals.c.name).where(self._where, journals.c.name.in_(some))))
-        return found
+    def _among(self, transaction: Transaction, columns: str, names: Collection[str]) -> list[Any]:
+        asked = f"SELECT {columns} {_MINE} AND name = %(name)s"
+        answers = transaction.run(*((asked, {**self._own, "name": name}) for name in names))
+        return [row for answer in answers for row in answer.rows]
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
+    def _transaction(self) -> Iterator[Transaction]:
         """Raises Retriable also where it may have been committed: nobody has been told its names, or they are gone."""
         if self._store_id is None:
             self._store.id()
@@ -66,13 +60,7 @@ class StoreJournal:
                 " start. Nothing was read. Restore it, and start again",
             )
         try:
-            with self._store.database.transaction() as connection:
-                yield connection
+            with self._store.database.transaction() as transaction:
+                yield transaction
         except InDoubt as error:
             raise error.retyped(Retriable) from error
-
-
-def _some(names: Collection[str]) -> Iterator[list[str]]:
-    known = list(names)
-    for start in range(0, len(known), _NAMES_AT_ONCE):
-        yield known[start : start + _NAMES_AT_ONCE]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.tables import epochs
 
 __all__ = ["slowest_decision_s"]
 
@@ -15,7 +12,7 @@ def slowest_decision_s(store: CheckpointStore, pipeline: str) -> float | None:
 
     One that writes through counts from its first opening on, also where a crash lies between. None before the first.
     """
-    longest = sa.func.max(epochs.c.decided_at_ms - epochs.c.opened_at_ms)
-    with store.database.transaction() as connection:
-        found = connection.execute(sa.select(longest).where(epochs.c.pipeline == pipeline)).scalar_one()
-    return None if found is None else int(found) / 1000
+    longest = "SELECT max(decided_at_ms - opened_at_ms) AS ms FROM onefold_epochs WHERE pipeline = %(pipeline)s"
+    with store.database.transaction() as transaction:
+        (found,) = transaction.rows(longest, {"pipeline": pipeline})
+    return None if found.ms is None else int(found.ms) / 1000

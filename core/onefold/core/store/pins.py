@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
-
 from onefold.core.errors import Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.tables import pins
+from onefold.core.store.store_rows import adding
 
 __all__ = ["all_pins", "pin", "pinned"]
 
 
 def pinned(store: CheckpointStore, pipeline: str, name: str) -> str | None:
     """The value that is pinned under that name; None if there is none."""
-    store.id()
-    known = sa.select(pins.c.value).where(pins.c.pipeline == pipeline, pins.c.name == name)
-    with store.database.transaction() as connection:
-        row = connection.execute(known).one_or_none()
-    return None if row is None else str(row.value)
+    return all_pins(store, pipeline).get(name)
 
 
 def all_pins(store: CheckpointStore, pipeline: str) -> dict[str, str]:
     """All of a pipeline's, by their names."""
     store.id()
-    with store.database.transaction() as connection:
-        rows = connection.execute(sa.select(pins.c.name, pins.c.value).where(pins.c.pipeline == pipeline)).all()
-    return {str(row.name): str(row.value) for row in rows}
+    asked = "SELECT name, value FROM onefold_pins WHERE pipeline = %(pipeline)s"
+    with store.database.transaction() as transaction:
+        return {row.name: row.value for row in transaction.rows(asked, {"pipeline": pipeline})}
 
 
 def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str]) -> str:
@@ -40,9 +33,9 @@ def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str
     if known is not None:
         return known
     value = find()
-    with store.database.transaction() as connection:
+    with store.database.transaction() as transaction:
         try:
-            connection.execute(pins.insert().values(pipeline=pipeline, name=name, value=value))
-        except IntegrityError as error:
+            transaction.run(adding("onefold_pins", {"pipeline": pipeline, "name": name, "value": value}))
+        except store.database.backend.integrity_error as error:
             raise Retriable("pin-raced", f"{name} of pipeline {pipeline!r} was pinned by another process") from error
     return value

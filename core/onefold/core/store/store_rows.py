@@ -1,40 +1,38 @@
-"""Rows of the checkpoint store's tables, and the values they stand for.
-
-The statements of an epoch are built here, once: to build one costs several times what it takes to run it.
-"""
+"""Rows of the checkpoint store's tables, and the values they stand for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import sqlalchemy as sa
 
 from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, Generation, SinkKind
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range
-from onefold.core.sql.backends import Bound
-from onefold.core.store.tables import epochs, pipelines
+from onefold.core.sql.backend import Statement
+from onefold.core.sql.database import Transaction
 
 __all__ = [
-    "DECIDED_STATES",
+    "LOCKED_ROW",
+    "STORED_AND_LAST",
+    "UNFINISHED_AND_LAST",
     "Chain",
-    "asking_chain",
-    "asking_stored_and_last",
+    "adding",
     "chain_of",
     "completing",
     "decided_moves",
     "deciding",
-    "epochs_before",
+    "epochs_where",
     "found_epochs",
+    "key_of",
     "last_epoch",
-    "locking",
-    "of_pipeline",
     "opening",
     "pipeline_row",
+    "pruning",
     "record_of",
+    "removing",
+    "setting",
     "stored_and_last",
     "stored_epoch",
     "this_epoch",
@@ -42,99 +40,89 @@ __all__ = [
     "values_of",
 ]
 
-DECIDED_STATES = (EpochState.DECIDED.value, EpochState.COMPLETE.value)
-_UNFINISHED = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
-
-# Parameters; those of an UPDATE must not be named as its columns are.
-_PIPELINE, _EPOCH = sa.bindparam("of_pipeline", type_=sa.String()), sa.bindparam("of_epoch", type_=sa.BigInteger())
-_OF_PIPELINE = epochs.c.pipeline == _PIPELINE
-_IS_UNFINISHED = sa.or_(*(epochs.c.state == state for state in _UNFINISHED))
-_IS_DECIDED = sa.or_(*(epochs.c.state == state for state in DECIDED_STATES))
-_LAST = epochs.alias("last")
+_DECIDED_STATES = (EpochState.DECIDED, EpochState.COMPLETE)
+_UNFINISHED = (EpochState.OPEN, EpochState.DECIDED, EpochState.DAMAGED)
+_ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
+_DECIDED = "state IN ('decided', 'complete')"
+_IS_UNFINISHED = "state IN ('open', 'decided', 'damaged')"
 _LAST_DECIDED = (
-    sa.select(_LAST.c.epoch)
-    .where(_LAST.c.pipeline == _PIPELINE, sa.or_(*(_LAST.c.state == state for state in DECIDED_STATES)))
-    .order_by(_LAST.c.epoch.desc())
-    .limit(1)
-    .scalar_subquery()
+    f"(SELECT epoch FROM onefold_epochs WHERE pipeline = %(pipeline)s AND {_DECIDED} ORDER BY epoch DESC LIMIT 1)"
 )
-_PIPELINE_ROW = sa.select(pipelines).where(pipelines.c.pipeline == _PIPELINE)
-_LOCKED_ROW = _PIPELINE_ROW.with_for_update()
-_UNFINISHED_EPOCHS = sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED).order_by(epochs.c.epoch)
-_UNFINISHED_AND_LAST = (
-    sa.select(epochs).where(_OF_PIPELINE, _IS_UNFINISHED | (epochs.c.epoch == _LAST_DECIDED)).order_by(epochs.c.epoch)
+_PIPELINE_ROW = "SELECT * FROM onefold_pipelines WHERE pipeline = %(pipeline)s"
+LOCKED_ROW = f"{_PIPELINE_ROW} FOR UPDATE"
+UNFINISHED_AND_LAST = f"{_ALL} AND ({_IS_UNFINISHED} OR epoch = {_LAST_DECIDED}) ORDER BY epoch"
+STORED_AND_LAST = f"{_ALL} AND (epoch = %(epoch)s OR epoch = {_LAST_DECIDED})"
+_HIGHEST = (
+    "SELECT max(epoch) AS epoch, max(timestamp_ms) AS timestamp_ms FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 )
-_STORED_AND_LAST = sa.select(epochs).where(_OF_PIPELINE, (epochs.c.epoch == _EPOCH) | (epochs.c.epoch == _LAST_DECIDED))
-_STORED = sa.select(epochs).where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
-_HIGHEST = sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(_OF_PIPELINE)
-
-
-def _begins_with(column: sa.Column[str], name: str) -> sa.ColumnElement[bool]:
-    length = sa.bindparam(f"{name}_length", type_=sa.Integer())
-    return sa.func.substr(column, 1, length) == sa.bindparam(name, type_=sa.Text())
-
-
 _FOUND = (
-    sa.select(epochs)
-    .where(_OF_PIPELINE, _IS_DECIDED, _begins_with(epochs.c.range_start, "start"))
-    .where(_begins_with(epochs.c.range_end, "end"))
-    .order_by(epochs.c.epoch.desc())
+    f"{_ALL} AND {_DECIDED} AND substr(range_start, 1, %(start_length)s) = %(start)s"
+    " AND substr(range_end, 1, %(end_length)s) = %(end)s ORDER BY epoch DESC"
 )
-_INSERT = epochs.insert().values({column.name: sa.bindparam(column.name) for column in epochs.c})
-_THIS = epochs.update().where(_OF_PIPELINE, epochs.c.epoch == _EPOCH)
-_COMPLETE = _THIS.where(epochs.c.state == EpochState.DECIDED.value).values(
-    state=sa.bindparam("new_state"), completed_at_ms=sa.bindparam("at_ms")
+_OF_EPOCH = "WHERE pipeline = %(pipeline)s AND epoch = %(epoch)s"
+_COMPLETE = (
+    f"UPDATE onefold_epochs SET state = 'complete', completed_at_ms = %(at_ms)s {_OF_EPOCH} AND state = 'decided'"
 )
-_DECIDE = _THIS.values(
-    state=sa.bindparam("new_state"),
-    manifest=sa.bindparam("new_manifest"),
-    rows=sa.bindparam("new_rows"),
-    bytes=sa.bindparam("new_bytes"),
-    decided_at_ms=sa.bindparam("at_ms"),
+_DECIDE = (
+    "UPDATE onefold_epochs SET state = %(state)s, manifest = %(manifest)s, "
+    f'"rows" = %(rows)s, bytes = %(bytes)s, decided_at_ms = %(at_ms)s {_OF_EPOCH}'
 )
 
 
-def pipeline_row(pipeline: str) -> sa.Select[Any]:
-    return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
+def pipeline_row(transaction: Transaction, pipeline: str, *, is_locked: bool = False) -> Any:
+    """None if there is none. A row that is locked stays so to the transaction's end."""
+    rows = transaction.rows(LOCKED_ROW if is_locked else _PIPELINE_ROW, {"pipeline": pipeline})
+    return next(iter(rows), None)
 
 
-def locking(pipeline: str) -> Bound:
-    """Answers with the pipeline's row, locked to the end of the transaction; with none if there is none."""
-    return _LOCKED_ROW, {"of_pipeline": pipeline}
+def setting(table: str, of: Mapping[str, Any], **values: Any) -> Statement:
+    """Changes the rows that have all values of `of`."""
+    given = {f"new_{name}": value for name, value in values.items()}
+    assigned = ", ".join(f"{name} = %(new_{name})s" for name in values)
+    return f"UPDATE {table} SET {assigned} WHERE {_are(of)}", {**of, **given}
 
 
-def of_pipeline(table: sa.Table, pipeline: str) -> sa.Update:
-    return table.update().where(table.c.pipeline == pipeline)
+def adding(table: str, values: Mapping[str, Any]) -> Statement:
+    names = ", ".join('"rows"' if name == "rows" else name for name in values)
+    return f"INSERT INTO {table} ({names}) VALUES ({', '.join(f'%({name})s' for name in values)})", values
 
 
-def this_epoch(record: EpochRecord) -> sa.Update:
-    return epochs.update().where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
+def removing(table: str, **of: Any) -> Statement:
+    return f"DELETE FROM {table} WHERE {_are(of)}", of
 
 
-def stored_epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord | None:
-    row = connection.execute(_STORED, _key(record)).one_or_none()
-    return record_of(row) if row else None
+def _are(of: Mapping[str, Any]) -> str:
+    return " AND ".join(f"{name} = %({name})s" for name in of)
 
 
-def asking_stored_and_last(record: EpochRecord) -> Bound:
-    return _STORED_AND_LAST, _key(record)
+def this_epoch(record: EpochRecord, **values: Any) -> Statement:
+    """Changes the epoch's row."""
+    return setting("onefold_epochs", key_of(record), **values)
+
+
+def stored_epoch(transaction: Transaction, record: EpochRecord) -> EpochRecord | None:
+    return next(iter(epochs_where(transaction, record.pipeline, "epoch = %(epoch)s", epoch=record.epoch)), None)
 
 
 def stored_and_last(rows: Sequence[Any], record: EpochRecord) -> tuple[EpochRecord | None, EpochRecord | None]:
-    """The epoch as the store has it, and the last one past its commit point."""
+    """By what STORED_AND_LAST answers: the epoch as the store has it, and the last one past its commit point."""
     found = [record_of(row) for row in rows]
     return next((r for r in found if r.epoch == record.epoch), None), _last_of(found)
 
 
-def last_epoch(connection: sa.Connection, pipeline: str, states: tuple[str, ...]) -> EpochRecord | None:
-    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states))
-    row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
-    return record_of(row) if row else None
+def epochs_where(transaction: Transaction, pipeline: str, condition: str, **values: Any) -> list[EpochRecord]:
+    """Those of a pipeline's epochs. The condition may go on with ORDER BY."""
+    return [record_of(row) for row in transaction.rows(f"{_ALL} AND {condition}", {"pipeline": pipeline, **values})]
 
 
-def unfinished_epochs(connection: sa.Connection, pipeline: str) -> tuple[EpochRecord, ...]:
-    rows = connection.execute(_UNFINISHED_EPOCHS, {"of_pipeline": pipeline})
-    return tuple(record_of(row) for row in rows)
+def last_epoch(transaction: Transaction, pipeline: str, *states: EpochState) -> EpochRecord | None:
+    """The newest in one of these states."""
+    condition = f"state IN ({', '.join(repr(state.value) for state in states)}) ORDER BY epoch DESC LIMIT 1"
+    return next(iter(epochs_where(transaction, pipeline, condition)), None)
+
+
+def unfinished_epochs(transaction: Transaction, pipeline: str) -> tuple[EpochRecord, ...]:
+    return tuple(epochs_where(transaction, pipeline, f"{_IS_UNFINISHED} ORDER BY epoch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,72 +136,64 @@ class Chain:
     newest_ms: int
 
 
-def asking_chain(pipeline: str) -> Bound:
-    return _UNFINISHED_AND_LAST, {"of_pipeline": pipeline}
-
-
-def chain_of(connection: sa.Connection, generation: Generation, rows: Sequence[Any]) -> Chain:
-    """By what `asking_chain` answers, to a transaction of this generation."""
+def chain_of(transaction: Transaction, generation: Generation, rows: Sequence[Any]) -> Chain:
+    """By what UNFINISHED_AND_LAST answers, to a transaction of this generation."""
     found = [record_of(row) for row in rows]
-    unfinished = tuple(record for record in found if record.state.value in _UNFINISHED)
+    unfinished = tuple(record for record in found if record.state in _UNFINISHED)
     last = _last_of(found)
     if last is not None and last.generation == generation.number and last.query_id != ADOPTED:
         # This generation opened it, above all others, and nothing since. (One it adopted may be older than others.)
         return Chain(unfinished, last, last.epoch, last.timestamp_ms)
-    row = connection.execute(_HIGHEST, {"of_pipeline": generation.pipeline}).one()
-    return Chain(unfinished, last, row[0] or 0, row[1] or 0)
+    (row,) = transaction.rows(_HIGHEST, {"pipeline": generation.pipeline})
+    return Chain(unfinished, last, row.epoch or 0, row.timestamp_ms or 0)
 
 
-def found_epochs(connection: sa.Connection, pipeline: str, span: Range) -> list[EpochRecord]:
+def found_epochs(transaction: Transaction, pipeline: str, span: Range) -> list[EpochRecord]:
     """The decided and complete epochs of exactly these positions, the newest first; marks are not compared."""
     texts = {"start": _text(span.start), "end": _text(span.end)}
     lengths = {f"{name}_length": len(text) for name, text in texts.items()}
-    rows = connection.execute(_FOUND, {"of_pipeline": pipeline} | texts | lengths)
-    return [record_of(row) for row in rows]
+    return [record_of(row) for row in transaction.rows(_FOUND, {"pipeline": pipeline, **texts, **lengths})]
 
 
-def opening(record: EpochRecord, now_ms: int) -> Bound:
-    unset = {"decided_at_ms": None, "completed_at_ms": None, "error": None}
-    return _INSERT, values_of(record) | unset | {"opened_at_ms": now_ms}
+def opening(record: EpochRecord, now_ms: int) -> Statement:
+    return adding("onefold_epochs", {**values_of(record), "opened_at_ms": now_ms})
 
 
-def deciding(record: EpochRecord, now_ms: int) -> Bound:
+def deciding(record: EpochRecord, now_ms: int) -> Statement:
     """Writes the state and the manifest."""
     values = values_of(record)
-    decided = {f"new_{name}": values[name] for name in ("state", "manifest", "rows", "bytes")}
-    return _DECIDE, _key(record) | decided | {"at_ms": now_ms}
+    decided = {name: values[name] for name in ("pipeline", "epoch", "state", "manifest", "rows", "bytes")}
+    return _DECIDE, {**decided, "at_ms": now_ms}
 
 
-def completing(record: EpochRecord, now_ms: int) -> Bound:
+def completing(record: EpochRecord, now_ms: int) -> Statement:
     """Changes one row; none unless it is decided and not complete."""
-    return _COMPLETE, _key(record) | {"new_state": EpochState.COMPLETE.value, "at_ms": now_ms}
+    return _COMPLETE, {**key_of(record), "at_ms": now_ms}
 
 
-def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
-    """What is pruned: those in `states`, more than `kept` numbers below the record's. Moves stay: without them nobody
-    knows which records the pipeline was to write."""
-    return epochs.delete().where(
-        epochs.c.pipeline == record.pipeline,
-        epochs.c.epoch < record.epoch - kept,
-        epochs.c.state.in_(states),
-        (epochs.c.query_id != MOVED) | (epochs.c.state == EpochState.GIVEN_UP.value),
+def pruning(record: EpochRecord, kept: int, *states: EpochState) -> Statement:
+    """Removes those in `states`, more than `kept` numbers below the record's. Moves stay: without them nobody knows
+    which records the pipeline was to write."""
+    condition = f"state IN ({', '.join(repr(state.value) for state in states)})"
+    statement = (
+        f"DELETE FROM onefold_epochs WHERE pipeline = %(pipeline)s AND epoch < %(before)s AND {condition}"
+        " AND (query_id <> %(moved)s OR state = 'given_up')"
     )
+    return statement, {"pipeline": record.pipeline, "before": record.epoch - kept, "moved": MOVED}
 
 
-def decided_moves(connection: sa.Connection, pipeline: str) -> list[EpochRecord]:
+def decided_moves(transaction: Transaction, pipeline: str) -> list[EpochRecord]:
     """The epochs that moved the positions, the oldest first."""
-    query = sa.select(epochs).where(
-        epochs.c.pipeline == pipeline, epochs.c.query_id == MOVED, epochs.c.state.in_(DECIDED_STATES)
-    )
-    return [record_of(row) for row in connection.execute(query.order_by(epochs.c.epoch))]
+    condition = f"query_id = %(moved)s AND {_DECIDED} ORDER BY epoch"
+    return epochs_where(transaction, pipeline, condition, moved=MOVED)
 
 
-def _key(record: EpochRecord) -> dict[str, Any]:
-    return {"of_pipeline": record.pipeline, "of_epoch": record.epoch}
+def key_of(record: EpochRecord) -> dict[str, Any]:
+    return {"pipeline": record.pipeline, "epoch": record.epoch}
 
 
 def _last_of(records: list[EpochRecord]) -> EpochRecord | None:
-    decided = [record for record in records if record.state.value in DECIDED_STATES]
+    decided = [record for record in records if record.state in _DECIDED_STATES]
     return max(decided, key=lambda record: record.epoch, default=None)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
 from onefold.core.job.session import Session
-from onefold.core.sql.backends import url_of
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.sqlite import check_whole_path
+from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.plain import shown_url
 from onefold.core.values.ways import in_words_of

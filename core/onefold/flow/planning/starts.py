@@ -15,6 +15,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.misfits import other_setting
 from onefold.core.source import Journal, Placed, ReadOnce, Source, own_positions, settled
+from onefold.core.sql.url import url_of
 
 __all__ = [
     "check_apart",
@@ -57,12 +58,10 @@ def check_read(flow: str, sources: Iterable[Source], at: Positions) -> None:
 def check_apart(sources: Iterable[Source], checkpoint: str, own: str, store: str) -> None:
     """Raise ConfigError where a source would read the flow's own files: its checkpoint, whose part `own` is the flow's,
     or the store, by its URL."""
-    from onefold.core.sql.backends import url_of  # with the SQL toolkit, which planners do without
-
     database = url_of(store, "the checkpoint store's")
     places = [(checkpoint, own)]
-    if database.get_backend_name() == "sqlite" and database.database:
-        places.append((database.database, database.database))
+    if database.file is not None:
+        places.append((database.file, database.file))
     for source in sources:
         if isinstance(source, Placed):
             for place in places:

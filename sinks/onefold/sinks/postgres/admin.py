@@ -15,6 +15,7 @@ import psycopg.conninfo
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.postgres.commit import prepared
@@ -59,7 +60,7 @@ class Operations:
             return f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
 
     def store_url(self) -> str:
-        return pool.store_url(self.url, schema=self.schema)
+        return store_url(self.url, schema=self.schema)
 
     def prepared(self) -> list[Prepared]:
         """All of them, the oldest first."""
@@ -162,7 +163,7 @@ class Operations:
             )
         return str(others[0])
 
-    def connected(self, doing: str) -> AbstractContextManager[pool.Session]:
+    def connected(self, doing: str) -> AbstractContextManager[pool.Connection]:
         return pool.borrow(self._conninfo(), doing)
 
     def _conninfo(self) -> str:

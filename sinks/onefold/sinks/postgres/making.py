@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.store import store_url
 from onefold.core.findings import Finding
+from onefold.core.sql.url import shown
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
@@ -33,9 +34,7 @@ def makes(
 
     Raises ConfigError, SchemaMismatch.
     """
-    from onefold.core.sql.database import shown  # SQLAlchemy's: a worker starts sooner without it
-
-    where = shown(pool.store_url(settings.url, settings.role, settings.ledger))
+    where = shown(store_url(settings.url, settings.role, settings.ledger))
     for says, statements in _makes(connection, settings, pipeline, schema, found, delivery):
         if statements:
             yield Finding.making(says, where, statements)

@@ -8,9 +8,9 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.clients.postgres.own_schema import OWN_SCHEMA
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.core.sql.postgres_schema import OWN_SCHEMA
 from onefold.sinks.naming import part, table_parts
 
 __all__ = [

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onefold.clients.postgres import own_schema, sqlstates
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.core.sql import postgres_errors
 from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.plan import Plan, check_stage, choose, is_staged, planned, position_of, slots, written_of
 from onefold.sinks.postgres.rejects import dead_letters
@@ -51,7 +50,7 @@ def checks(
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     yield _slots(slots_max, slots_used, delivery)
     if is_staged(delivery, changes):
-        yield from tried(lambda: layout.check_may_create(connection, ledger))
+        yield from tried(lambda: own_schema.check_place(connection, ledger))
     written = None
     if schema is None:
         says = f"the rows are not known here: whether they fit into table {settings.target} is checked at the start"
@@ -161,7 +160,7 @@ def _check_key(connection: Connection, found: Target, changes: Changes, delivery
         raise ConfigError(
             "replica-identity-missing",
             f"mode='upsert' updates rows of table {published}, which has no replica identity."
-            f" {postgres_errors.REPLICA_IDENTITY}",
+            f" {sqlstates.REPLICA_IDENTITY}",
         )
     if missing := [r for r in found.denied if r != "DELETE" or changes.deletes]:
         raise ConfigError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import with_parameters
 from onefold.sinks.postgres.admin import Operations, Prepared
-from onefold.sinks.postgres.ledger import layout, pruning
+from onefold.sinks.postgres.ledger import pruning
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.naming import SENT_AGAIN, Table, gid_prefix
@@ -69,8 +70,7 @@ class PostgresReset:
         self.operations.roll_back(self._prepared())  # they hold locks on the tables
         kept = self._kept()
         doing = "removing what is kept of the pipeline"
-        with self.operations.connected(doing) as connection, connection.transaction():
-            connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
+        with self.operations.connected(doing) as connection, connection.transaction(_LOCK_TIMEOUT_S):
             for table in filter(None, (_find(connection, table) for table in self.tables)):
                 connection.execute(f"TRUNCATE {table.sql}".encode())
                 remembered = tombstones.name_of(self.operations.schema, table)
@@ -112,7 +112,7 @@ class PostgresReset:
         if not _is_there(connection, table.sql):
             return 0
         if table == self._sent_again:
-            layout.check_ours(connection, self.operations.schema, [table.name])
+            trust.check_ours(connection, [table.name], self.operations.schema)
         query = f"SELECT count(*) FROM {with_parameters(table.sql)} WHERE pipeline = %s"
         ((count,),) = connection.execute(query, (self.pipeline,))
         return int(count)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from onefold.clients.exposure import of_postgres
 from onefold.clients.options import constructed_from
 from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
@@ -139,7 +140,7 @@ class PostgresSink:
         return of_postgres(psycopg.conninfo.conninfo_to_dict(self._settings.conninfo("")))
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url, self._settings.role, self._settings.ledger)
+        return store_url(self._settings.url, self._settings.role, self._settings.ledger)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
@@ -161,8 +162,7 @@ class PostgresSink:
         found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
             settings.bookkeeping(pipeline).create(connection)
-            with connection.transaction():
-                connection.execute(pool.transaction_settings(settings.lock_timeout_s))
+            with connection.transaction(settings.lock_timeout_s):
                 plan = planner.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)

@@ -39,7 +39,7 @@ class PostgresWriter(AttemptWriter):
         self._conninfo = settings.conninfo(task.pipeline)
         self._attempt = attempt_number(task.attempt)
         self._encoding = Encoding(plan, self._attempt)
-        self._connection: pool.Session | None = None
+        self._connection: pool.Connection | None = None
         self._load: Load | None = None
 
     def _add(self, batch: pa.RecordBatch) -> None:
@@ -94,7 +94,7 @@ class PostgresWriter(AttemptWriter):
                 " since the sink was opened: start the pipeline again",
             )
 
-    def _finish(self, connection: pool.Session, load: Load) -> str:
+    def _finish(self, connection: pool.Connection, load: Load) -> str:
         """Leave the rows so that another process can finish them; returns their handle."""
         task, books = self._task, self._books
         dead = list(load.dead)

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from onefold.core.contract import LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
-from onefold.core.store.tables import LongText
 from onefold.sinks.staged.ledger import Books
 
 __all__ = ["Bookkeeping", "Kept", "forget", "kept", "metadata", "staged", "stages"]
 
 VERSION = 1
+LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
 metadata = sa.MetaData()
 _ledger = sa.Table(
     "onefold_sql_ledger",
@@ -72,7 +73,7 @@ class Bookkeeping(Books[sa.Connection]):
     __slots__ = ()
 
     def create(self, connection: sa.Connection) -> None:
-        """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
+        """Create what is missing, inside `SqlDatabase.making_tables`. Raises ConfigError for another layout."""
         metadata.create_all(connection)
         if not self.check(connection):
             connection.execute(_version.insert().values(version=VERSION))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord
 from onefold.core.errors import ConfigError
-from onefold.core.store.tables import store_info
 from onefold.sinks.sql import staging
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import Bookkeeping
-from onefold.sinks.sql.databases import database_of
+from onefold.sinks.sql.databases import database_of, over
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.staged.committer import LedgerCommitter
 
@@ -33,7 +33,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         self._may_be_outgrown = plan is not None  # other stages, by this plan's
 
     def verify(self, committables: Sequence[Committable]) -> None:
-        with self._database.transaction() as connection:
+        with self._database.connected() as connection:
             staging.verify(connection, self._books, committables)
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
@@ -43,7 +43,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
             self._was_decided(decided.record.epoch)
         self.abort(committables)
         if self._plan is not None and self._may_be_outgrown:
-            with self._database.creating() as connection:
+            with self._database.making_tables() as connection:
                 adapter, generation = adapter_of(self._database.url, connection.dialect), decided.record.generation
                 self._may_be_outgrown = not staging.drop_outgrown(
                     connection, adapter, self._books, self._plan.stage, generation
@@ -52,19 +52,19 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
     def abort(self, committables: Sequence[Committable]) -> None:
         require(all(c.sink == self._settings.name for c in committables), f"work of another sink: {committables}")
         if committables:
-            with self._database.transaction() as connection:
+            with self._database.connected() as connection:
                 staging.discard(connection, committables)
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
-        with self._database.transaction() as connection:
+        with self._database.connected() as connection:
             return staging.leftovers(connection, self._books, up_to_generation)
 
     def shares_store(self, store_id: str) -> bool:
-        with self._database.transaction() as connection:
-            if not sa.inspect(connection).has_table(store_info.name):
+        with self._database.connected() as connection:
+            if not sa.inspect(connection).has_table("onefold_store"):
                 return False
-            query = sa.select(store_info.c.store_id).where(store_info.c.store_id == store_id)
-            return connection.scalar(query) is not None
+            query = sa.text("SELECT store_id FROM onefold_store WHERE store_id = :store_id")
+            return connection.scalar(query, {"store_id": store_id}) is not None
 
     def close(self) -> None:
         self._database.close()
@@ -78,23 +78,24 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         staging.merge(connection, adapter, self._books, plan, record.epoch, record.timestamp_ms, mine)
 
     @contextmanager
-    def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[sa.Connection]:
+    def _deciding(self, connection: Any, doing: str) -> Iterator[sa.Connection]:
         del doing
-        if connection.dialect.name != self._database.engine.dialect.name:
+        if not isinstance(connection, self._database.backend.connection_type):
             raise ConfigError(
                 "store-elsewhere",
                 f"{self._where()}: it decides inside its own database, and the checkpoint store is elsewhere: "
                 "leave the store to its default, or use the sink's store_url()",
             )
-        yield connection
+        with over(self._database, connection) as same:
+            yield same
 
     def _reading(self, doing: str) -> AbstractContextManager[sa.Connection]:
         del doing
-        return self._database.transaction()
+        return self._database.connected()
 
     def _writing(self, doing: str) -> AbstractContextManager[sa.Connection]:
         del doing
-        return self._database.transaction()
+        return self._database.connected()
 
     def _where(self) -> str:
         return self._database.who

@@ -10,13 +10,12 @@ import sqlalchemy as sa
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.core.sql.creating import creating
-from onefold.core.sql.database import Database
+from onefold.core.sql.url import url_of
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import metadata
-from onefold.sinks.sql.databases import database_of
+from onefold.sinks.sql.databases import SqlDatabase, creating, database_of, driver_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings
 
@@ -34,17 +33,19 @@ def checks(settings: Settings, pipeline: str, schema: pa.Schema | None) -> Check
         yield Finding(Level.UNCHECKED, says)
     if not database.is_there():
         yield from tried(database.check_new)
-        yield database.making_new(f"{database} is made by the first start", metadata.sorted_tables)
+        makes = creating(database.dialect, metadata.sorted_tables)
+        yield database.making_new(f"{database} is made by the first start", makes)
         yield from _makes(database, None, settings, pipeline, schema, None)
         return False
-    with database.transaction() as connection:
-        database.backend.check_ours(connection)
+    with database.connected() as connection:
+        driver = driver_of(connection)
+        database.backend.check_ours(driver)
         has_ledger = settings.bookkeeping(pipeline).check(connection)
         if has_ledger:
-            database.backend.check_may_work(connection, metadata.sorted_tables)
+            database.backend.check_may_work(driver, ((one.name, one.columns.keys()) for one in metadata.sorted_tables))
         else:
             missing = [one for one in metadata.sorted_tables if not sa.inspect(connection).has_table(one.name)]
-            made = [*database.backend.making(connection), *creating(connection.dialect, missing)]
+            made = [*database.backend.making(driver), *creating(connection.dialect, missing)]
             yield Finding.making(f"the ledger at {database} is made by the first start", str(database), made)
         adapter = adapter_of(database.url, connection.dialect)
         there = target.find(connection, adapter, settings.table)
@@ -57,7 +58,7 @@ def checks(settings: Settings, pipeline: str, schema: pa.Schema | None) -> Check
 
 
 def _makes(
-    database: Database,
+    database: SqlDatabase,
     connection: sa.Connection | None,
     settings: Settings,
     pipeline: str,
@@ -68,7 +69,7 @@ def _makes(
 
     `connection` is None where there is no database yet, and `there` where there is no target.
     """
-    dialect = database.engine.dialect if connection is None else connection.dialect
+    dialect = database.dialect if connection is None else connection.dialect
     adapter, says = adapter_of(database.url, dialect), f"table {settings.table} is made by the first start"
     if schema is None:
         if there is None:
@@ -107,8 +108,8 @@ def _fits(
 
 
 def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema: pa.Schema) -> Plan:
-    """Make what is missing, inside `Database.creating`, after the checks. Raises ConfigError, SchemaMismatch."""
-    adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
+    """Make what is missing, in `SqlDatabase.making_tables`, after the checks. Raises ConfigError, SchemaMismatch."""
+    adapter = adapter_of(url_of(settings.url, "the SQL sink's"), connection.dialect)
     there = target.find(connection, adapter, settings.table)
     if there is None:
         target.create(connection, adapter, settings.table, _written(adapter, settings, schema), settings.key)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from onefold.core.sql.database import Database
 from onefold.sinks.sql import bookkeeping, target
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import Kept
+from onefold.sinks.sql.databases import SqlDatabase, driver_of
 from onefold.sinks.sql.naming import TableName, own_table
 
 __all__ = ["SqlReset"]
@@ -21,7 +21,7 @@ __all__ = ["SqlReset"]
 class SqlReset:
     """All sinks of the pipeline in one database. `tables` lose their rows, too."""
 
-    database: Database
+    database: SqlDatabase
     pipeline: str
     tables: tuple[TableName, ...]
 
@@ -58,7 +58,7 @@ class SqlReset:
         a DROP, so the tables of its own go last."""
         if not self.database.is_there():
             return
-        with self.database.creating() as connection:
+        with self.database.making_tables() as connection:
             own = [name for kept in bookkeeping.kept(connection, self.pipeline) for name in self._own(connection, kept)]
             for table in self.tables:
                 connection.execute(sa.delete(target.clause(table)))
@@ -72,8 +72,8 @@ class SqlReset:
 
     @contextmanager
     def _looking(self) -> Iterator[sa.Connection]:
-        with self.database.transaction() as connection:
-            self.database.backend.check_ours(connection)
+        with self.database.connected() as connection:
+            self.database.backend.check_ours(driver_of(connection))
             yield connection
 
     def _own(self, connection: sa.Connection, kept: Kept) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import sqlalchemy as sa
 
 from onefold.clients.exposure import of_url
 from onefold.clients.options import constructed_from
@@ -16,8 +15,9 @@ from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, Ta
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
-from onefold.core.sql.backends import backend_of, url_of
-from onefold.core.sql.sqlite_trust import check_whole_path
+from onefold.core.sql.backend import with_driver
+from onefold.core.sql.sqlite import check_whole_path
+from onefold.core.sql.url import url_of
 from onefold.sinks.sql import opening, staging, target
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
@@ -59,7 +59,7 @@ class SqlSink:
         if not arguments and not options:  # it is unpickled
             return super().__new__(cls)
         config = SqlSinkConfig(*arguments, **options)
-        if url_of(config.url, "the SQL sink's").get_backend_name() != "postgresql":
+        if url_of(config.url, "the SQL sink's").kind != "postgresql":
             return super().__new__(cls)
         return _on_postgres(config)  # type: ignore[return-value]  # another class's: no __init__
 
@@ -98,7 +98,7 @@ class SqlSink:
     def guarantee(self) -> Guarantee:
         changes = self._settings.changes
         conditions = (
-            *adapter_of(sa.make_url(self.url)).conditions,
+            *adapter_of(url_of(self.url, "the SQL sink's")).conditions,
             "the checkpoint store lives in the same database",
             *((*changes.conditions, "no other pipeline upserts into the table") if changes else ()),
         )
@@ -111,7 +111,7 @@ class SqlSink:
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         database = database_of(self._settings, pipeline)
         if database.is_there():
-            with database.transaction() as connection:
+            with database.connected() as connection:
                 yield from adapter_of(database.url, connection.dialect).examine(connection)
         database.close()
 
@@ -119,11 +119,11 @@ class SqlSink:
         database, name = database_of(self._settings, pipeline), f"table {self.table}"
         if not database.is_there():
             return Target(name, is_there=False)
-        with database.transaction() as connection:
+        with database.connected() as connection:
             return Target(name, target.is_there(connection, self._settings.table))
 
     def is_empty(self, pipeline: str) -> bool:
-        with database_of(self._settings, pipeline).transaction() as connection:
+        with database_of(self._settings, pipeline).connected() as connection:
             return target.is_empty(connection, self._settings.table)
 
     def exposure(self) -> str:
@@ -133,17 +133,17 @@ class SqlSink:
         return self._settings.url
 
     def recover(self, pipeline: str) -> Committer:
-        with database_of(self._settings, pipeline).creating() as connection:
+        with database_of(self._settings, pipeline).making_tables() as connection:
             self._settings.bookkeeping(pipeline).create(connection)
         return SqlCommitter(self._settings, pipeline, None)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         database = database_of(self._settings, pipeline)
         passed(opening.checks(self._settings, pipeline, schema))
-        with database.creating() as connection:
+        with database.making_tables() as connection:
             self._settings.bookkeeping(pipeline).create(connection)
             self._plan = opening.resolve(connection, self._settings, pipeline, schema)
-        with database.transaction() as connection:
+        with database.connected() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
             staging.move(connection, adapter_of(database.url), self._plan, (), 0)
         committer = SqlCommitter(self._settings, pipeline, self._plan)
@@ -151,7 +151,7 @@ class SqlSink:
         return committer
 
     def writers_max(self) -> int | None:
-        return adapter_of(sa.make_url(self.url)).writers_max
+        return adapter_of(url_of(self.url, "the SQL sink's")).writers_max
 
     def upsert(self) -> Upsert | None:
         changes = self._settings.changes
@@ -170,27 +170,22 @@ class SqlSink:
 
 
 def _on_postgres(config: SqlSinkConfig) -> PostgresSink:
-    """`config.url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
+    """libpq is told what `config.url` says. Raises ConfigError for another driver's."""
     with naming_extras():  # nobody needs psycopg to write to MariaDB
-        import psycopg.conninfo
-
+        from onefold.clients.postgres.store import conninfo_of
         from onefold.sinks.postgres.sink import PostgresSink
 
-    _, url = backend_of(url_of(config.url, "the SQL sink's"))
-    said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}
-    named = {"user": url.username, "password": url.password, "host": url.host, "port": url.port, "dbname": url.database}
-    given = {**said, **{key: str(value) for key, value in named.items() if value is not None}}
-    return PostgresSink(**{**asdict(config), "url": psycopg.conninfo.make_conninfo(**given)}, delivery="staged")
+    url = with_driver(url_of(config.url, "the SQL sink's"))
+    return PostgresSink(**{**asdict(config), "url": conninfo_of(url)}, delivery="staged")
 
 
 def _complete(url: str) -> str:
     """With the driver named. Raises ConfigError for a file without its whole path."""
-    _, made = backend_of(url_of(url, "the SQL sink's"))
-    if made.get_backend_name() == "sqlite":
-        if made.database in (None, "", ":memory:"):
-            raise ConfigError(
-                "sqlite-in-memory",
-                "a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db",
-            )
-        check_whole_path("url", made)
-    return made.render_as_string(hide_password=False)
+    made = with_driver(url_of(url, "the SQL sink's"))
+    if made.kind == "sqlite" and made.database in (None, "", ":memory:"):
+        raise ConfigError(
+            "sqlite-in-memory",
+            "a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db",
+        )
+    check_whole_path("url", made)
+    return made.whole()

@@ -14,9 +14,9 @@ from sqlalchemy.schema import CreateTable
 
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
-from onefold.core.sql.creating import creating
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
+from onefold.sinks.sql.databases import creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
 from onefold.sinks.sql.plan import Plan
 from onefold.sinks.sql.upsert import upsert
@@ -32,7 +32,7 @@ def create(
     types: Mapping[str, SqlType],
     kept_types: Mapping[str, SqlType],
 ) -> Plan:
-    """The sink's own tables, inside `Database.creating`; returns the plan with the stage's name.
+    """The sink's own tables, inside `SqlDatabase.making_tables`; returns the plan with the stage's name.
 
     `types` are those of the stage's columns, `kept_types` as which a deletion's are remembered. Raises ConfigError
     where deletions are remembered by another key or order.
@@ -132,7 +132,7 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
 def drop_outgrown(connection: sa.Connection, adapter: Adapter, books: Bookkeeping, stage: str, generation: int) -> bool:
     """Drop this sink's stages for other columns than `stage` has, unless somebody uses them or may be about to.
 
-    Inside `Database.creating`, for whoever commits an epoch of that generation, before it is complete: who opened
+    In `SqlDatabase.making_tables`, for whoever commits an epoch of that generation, before it is complete: who opened
     another stage by then has written the ledger's row as a newer generation. Returns whether all of them are gone.
     """
     mine = own_table("stage", books.pipeline, books.sink)

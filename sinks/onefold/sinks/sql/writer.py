@@ -18,7 +18,7 @@ from onefold.sinks.spool import Spool
 from onefold.sinks.sql.adapters.kinds import values_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
-from onefold.sinks.sql.databases import database_of
+from onefold.sinks.sql.databases import database_of, driver_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.staged.attempts import attempt_number, handle
@@ -80,16 +80,16 @@ class SqlWriter(AttemptWriter):
 
     def _load(self, rows: pa.RecordBatch) -> None:
         if self._connection is None:
-            transaction = self._database.transaction()
+            transaction = self._database.connected()
             self._connection = transaction.__enter__()
             self._transaction = transaction
-            self._database.backend.let_idle(self._connection)  # rows may take a while to come
+            self._database.backend.let_idle(driver_of(self._connection))  # rows may take a while to come
         for start in range(0, rows.num_rows, ROWS_MAX):
             self._adapter.load(self._connection, self._plan.stage_table(), rows.slice(start, ROWS_MAX))
 
     def _translated(self, error: Exception, doing: str) -> Exception:
         match error:
-            case sa.exc.SQLAlchemyError():
+            case _ if isinstance(error, (sa.exc.SQLAlchemyError, self._database.backend.error)):
                 return self._ended_by(error)
             case InDoubt():
                 return Retriable("database-unavailable", f"{self._where}: {error.message}")
@@ -128,7 +128,7 @@ class SqlWriter(AttemptWriter):
             arrays[DELETED] = plan.changes.deleted(batch)
         return pa.RecordBatch.from_pydict(arrays)
 
-    def _ended_by(self, error: sa.exc.SQLAlchemyError) -> OnefoldError:
+    def _ended_by(self, error: Exception) -> OnefoldError:
         """What the transaction makes of an error that ends it."""
         transaction = present(self._taken(), "rows came, and no transaction that has them")
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from onefold.core.checks import require
 from onefold.core.contract import Binding, Committable, EpochRecord, LedgerEntry
@@ -15,9 +15,6 @@ from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.staged.ledger import Books
 from onefold.sinks.staged.older_copy import LedgerMemory
 from onefold.sinks.staged.upsert import Changes
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 __all__ = ["LedgerCommitter"]
 
@@ -60,9 +57,7 @@ class LedgerCommitter(ABC, Generic[C]):
             self._move_on(connection, entry)
         self._memory.wrote(entry.epoch)
 
-    def merge(
-        self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
-    ) -> None:
+    def merge(self, connection: Any, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
         """Inside the store's transaction, on the store's connection to this same database."""
         require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         mine = [committable for committable in manifest if committable.sink == self._sink]
@@ -106,7 +101,7 @@ class LedgerCommitter(ABC, Generic[C]):
         """One transaction. What its commit did is in doubt where it was not answered."""
 
     @abstractmethod
-    def _deciding(self, connection: sa.Connection, doing: str) -> AbstractContextManager[C]:
+    def _deciding(self, connection: Any, doing: str) -> AbstractContextManager[C]:
         """The store's transaction, as this sink uses it. Raises ConfigError for a store that is elsewhere."""
 
     @abstractmethod

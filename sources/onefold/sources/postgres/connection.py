@@ -15,7 +15,7 @@ from onefold.core.errors import OnefoldError
 from onefold.sources.postgres import errors
 from onefold.sources.postgres.config import PostgresSourceConfig
 
-__all__ = ["STARTED", "Connection", "begin", "connect", "conninfo", "refused", "session", "settings"]
+__all__ = ["STARTED", "Connection", "begin", "conninfo", "refused", "session", "settings", "take"]
 
 # A server that was started again, or another behind the same address, gives out the same snapshot ids for others.
 STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text AS started"
@@ -29,6 +29,8 @@ _TEXTS = {
     "extra_float_digits": "1",
 }
 
+_FEWER = "Fewer parts at once (splits)"
+
 
 def conninfo(url: str) -> str:
     """`url` for libpq, with what a reader needs where `url` itself does not say otherwise. A standby will do."""
@@ -38,7 +40,7 @@ def conninfo(url: str) -> str:
 def refused(error: Exception, info: str) -> OnefoldError:
     """The error of connecting with `info`, psycopg's or ADBC's."""
     parameters = psycopg.conninfo.conninfo_to_dict(info)
-    return of_connecting(error, parameters, "source", "Fewer parts at once (splits)")
+    return of_connecting(error, parameters, "source", _FEWER)
 
 
 def settings(source: PostgresSourceConfig, connection: Connection) -> dict[str, str | None]:
@@ -56,32 +58,28 @@ def settings(source: PostgresSourceConfig, connection: Connection) -> dict[str, 
 
 def begin(source: PostgresSourceConfig, connection: Connection, **more: str) -> None:
     """Start a transaction with our settings. READ COMMITTED: a later statement sees what an earlier one waited for."""
-    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-    connection.execute("SET LOCAL search_path = pg_catalog")  # behind a pooler others may have left theirs
+    # Behind a pooler others may have left their path.
+    connection.outside(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL search_path = pg_catalog")
     ours = settings(source, connection) | more
     names, values = list(ours), list(ours.values())
     set_all = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS ours (name, value)"
     connection.execute(set_all, (names, values))
 
 
-def connect(source: PostgresSourceConfig) -> Connection:
-    """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
-    info = conninfo(source.url)
-    try:
-        # Named statements would outlive their transaction, and meet another server process behind PgBouncer.
-        return psycopg.connect(info, autocommit=True, prepare_threshold=None)
-    except psycopg.Error as error:
-        raise refused(error, info) from None
+def take(source: PostgresSourceConfig) -> Connection:
+    """A connection outside any transaction. Raises Retriable or ConfigError."""
+    return clients.take(conninfo(source.url), "source", _FEWER)
 
 
 @contextmanager
 def session(source: PostgresSourceConfig, doing: str) -> Iterator[Connection]:
-    """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's."""
-    connection = connect(source)
+    """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's. Others would not
+    know what the role's settings have become since."""
+    connection = take(source)
     try:
         begin(source, connection)
         yield connection
     except psycopg.Error as error:
-        raise errors.translate(error, doing) from error
+        raise errors.translate(error, doing, connection) from error
     finally:
         connection.close()

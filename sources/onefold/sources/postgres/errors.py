@@ -5,22 +5,21 @@ from __future__ import annotations
 import adbc_driver_manager
 import psycopg
 
-from onefold.clients.postgres.errors import by_meaning, said, sqlstate
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
-from onefold.core.sql import postgres_errors
-from onefold.core.sql.meaning import Meaning
+from onefold.clients.postgres import sqlstates
+from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.errors import said, sqlstate
+from onefold.clients.postgres.errors import translate as of_server
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Terminal
+from onefold.core.sql.backend import Meaning
 
 __all__ = ["not_held", "of_importing", "translate"]
 
 _HINTS = {
     "57014": "Somebody cancelled it, or it took longer than statement_timeout_s: raise that, or read in more and"
     " smaller parts (splits)",
-    "55P03": "Another session holds a lock on the table for longer than lock_timeout_s (ALTER TABLE, TRUNCATE, VACUUM"
-    " FULL): pg_locks shows which; wait, or end it",
     "40001": "On a standby, replaying the primary's changes ended this read: raise max_standby_streaming_delay, set"
     " hot_standby_feedback=on, or read from the primary",
     "42501": "The role of the source's URL needs USAGE on the schema, SELECT on the columns",
-    "53400": "Raise that limit for this role, or lift it",
 }
 
 
@@ -40,7 +39,7 @@ def not_held(snapshot: str, because: str, doing: str) -> Retriable:
     )
 
 
-def translate(error: Exception, doing: str) -> OnefoldError:
+def translate(error: Exception, doing: str, connection: Connection | None = None) -> OnefoldError:
     """`doing` says what was tried, for people."""
     state, text = sqlstate(error), said(error)
     if not state and "ReadRecord failed" in text:
@@ -50,19 +49,12 @@ def translate(error: Exception, doing: str) -> OnefoldError:
         )
     if not state and not isinstance(error, (psycopg.OperationalError, adbc_driver_manager.OperationalError)):
         return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
-    meaning = postgres_errors.meaning(state, text)
-    if not state or meaning is Meaning.BROKEN:
-        return Retriable(
-            "postgres-connection-lost",
-            f"{doing}: the connection to Postgres broke: {text}. Of this part nothing counts: it must be read again",
-        )
-    message = f"{doing}: {text} (SQLSTATE {state})"
-    if state.startswith("25"):  # the query writes, in a transaction that only reads
-        return ConfigError("query-writes", message)
-    if meaning is Meaning.BAD_ROW:
+    if state == "25006":  # the query writes, in a transaction that only reads
+        return ConfigError("query-writes", f"{doing}: {text} (SQLSTATE {state})")
+    if sqlstates.meaning(state, text) is Meaning.BAD_ROW:
         return BadRecord(
             "query-value-error",
-            f"{message}. Mend that value, the query or where; or leave such rows or that column out",
+            f"{doing}: {text} (SQLSTATE {state}). Mend that value, the query or where; or leave such rows or that"
+            " column out",
         )
-    hint = _HINTS.get(state)
-    return by_meaning(meaning, f"{message}. {hint}" if hint else message)
+    return of_server(error, doing, connection, hints=_HINTS)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
-from psycopg import sql
 
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
-from onefold.core.sql import postgres_trust
 from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.types import PostgresType
@@ -57,13 +56,13 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
     A snapshot that is taken after this sees what is read later: nobody can truncate, drop or rewrite it meanwhile.
     From here on the transaction has a path of schemas in which nobody else can create anything. Raises ConfigError.
     """
-    path, left_out = postgres_trust.take_safe_path(lambda text, given: _rows(connection, text, given))
+    path, left_out = trust.take_safe_path(connection)
     if left_out and (source.query or source.where):
         raise ConfigError(
             "schema-not-trusted",
             f"{source.name}: its {'query' if source.query else 'where'} would look names up in schema {left_out[0]!r},"
             " where others may create functions and operators that then run as this role. REVOKE CREATE ON SCHEMA"
-            f" {_identifier(left_out[0])} FROM them (PUBLIC has none since Postgres 15), or leave it out of the path:"
+            f" {quoted(left_out[0])} FROM them (PUBLIC has none since Postgres 15), or leave it out of the path:"
             " ALTER ROLE ... SET search_path = ..., with names from elsewhere written with their schema",
         )
     oid, kind, names = None, None, None
@@ -74,7 +73,7 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
         names = [name for (name,) in connection.execute(_NAMES, (oid,))]
         _known(source, [*(source.columns or ()), *([source.split_by] if source.split_by else [])], names)
     wanted = source.columns or names
-    selected = ", ".join(_identifier(name) for name in wanted) if wanted is not None else "*"
+    selected = ", ".join(quoted(name) for name in wanted) if wanted is not None else "*"
     described = connection.execute(f"SELECT {selected} FROM {text} LIMIT 0".encode()).pgresult
     assert described is not None
     if source.where:
@@ -89,18 +88,13 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
     return Relation(text, oid, kind, columns, path)
 
 
-def _rows(connection: Connection, text: str, given: Sequence[object]) -> list[tuple[Any, ...]]:
-    cursor = connection.execute(text.encode(), given or None)
-    return cursor.fetchall() if cursor.description else []
-
-
 def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple[int, str, str]:
     match = _TABLE.fullmatch(given)
     if match is None:
         raise ConfigError(
             "option-value", f"table={given!r} must be a table's name or schema.table; quote names that hold a dot"
         )
-    name = ".".join(_identifier(_unquoted(part)) for part in match.groups() if part is not None)
+    name = ".".join(quoted(_unquoted(part)) for part in match.groups() if part is not None)
     row = connection.execute(_FIND, (name,)).fetchone()
     if row is None:
         elsewhere = f", and name its schema: {', '.join(left_out)} is not looked into, where others may create"
@@ -111,7 +105,7 @@ def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple
     oid, kind, schema, table = row
     if kind not in _READABLE:
         raise ConfigError("table-kind", f"{given} is no table or view (pg_class.relkind {kind!r})")
-    return oid, kind, f"{_identifier(schema)}.{_identifier(table)}"
+    return oid, kind, f"{quoted(schema)}.{quoted(table)}"
 
 
 def _known(source: PostgresSourceConfig, wanted: Sequence[str], names: Sequence[str]) -> None:
@@ -129,10 +123,6 @@ def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tupl
     given = [described.ftype(i) for i in columns], [described.fmod(i) for i in columns]
     types = [PostgresType(*row) for row in connection.execute(_TYPES, given)]
     return tuple(zip(names, types, strict=True))
-
-
-def _identifier(name: str) -> str:
-    return sql.Identifier(name).as_string()
 
 
 def _unquoted(part: str) -> str:

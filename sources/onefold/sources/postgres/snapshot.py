@@ -9,7 +9,7 @@ import psycopg
 
 from onefold.sources.postgres import errors
 from onefold.sources.postgres.config import PostgresSourceConfig
-from onefold.sources.postgres.connection import STARTED, Connection, begin, connect
+from onefold.sources.postgres.connection import STARTED, Connection, begin, take
 from onefold.sources.postgres.relation import find
 
 __all__ = ["HeldSnapshot", "hold"]
@@ -27,7 +27,7 @@ class HeldSnapshot:
 
 def hold(source: PostgresSourceConfig) -> HeldSnapshot:
     """Lock what the source names, then export a snapshot. Raises `ConfigError`, `Retriable`."""
-    connection = connect(source)
+    connection = take(source)
     try:
         begin(source, connection, idle_in_transaction_session_timeout=str(round(source.hold_s * 1000)))
         # The snapshot is this last statement's, so it is younger than the locks. A repeatable read's would be the
@@ -36,8 +36,9 @@ def hold(source: PostgresSourceConfig) -> HeldSnapshot:
         (row,) = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})")
         return HeldSnapshot("@".join(row), connection)
     except psycopg.Error as error:
+        translated = errors.translate(error, f"taking a snapshot for {source.name}", connection)
         connection.close()
-        raise errors.translate(error, f"taking a snapshot for {source.name}") from error
+        raise translated from error
     except BaseException:
         connection.close()
         raise

@@ -39,7 +39,6 @@ WARM = (
     "onefold.core",
     "pandas",
     "pyarrow",
-    "sqlalchemy",
 )  # what the parent has loaded of these, each child would load again
 
 

@@ -14,7 +14,7 @@ __all__ = ["STORE_MODULES", "modules_of", "passed"]
 STORE_MODULES = (
     "onefold.core.store.checkpoint_store",
     "onefold.core.sql.database",
-    "onefold.core.sql.backends",
+    "onefold.core.sql.backend",
     "onefold.core.store.store_rows",
 )
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, cast
-
-import sqlalchemy as sa
+from typing import Any
 
 from onefold.core.checks import present, require
 from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
@@ -157,7 +155,7 @@ class ModelStore:
         transaction = ModelTransaction()
         if merge is not None:
             try:
-                merge(cast(sa.Connection, transaction))
+                merge(transaction)
             except BaseException:
                 transaction.rollback()
                 raise

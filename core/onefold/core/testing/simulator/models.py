@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow as pa
-import sqlalchemy as sa
 
 from onefold.core.checks import require
 from onefold.core.contract import (
@@ -245,14 +244,14 @@ class ModelLastResourceSink(ModelSink):
 
     def merge(
         self,
-        connection: sa.Connection,
+        connection: Any,
         record: EpochRecord,
         manifest: Sequence[Committable],
         entry: LedgerEntry,
     ) -> None:
         require(record.state is EpochState.OPEN, record)
         before = (self.prepared, self.committed, self.entry)
-        cast(ModelTransaction, connection).on_rollback(lambda: self._restore(*before))
+        connection.on_rollback(lambda: self._restore(*before))
         self.verify(manifest)
         prepared, committed = dict(self.prepared), dict(self.committed)
         for committable in manifest:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 import psycopg
 
 from onefold.clients.postgres import connection as pool
-from onefold.clients.postgres import errors
+from onefold.clients.postgres import errors, trust
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
-from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.prepared import NotOurs
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
@@ -26,9 +25,6 @@ from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Plan
 from onefold.sinks.postgres.rejects.dead_letters import Origin
 from onefold.sinks.staged.committer import LedgerCommitter
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 __all__ = ["PostgresCommitter"]
 
@@ -121,7 +117,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             super().write_ledger(entry)
 
     def _move_on(self, connection: pool.Connection, entry: LedgerEntry) -> None:
-        (moved,) = pool.together(connection, self._books.moving_on(entry, self._memory.epoch))
+        (moved,) = connection.together(self._books.moving_on(entry, self._memory.epoch))
         if moved.rowcount != 1:
             super()._move_on(connection, entry)  # says what is in the way
 
@@ -129,8 +125,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         """After an epoch of upserts."""
         with self._borrow("tidying up after upserts") as connection:
             if plan.tombstones is not None:
-                with connection.transaction():
-                    connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
+                with connection.transaction(self._settings.lock_timeout_s):
                     tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
                 stage = present(plan.stage_table, "upserts without a stage table")
@@ -175,7 +170,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
-            return postgres_trust.has_store(pool.ask(connection), store_id)
+            return trust.has_store(connection, store_id)
 
     def _merge(
         self, connection: pool.Connection, record: EpochRecord, mine: Sequence[Committable], generation: int
@@ -186,23 +181,22 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         staging.merge(connection, self._books, plan, mine, origin, settings.rejects_max, settings.lock_timeout_s)
 
     @contextmanager
-    def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[pool.Connection]:
-        raw = connection.connection.driver_connection
-        if not isinstance(raw, psycopg.Connection):
+    def _deciding(self, connection: Any, doing: str) -> Iterator[pool.Connection]:
+        if not isinstance(connection, pool.Connection):
             raise ConfigError(
                 "store-elsewhere",
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
                 "elsewhere: leave the store to its default, or use the sink's store_url()",
             )
-        is_open = not raw.autocommit or raw.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
+        is_open = connection.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
         require(is_open, "the merge and the decision must be one transaction")
         try:
-            yield raw
+            yield connection
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
-            raise errors.translate(error, f"{self._where()}, {doing}", raw) from error
+            raise errors.translate(error, f"{self._where()}, {doing}", connection) from error
 
-    def _reading(self, doing: str) -> AbstractContextManager[pool.Session]:
+    def _reading(self, doing: str) -> AbstractContextManager[pool.Connection]:
         return self._borrow(doing)
 
     @contextmanager
@@ -237,8 +231,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def _look(self, connection: pool.Connection) -> None:
         """Once by each session: without a pooler it stays on its server."""
-        is_new = connection is not self._looked_by or not isinstance(connection, pool.Session) or connection.is_pooled
-        if is_new:
+        if connection is not self._looked_by or connection.is_pooled:
             self._server, self._looked_by = ServerIdentity.of(connection), connection
 
     def _became(self, connection: pool.Connection) -> str | None:
@@ -266,7 +259,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         )
 
     @contextmanager
-    def _borrow(self, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[pool.Session]:
+    def _borrow(self, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[pool.Connection]:
         with pool.borrow(self._conninfo, f"{self._where()}, {doing}", lost) as connection:
             yield connection
 

@@ -42,14 +42,14 @@ def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Othe
            FROM pg_prepared_xacts WHERE starts_with(gid, %s) AND database = current_database() ORDER BY gid""",
         (prefix,),
     )
-    ((rows, _),) = pool.together(connection, found)
+    ((rows, _),) = connection.together(found)
     return {gid for gid, _, is_ours in rows if is_ours}, [
         Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
     ]
 
 
 def end(
-    connection: pool.Session,
+    connection: pool.Connection,
     verb: Literal["COMMIT", "ROLLBACK"],
     committable: Committable,
     where: str,
@@ -81,7 +81,7 @@ def _other_owner(connection: pool.Connection, committable: Committable) -> str |
     return row[0] if row is not None else None
 
 
-def _as_owner(connection: pool.Session, owner: str, statement: bytes) -> None:
+def _as_owner(connection: pool.Connection, owner: str, statement: bytes) -> None:
     connection.outside(f"SET ROLE {identifier(owner)}".encode())
     try:
         connection.outside(statement)

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.clients.postgres.connection import Connection, Statement, ask, together
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection, Statement
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
-from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.staged.ledger import Books
 
@@ -44,7 +44,7 @@ class Bookkeeping(Books[Connection]):
         """Make the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
         layout.create(connection, self.schema)
         if not self._is_registered(connection):
-            with connection.transaction():
+            with connection.transaction(layout.LOCK_TIMEOUT_S):
                 layout.lock(connection, self.schema)
                 self._refuse_second(connection)
                 connection.execute(
@@ -63,7 +63,7 @@ class Bookkeeping(Books[Connection]):
 
     def _refuse_second(self, connection: Connection) -> None:
         """With another ledger, and the store that goes with it, the sink would begin anew beside its own rows."""
-        found = postgres_trust.ledger_elsewhere(ask(connection), self.schema, self.pipeline, self.sink)
+        found = trust.ledger_elsewhere(connection, self.schema, self.pipeline, self.sink)
         if found is not None:
             other, epoch = found
             raise ConfigError(
@@ -88,7 +88,7 @@ class Bookkeeping(Books[Connection]):
                 ORDER BY 1, 2, 3""",
             {"p": self.pipeline, "s": self.sink},
         )
-        ((found, _),) = together(connection, query)
+        ((found, _),) = connection.together(query)
         row = next((_entry(*each) for each in found if each[-1] is not None), UNBOUND)
         members = tuple(CommittedPart(*each[:3]) for each in found if each[-1] is None)
         return replace(row, members=members) if row.epoch or row.store_id or members else None
@@ -163,7 +163,7 @@ class Bookkeeping(Books[Connection]):
                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch > %(e)s)""",
             {"p": self.pipeline, "s": self.sink, "e": epoch, "g": list(gids)},
         )
-        ((rows, _),) = together(connection, query)
+        ((rows, _),) = connection.together(query)
         return {gid for (gid,) in rows}
 
 

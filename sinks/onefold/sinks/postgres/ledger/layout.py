@@ -6,28 +6,24 @@ here: drivers that start at once wait for each other. Tables of another layout a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
+from onefold.clients.postgres import own_schema, trust
+from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.own_schema import LOCKS
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
-from onefold.core.sql import postgres_schema, postgres_trust
 
 __all__ = [
+    "LOCK_TIMEOUT_S",
     "TABLES",
     "check",
-    "check_may_create",
-    "check_ours",
     "create",
     "is_there",
     "lock",
     "making",
-    "take_turn",
 ]
 
 VERSION = 1  # of the layout
-_LOCK_TIMEOUT_S = 30
-_LOCKS = "onefold_locks"  # is made before all others, for drivers to take turns
+LOCK_TIMEOUT_S = 30
 TABLES = (
     "onefold_version",
     "onefold_ledger",
@@ -35,7 +31,7 @@ TABLES = (
     "onefold_staged",
     "onefold_staged_dead",
     "onefold_evolutions",
-    _LOCKS,
+    LOCKS,
 )
 
 # `{s}` is the schema. Without a key, rows of a table in a publication (FOR ALL TABLES) cannot be deleted: two tables
@@ -75,10 +71,10 @@ CREATE TABLE {s}.onefold_evolutions (
 def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> bool:
     """Whether the tables are in `schema`. Raises ConfigError for another layout, for tables of another role or such
     that this role may not use, and where some are missing. `to_look` asks for no right to write."""
-    check_ours(connection, schema, TABLES)
-    postgres_schema.check_rights(ask(connection), TABLES, schema, to_look=to_look)
-    missing = _missing(connection, schema)
-    if missing.issuperset({*TABLES} - {_LOCKS}):
+    trust.check_ours(connection, TABLES, schema)
+    own_schema.check_rights(connection, TABLES, schema, to_look=to_look)
+    missing = {*TABLES} - own_schema.tables(connection, schema)
+    if missing.issuperset({*TABLES} - {LOCKS}):
         return False
     found = None
     if "onefold_version" not in missing:
@@ -100,29 +96,19 @@ def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> b
     return True
 
 
-def _missing(connection: Connection, schema: str) -> set[str]:
-    """Not by to_regclass: a session that just waited for the lock may still remember that there was no such schema."""
-    rows = connection.execute(
-        """SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-           WHERE relname = ANY(%s) AND nspname = %s""",
-        ([*TABLES], schema),
-    ).fetchall()
-    return set(TABLES).difference(name for (name,) in rows)
-
-
 def check(connection: Connection, schema: str) -> bool:
     """`is_there`, of tables that are there or can be made. Changes nothing. Raises ConfigError, also for a missing
     right."""
     found = is_there(connection, schema)
     if not found:
-        check_may_create(connection, schema)
+        own_schema.check_place(connection, schema)
     return found
 
 
 def create(connection: Connection, schema: str) -> None:
     """Make the tables where they are not there. Raises ConfigError for another layout, or a missing right."""
     if not check(connection, schema):
-        with connection.transaction():
+        with connection.transaction(LOCK_TIMEOUT_S):
             lock(connection, schema)
             if not is_there(connection, schema):  # by now another driver may have made them, even a newer one
                 for statement in _creating(schema):
@@ -138,31 +124,9 @@ def making(connection: Connection, schema: str) -> list[str]:
     """The statements by which `create` makes the tables; none where they are there."""
     if check(connection, schema):
         return []
-    return [*postgres_schema.making_place(ask(connection), schema), *_creating(schema)]
-
-
-def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
-    """Refuse tables, and a schema, that others could change. Missing ones are fine. Raises ConfigError."""
-    with connection.transaction():
-        postgres_trust.check_ours(ask(connection), names, schema)
+    return [*own_schema.making_place(connection, schema), *_creating(schema)]
 
 
 def lock(connection: Connection, schema: str) -> None:
     """Until the end of the transaction, nobody else makes the tables or registers a sink in this schema."""
-    connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
-    made = postgres_schema.making_place(ask(connection), schema)
-    for statement in made:
-        create_beside_others(connection, statement)
-    if made:
-        check_ours(connection, schema, [_LOCKS])
-    take_turn(connection, schema, "layout")
-
-
-def take_turn(connection: Connection, schema: str, name: str) -> None:
-    """To the transaction's end nobody else has the lock of that name."""
-    postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.{_LOCKS}", name)
-
-
-def check_may_create(connection: Connection, schema: str) -> bool:
-    """Whether the schema is there. Raises ConfigError where this role may make neither it nor tables in it."""
-    return postgres_schema.check_place(ask(connection), schema)
+    own_schema.lock(connection, schema, "layout")

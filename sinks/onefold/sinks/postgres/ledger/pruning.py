@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres.connection import Connection
 from onefold.core.contract import LedgerEntry
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
@@ -70,9 +70,8 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
 
 def remove(connection: Connection, schema: str, found: SinkState | str) -> None:
     """All of it, in one transaction; a string names a stage alone. Raises Retriable where somebody works with it."""
-    with connection.transaction():
+    with connection.transaction(LOCK_TIMEOUT_S):
         layout.lock(connection, schema)
-        connection.execute(transaction_settings(LOCK_TIMEOUT_S))
         if isinstance(found, SinkState):
             books = Bookkeeping(found.pipeline, found.sink, schema=schema)
             for table in ("parts", "staged", "ledger"):

@@ -12,7 +12,6 @@ from onefold.clients.postgres import errors
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier, literal, with_parameters
 from onefold.core.errors import SchemaMismatch
-from onefold.core.sql.postgres_message import send
 from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import appending, apply, sort_in_memory
@@ -61,7 +60,7 @@ def append(connection: Connection, plan: Plan, attempts: Sequence[int], limit: s
     """The same of a plan without keys and dead letters, in one message, after the statement `limit`."""
     insert = with_parameters(appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)"
     asking = target.asking_types(plan.target, list(plan.types))
-    inserted, found = send(psycopg.ClientCursor(connection), [(insert, (list(attempts),)), asking], before=limit)
+    inserted, found = connection.together((insert, (list(attempts),)), asking, before=limit)
     _check_types(connection, plan, dict(found.rows))
     return inserted.rowcount
 

@@ -17,13 +17,13 @@ from dataclasses import replace
 import psycopg
 
 from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import trust
 from onefold.clients.postgres.connection import create_beside_others
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.ledger.layout import check_ours
 from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
@@ -74,7 +74,7 @@ def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bo
     """Make the stage if it is missing, and keep `drop_outgrown` from it to the transaction's end. False if that came
     first."""
     create_beside_others(connection, made)
-    check_ours(connection, schema, [stage])
+    trust.check_ours(connection, [stage], schema)
     try:
         with connection.transaction():
             connection.execute(f"LOCK TABLE {stage_sql(schema, stage)} IN ACCESS SHARE MODE")
@@ -93,7 +93,7 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
                 FROM {books.table("staged")} s WHERE stage = %s AND attempt = ANY(%s)""",
             (stage, list(attempts)),
         )
-        ((found, _),) = pool.together(connection, query)
+        ((found, _),) = connection.together(query)
         listed = {attempt: rows for attempt, rows, _ in found}
         is_emptied = any(is_missed for _, _, is_missed in found)
         check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
@@ -137,7 +137,7 @@ def merge(
 
 
 def clear(
-    connection: pool.Session,
+    connection: pool.Connection,
     books: Bookkeeping,
     committables: Sequence[Committable],
     deleted_bytes: int,
@@ -199,8 +199,7 @@ def _truncate(
 ) -> bool:
     name = stage_sql(books.schema, stage)
     try:
-        with connection.transaction():
-            connection.execute(pool.transaction_settings(lock_timeout_s, is_durable=False))
+        with connection.transaction(lock_timeout_s, is_durable=False):
             # With this lock held no attempt is in flight, so every attempt that has rows here is listed and visible.
             connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
             newer = connection.execute(
@@ -223,14 +222,13 @@ def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) 
 
     A transaction that still works in the stage holds a lock on it; then the next epoch does this.
     """
-    with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
-        connection.execute(pool.transaction_settings(lock_timeout_s))
+    with suppress(psycopg.errors.LockNotAvailable), connection.transaction(lock_timeout_s):
         connection.execute(f"LOCK TABLE {stage_table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
         connection.execute(f"TRUNCATE {stage_table}".encode())
 
 
 def discard(
-    connection: pool.Session, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
+    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
 ) -> None:
     """Delete the named attempts' rows, and no others."""
     for stage, attempts in by_stage(committables).items():

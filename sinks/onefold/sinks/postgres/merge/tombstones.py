@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import logging
 
+from onefold.clients.postgres import own_schema, trust
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
-from onefold.sinks.postgres.ledger.layout import check_ours, take_turn
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target, declared
 from onefold.sinks.staged.upsert import Changes
@@ -60,7 +60,7 @@ def check(connection: Connection, schema: str, target: Target, changes: Changes)
     there = declared(connection, name)
     if not there:
         return False
-    check_ours(connection, schema, [_bare(target.table)])
+    trust.check_ours(connection, [_bare(target.table)], schema)
     if [column for column, _ in there] != [column for column, _ in wanted]:
         raise ConfigError(
             "tombstones-of-another-key",
@@ -108,7 +108,7 @@ def take_turns(connection: Connection, tombstones: str) -> None:
     that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
     """
     schema = present(Table.parse(tombstones).schema, f"{tombstones} has no schema")
-    take_turn(connection, schema, f"merges by {tombstones}")
+    own_schema.take_turn(connection, schema, f"merges by {tombstones}")
 
 
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
-from onefold.core.sql.postgres_errors import wants_another_row
+from onefold.clients.postgres.sqlstates import wants_another_row
 
 __all__ = ["Part", "Refused", "TooManyRefused", "isolate"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.errors import ConfigError
-from onefold.core.sql import postgres_trust
 from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import Table
@@ -94,9 +94,9 @@ def check(connection: Connection, table: Table) -> bool:
     there = [name for name, _ in declared(connection, table.sql)]
     if not there:
         if table.schema is None:
-            postgres_trust.check_path(ask(connection), table.name)
+            trust.check_path(connection, table.name)
         return False
-    postgres_trust.check_ours(ask(connection), [table.name], table.schema)
+    trust.check_ours(connection, [table.name], table.schema)
     if missing := [name for name in _COLUMNS if name not in there]:
         raise ConfigError(
             "rejects-table-columns",

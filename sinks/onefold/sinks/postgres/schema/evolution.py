@@ -13,7 +13,7 @@ import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres import errors
-from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
@@ -59,8 +59,7 @@ def evolve(
     """
     if not check(target, schema):
         return target
-    with connection.transaction():
-        connection.execute(transaction_settings(lock_timeout_s))
+    with connection.transaction(lock_timeout_s):
         connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")
         now = present(find(connection, target.table), f"no table {target.table}, which is locked")
         wanted = alterations(now, schema)

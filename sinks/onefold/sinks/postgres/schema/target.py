@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from onefold.clients.postgres.connection import Connection, Statement, ask
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection, Statement
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.types import PostgresType, default_type
 
@@ -243,7 +243,7 @@ def find(connection: Connection, table: Table) -> Target | None:
     row = connection.execute(_FIND, (table.sql,)).fetchone()
     if row is None:
         if table.schema is None:
-            postgres_trust.check_path(ask(connection), table.name)
+            trust.check_path(connection, table.name)
         return None
     oid, schema, name, kind, persistence, user, may_use, row_security, owner, is_mine = row
     found = Table(schema, name)

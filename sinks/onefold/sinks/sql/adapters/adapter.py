@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -15,13 +14,13 @@ from sqlalchemy.types import TypeEngine
 from onefold.core.findings import Finding
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 
-__all__ = ["Adapter", "driver_errors", "each_column", "has_room", "quoted"]
+__all__ = ["Adapter", "each_column", "has_room", "quoted"]
 
 SqlType = TypeEngine[Any]
 
 
 class Adapter(ABC):
-    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.sql.backends`."""
+    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.sql`."""
 
     conditions: ClassVar[tuple[str, ...]]  # under which the guarantee holds
     writers_max: ClassVar[int | None] = None
@@ -142,21 +141,10 @@ def each_column(batch: pa.RecordBatch, encode: Callable[[Any], Any]) -> list[Any
     return encoded
 
 
-@contextmanager
-def driver_errors(connection: sa.Connection) -> Iterator[None]:
-    """Errors of a driver that is spoken to directly leave as SQLAlchemy's, which the transaction understands."""
-    base = connection.dialect.loaded_dbapi.Error
-    try:
-        yield
-    except base as error:
-        raise sa.exc.DBAPIError.instance(None, None, error, base, dialect=connection.dialect) from error
-
-
-def quoted(connection: sa.Connection, stage: sa.TableClause) -> tuple[str, str]:
+def quoted(connection: sa.Connection, stage: sa.TableClause) -> tuple[str, list[str]]:
     """The names of a table and its columns, for a statement that goes to the driver without parameters."""
     preparer = connection.dialect.identifier_preparer
-    columns = ", ".join(preparer.quote(column.name) for column in stage.columns)
+    names = preparer.format_table(stage), *(preparer.quote(column.name) for column in stage.columns)
     # Where parameters are written with %, SQLAlchemy doubles it, and nobody halves it again here.
-    double = preparer._double_percents
-    table = preparer.format_table(stage)
-    return (table.replace("%%", "%"), columns.replace("%%", "%")) if double else (table, columns)
+    table, *columns = (name.replace("%%", "%") if preparer._double_percents else name for name in names)
+    return table, columns

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
-from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, driver_errors, each_column, has_room, quoted
+from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.adapters.text import as_text
+from onefold.sinks.sql.databases import driver_of
 
 __all__ = ["MariaDbAdapter"]
 
@@ -142,7 +142,7 @@ class MariaDbAdapter(Adapter):
             )
 
     def check_rights(self, connection: sa.Connection, table: sa.TableClause, verbs: Sequence[str]) -> None:
-        check_rights(connection, table, verbs)
+        check_rights(driver_of(connection), *quoted(connection, table), verbs)
 
     def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
         """Of every text column: SHOW CREATE TABLE, by which the inspector goes, leaves the table's own default out."""
@@ -175,10 +175,9 @@ class MariaDbAdapter(Adapter):
         between = [pa.scalar(b",")] * len(literals)
         joined = [part for pair in zip(between, literals, strict=True) for part in pair][1:]
         rows = pc.binary_join_element_wise(pa.scalar(b",("), *joined, pa.scalar(b")"), pa.scalar(b""))
-        head = f"INSERT INTO {table} ({columns}) VALUES ".encode()
+        head = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ".encode()
         packet_bytes = int(connection.scalar(sa.text("SELECT @@max_allowed_packet")) or 0)
-        driver = present(connection.connection.driver_connection, "a connection in use has none of the driver")
-        with driver_errors(connection), driver.cursor() as cursor:
+        with driver_of(connection).cursor() as cursor:
             for some in _chunks(rows, min(STATEMENT_BYTES, packet_bytes // 2)):
                 if len(head) + len(some) > packet_bytes:
                     raise ValueError(f"a row of {len(some)} bytes, and max_allowed_packet is {packet_bytes}")

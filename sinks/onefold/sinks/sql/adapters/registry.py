@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from onefold.core.sql.url import DatabaseUrl
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
 from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
@@ -11,9 +12,9 @@ from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
 __all__ = ["adapter_of"]
 
 
-def adapter_of(url: sa.URL, dialect: sa.Dialect | None = None) -> Adapter:
-    """By the URL, of those that `core.sql.backends` knows; once connected, `dialect` tells MariaDB from MySQL."""
-    match url.get_backend_name():
+def adapter_of(url: DatabaseUrl, dialect: sa.Dialect | None = None) -> Adapter:
+    """By the URL, of those that `core.sql.backend` knows; once connected, `dialect` tells MariaDB from MySQL."""
+    match url.kind:
         case "sqlite":
             return SqliteAdapter()
         case name:

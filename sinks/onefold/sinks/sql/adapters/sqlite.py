@@ -83,7 +83,7 @@ class SqliteAdapter(Adapter):
         table, columns = quoted(connection, stage)
         values = ", ".join("?" * batch.num_columns)
         rows = list(zip(*each_column(batch, _python), strict=True))
-        connection.exec_driver_sql(f"INSERT INTO {table} ({columns}) VALUES ({values})", rows)
+        connection.exec_driver_sql(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", rows)
 
     def deleting(
         self, table: sa.TableClause, key: Sequence[str], source: sa.Subquery, condition: sa.ColumnElement[bool]

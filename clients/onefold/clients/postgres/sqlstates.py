@@ -7,12 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from onefold.core.sql.meaning import Meaning
+from onefold.core.sql.backend import Meaning
 
 __all__ = [
     "DURABLE",
     "LIMITS",
-    "LIMITS_LIFTED",
     "READ_ONLY",
     "REPLICA_IDENTITY",
     "is_read_only",
@@ -24,20 +23,11 @@ __all__ = [
     "wants_another_row",
 ]
 
-# For the transaction at hand. Limits on the time of a statement or transaction that are the role's, the database's or
-# the server's would end a long COPY or merge again and again. What the URL's own `options` set is the user's wish.
-LIMITS_LIFTED = (
-    "SELECT count(set_config(name, '0', true)) FROM pg_settings"
-    " WHERE (current_setting('statement_timeout') <> '0'"
-    " OR coalesce(current_setting('transaction_timeout', true), '0') <> '0')"  # the latter since Postgres 17
-    " AND name IN ('statement_timeout', 'transaction_timeout') AND source <> 'client'"
-)
-
 # For the transaction at hand: a stricter `remote_apply` is left alone.
 DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') <> 'remote_apply'"
 )
-# As LIMITS_LIFTED for a session that asks once: which of them are its to lift.
+# Which limits on the time of a statement or transaction are not the client's own wish.
 LIMITS = """
 SELECT name FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.<>) 'client'
     AND name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,transaction_timeout}') ORDER BY 1

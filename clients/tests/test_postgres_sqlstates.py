@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onefold.core.sql import postgres_errors
-from onefold.core.sql.meaning import Meaning
+from onefold.clients.postgres import sqlstates
+from onefold.core.sql.backend import Meaning
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ from onefold.core.sql.meaning import Meaning
     ],
 )
 def test_each_error_has_its_meaning(state: str, text: str, meaning: Meaning) -> None:
-    assert postgres_errors.meaning(state, text) is meaning
+    assert sqlstates.meaning(state, text) is meaning
 
 
 @pytest.mark.parametrize("state", ["23505", "42P06", "42P07", "42710"])
 def test_each_way_that_two_who_create_the_same_thing_collide_means_that_it_is_there(state: str) -> None:
-    assert postgres_errors.is_there_already(state)
+    assert sqlstates.is_there_already(state)

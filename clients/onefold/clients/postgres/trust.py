@@ -12,28 +12,27 @@ it and its schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+import psycopg
+
+from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
 from onefold.core.values.plain import plain
 
-if TYPE_CHECKING:
-    import sqlalchemy as sa
-
 __all__ = [
     "SAFE_PATH",
-    "Ask",
-    "asked",
+    "Connection",
     "check_ours",
     "check_path",
     "has_store",
     "ledger_elsewhere",
-    "quoted",
-    "take_turn",
+    "rows",
+    "take_safe_path",
 ]
 
-Ask = Callable[[str, Sequence[object]], list[Any]]  # a statement with %s, and its parameters
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 # Written so that it means the same under any search_path: SAFE_PATH runs it under the one that it replaces.
 _MINE = """
@@ -111,37 +110,33 @@ ORDER BY 1, 2, 3 LIMIT 1
 """
 
 
-def asked(connection: sa.Connection) -> Ask:
-    """A connection of SQLAlchemy's, whose driver is psycopg, as the functions below ask it."""
-
-    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
-        found = connection.exec_driver_sql(statement, tuple(parameters))
-        return [tuple(row) for row in found] if found.returns_rows else []
-
-    return rows
+def rows(connection: Connection, statement: str, parameters: Sequence[object] = ()) -> list[Any]:
+    """What a statement with %s answers; none where it is no question."""
+    cursor = connection.execute(statement.encode(), parameters or None)
+    return cursor.fetchall() if cursor.description else []
 
 
-def take_safe_path(ask: Ask) -> tuple[str, list[str]]:
+def take_safe_path(connection: Connection) -> tuple[str, list[str]]:
     """Set the safe path for the transaction at hand. Returns it, and what it leaves out of the role's own path."""
-    ask(SAFE_PATH[0], ())
+    rows(connection, SAFE_PATH[0])
     schemas = "pg_catalog.current_schemas(false)::pg_catalog.text[]"
-    ((own,),) = ask(f"SELECT {schemas}", ())
+    ((own,),) = rows(connection, f"SELECT {schemas}")
     for statement in SAFE_PATH:
-        ask(statement, ())
-    ((safe, path),) = ask(f"SELECT {schemas}, pg_catalog.current_setting('search_path')", ())
+        rows(connection, statement)
+    ((safe, path),) = rows(connection, f"SELECT {schemas}, pg_catalog.current_setting('search_path')")
     return path, [name for name in own if name not in safe]
 
 
-def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> None:
+def check_ours(connection: Connection, names: Sequence[str], schema: str | None = None) -> None:
     """Refuse tables of onefold's own that others could change, or have their code run by; missing ones are fine.
 
     Without a schema they are those that the safe path finds. For a transaction with that path. Raises ConfigError.
     """
-    found = ask(_FOREIGN, (list(names), schema, schema, schema))
+    found = rows(connection, _FOREIGN, (list(names), schema, schema, schema))
     if not found:
         return
     what, namespace, name, whose = found[0]
-    (me,) = ask("SELECT current_user", ())[0]
+    (me,) = rows(connection, "SELECT current_user")[0]
     table, role, mine = f"{quoted(namespace)}.{quoted(name)}", plain(quoted(whose)), quoted(me)
     nothing = "Nothing was read from it or written to it"
     if what == 0:
@@ -179,16 +174,13 @@ def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> Non
     )
 
 
-def check_path(ask: Ask, name: str) -> None:
+def check_path(connection: Connection, name: str) -> None:
     """Before a table of that name is made, since the safe path finds none: refuse where it is, or would be, in a schema
     that the safe path leaves out. Raises ConfigError. For a transaction with that path, which it leaves so."""
-    ask("SET LOCAL search_path = DEFAULT", ())
-    ((names,),) = ask("SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]", ())
-    for statement in SAFE_PATH:
-        ask(statement, ())
+    _, names = take_safe_path(connection)
     place = "SELECT current_schema() <> 'pg_catalog', has_schema_privilege(current_schema(), 'CREATE')"
-    ((has_place, may_create),) = ask(place, ())
-    left_out = ask(_LEFT_OUT, (name, names, names))
+    ((has_place, may_create),) = rows(connection, place)
+    left_out = rows(connection, _LEFT_OUT, (name, names, names))
     if left_out and (left_out[0][2] or not (has_place and may_create)):
         schema, whose, is_there = left_out[0]
         raise ConfigError(
@@ -206,41 +198,27 @@ def check_path(ask: Ask, name: str) -> None:
         )
 
 
-def has_store(ask: Ask, store_id: str) -> bool:
+def has_store(connection: Connection, store_id: str) -> bool:
     """Whether the checkpoint store of that id lives in this database, in whichever schema its own connection made it.
 
     For a transaction with the safe path.
     """
-    tables = _trusted_tables(ask, "onefold_store", "varchar")
-    return any(ask(f"SELECT 1 FROM {table} WHERE store_id = %s", (store_id,)) for _, table in tables)
+    tables = _trusted_tables(connection, "onefold_store", "varchar")
+    return any(rows(connection, f"SELECT 1 FROM {table} WHERE store_id = %s", (store_id,)) for _, table in tables)
 
 
-def ledger_elsewhere(ask: Ask, schema: str, pipeline: str, sink: str) -> tuple[str, int] | None:
+def ledger_elsewhere(connection: Connection, schema: str, pipeline: str, sink: str) -> tuple[str, int] | None:
     """Another schema of this database in which that sink of that pipeline has a ledger that a store has bound, and the
     epoch where it stands; None if there is none. For a transaction with the safe path."""
-    for other, table in _trusted_tables(ask, "onefold_ledger", "text"):
+    for other, table in _trusted_tables(connection, "onefold_ledger", "text"):
         mine = f"SELECT epoch FROM {table} WHERE pipeline = %s AND sink = %s AND store_id <> ''"
-        if other != schema and (found := ask(mine, (pipeline, sink))):
+        if other != schema and (found := rows(connection, mine, (pipeline, sink))):
             return other, found[0][0]
     return None
 
 
-def _trusted_tables(ask: Ask, name: str, store_id: str) -> list[tuple[str, str]]:
+def _trusted_tables(connection: Connection, name: str, store_id: str) -> list[tuple[str, str]]:
     """The schemas with a table of that name, and the table for SQL with parameters. Only plain tables of trusted roles,
     whose column `store_id` is of that type; nobody's policy runs when they are asked."""
-    ask("SET LOCAL row_security = off", ())
-    return [(schema, table.replace("%", "%%")) for schema, table in ask(_EVERYWHERE, (store_id, name))]
-
-
-def take_turn(ask: Ask, locks: str, name: str) -> None:
-    """To the transaction's end nobody else has the lock of that name: a row of the table `locks`, in SQL, so that only
-    who may write there can take it. (An advisory lock is a number, which any role of the database may hold.)"""
-    table = locks.replace("%", "%%")
-    mine = f"SELECT name FROM {table} WHERE name = %s FOR UPDATE"
-    if not ask(mine, (name,)):
-        ask(f"INSERT INTO {table} VALUES (%s) ON CONFLICT DO NOTHING", (name,))
-        ask(mine, (name,))
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    rows(connection, "SET LOCAL row_security = off")
+    return [(schema, table.replace("%", "%%")) for schema, table in rows(connection, _EVERYWHERE, (store_id, name))]

@@ -7,27 +7,26 @@ that it names may have another pipeline's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from onefold.clients.postgres import trust
+from onefold.clients.postgres.connection import Connection, create_beside_others
+from onefold.clients.postgres.quoting import quoted, with_parameters
+from onefold.clients.postgres.trust import rows
 from onefold.core.errors import ConfigError
-from onefold.core.sql.postgres_trust import Ask, asked, check_ours, quoted
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 __all__ = [
+    "LOCKS",
     "OWN_SCHEMA",
-    "apart",
     "check_place",
     "check_rights",
-    "check_tables",
-    "in_schema",
+    "lock",
     "making_place",
-    "own_schema",
+    "tables",
+    "take_turn",
 ]
 
 OWN_SCHEMA = "onefold_sinks"  # where nobody names another
-_OPTION = "schema"
+LOCKS = "onefold_locks"  # is made before all other tables, for drivers to take turns
 _LOOK, _WORK = ("SELECT",), ("SELECT", "INSERT", "UPDATE", "DELETE")
 _PLACE = """
 SELECT current_user, current_database(), pg_get_userbyid(n.nspowner),
@@ -35,10 +34,7 @@ SELECT current_user, current_database(), pg_get_userbyid(n.nspowner),
             ELSE has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE') END
 FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s
 """
-# Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
-_HAS_LOCKS = """
-SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'onefold_locks' AND nspname = %s
-"""
+_TABLES = "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s"
 _DENIED = """
 SELECT current_user, pg_get_userbyid(n.nspowner), c.relname, r
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN unnest(%s::text[]) r
@@ -49,38 +45,10 @@ ORDER BY c.relname, r LIMIT 1
 _OWN_ONE = "give the pipeline a schema of its own (the sinks' ledger=, or ?schema= in the store's URL)"
 
 
-def apart(url: sa.URL) -> tuple[sa.URL, str]:
-    """A store's URL as the driver takes it, and the schema that it names."""
-    schema = url.query.get(_OPTION, OWN_SCHEMA)
-    if not isinstance(schema, str) or not schema:
-        raise ConfigError("option-value", f"?{_OPTION}= in a store's URL names one schema, not {schema!r}")
-    return url.difference_update_query([_OPTION]), schema
-
-
-def in_schema(schema: str) -> dict[str, str]:
-    """What a URL's query says for that schema; nothing for the one that it means anyway."""
-    return {} if schema == OWN_SCHEMA else {_OPTION: schema}
-
-
-def own_schema(connection: sa.Connection) -> str | None:
-    """Where a store's connection has onefold's tables; None where the database has no schemas."""
-    names: dict[str | None, str] = connection.get_execution_options().get("schema_translate_map") or {}
-    return names.get(None)
-
-
-def check_tables(connection: sa.Connection, names: Sequence[str], *, to_look: bool = False) -> None:
-    """Refuse tables of onefold's that others could change, or that this role may not use. Other databases than Postgres
-    have one owner each. Raises ConfigError."""
-    schema = own_schema(connection)
-    if schema is not None:
-        check_ours(asked(connection), names, schema)
-        check_rights(asked(connection), names, schema, to_look=to_look)
-
-
-def check_rights(ask: Ask, names: Sequence[str], schema: str, *, to_look: bool) -> None:
+def check_rights(connection: Connection, names: Sequence[str], schema: str, *, to_look: bool) -> None:
     """Raise ConfigError where this role may not read, or write to, one of these tables; missing ones are fine."""
     rights = _LOOK if to_look else _WORK
-    found = ask(_DENIED, (list(rights), schema, list(names)))
+    found = rows(connection, _DENIED, (list(rights), schema, list(names)))
     if found:
         me, owner, table, right = found[0]
         raise ConfigError(
@@ -92,9 +60,9 @@ def check_rights(ask: Ask, names: Sequence[str], schema: str, *, to_look: bool) 
         )
 
 
-def check_place(ask: Ask, schema: str) -> bool:
+def check_place(connection: Connection, schema: str) -> bool:
     """Whether the schema is there. Raises ConfigError where this role may not make it, or no tables in it."""
-    ((me, database, owner, may_create),) = ask(_PLACE, (schema,))
+    ((me, database, owner, may_create),) = rows(connection, _PLACE, (schema,))
     if owner is None and may_create and me == schema:
         # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
         raise ConfigError(
@@ -119,10 +87,39 @@ def check_place(ask: Ask, schema: str) -> bool:
     return owner is not None
 
 
-def making_place(ask: Ask, schema: str) -> list[str]:
+def making_place(connection: Connection, schema: str) -> list[str]:
     """The statements that make the schema, and the table by which drivers take turns in it; none where they are there.
     Raises ConfigError where this role may make neither the schema nor tables in it."""
-    if ask(_HAS_LOCKS, (schema,)):
+    if LOCKS in tables(connection, schema):
         return []
-    made = [] if check_place(ask, schema) else [f"CREATE SCHEMA {quoted(schema)}"]
-    return [*made, f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.onefold_locks (name text PRIMARY KEY)"]
+    made = [] if check_place(connection, schema) else [f"CREATE SCHEMA {quoted(schema)}"]
+    return [*made, f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.{LOCKS} (name text PRIMARY KEY)"]
+
+
+def tables(connection: Connection, schema: str) -> set[str]:
+    """The names of those in the schema. Not by to_regclass: a session that just waited for the lock may still remember
+    that there was no such schema."""
+    return {name for (name,) in rows(connection, _TABLES, (schema,))}
+
+
+def lock(connection: Connection, schema: str, name: str) -> None:
+    """Until the end of the transaction nobody else has the lock of that name in this schema. Where that is not there,
+    it is made, and the table of locks with it: two that make them at once would collide in the catalogue, as they may
+    here, and then wait. Raises ConfigError."""
+    trust.check_ours(connection, [LOCKS], schema)
+    made = making_place(connection, schema)
+    for statement in made:
+        create_beside_others(connection, statement)
+    if made:
+        trust.check_ours(connection, [LOCKS], schema)
+    take_turn(connection, schema, name)
+
+
+def take_turn(connection: Connection, schema: str, name: str) -> None:
+    """To the transaction's end nobody else has the lock of that name: a row of the table of locks, so that only who may
+    write there can take it. (An advisory lock is a number, which any role of the database may hold.)"""
+    locks = with_parameters(f"{quoted(schema)}.{LOCKS}")
+    mine = f"SELECT name FROM {locks} WHERE name = %s FOR UPDATE"
+    if not rows(connection, mine, (name,)):
+        rows(connection, f"INSERT INTO {locks} VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+        rows(connection, mine, (name,))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from onefold.core.sql.backend import Answer, answered
 
 __all__ = ["Answer", "Statement", "may_prepare", "send"]
 
@@ -22,13 +24,6 @@ _plans: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|s|%)")
 _PLAN_LOST = ("26000", "0A000")  # the session has no such statement; its result would be another one now
 _numbers = itertools.count(1)
-
-
-class Answer(NamedTuple):
-    """What a statement answered: its rows, and how many it returned or changed."""
-
-    rows: list[Any]
-    rowcount: int
 
 
 def may_prepare(connection: Any) -> None:
@@ -58,14 +53,10 @@ def send(cursor: Any, statements: Sequence[Statement], *, before: str = "", afte
         raise
     if plans is not None:
         plans |= added
-    found = [_answer(cursor)]
+    found = [answered(cursor)]
     while cursor.nextset():
-        found.append(_answer(cursor))
+        found.append(answered(cursor))
     return found[len(found) - len(statements) - bool(after) :][: len(statements)]
-
-
-def _answer(cursor: Any) -> Answer:
-    return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
 
 def _prepared(query: str) -> tuple[str, str]:
