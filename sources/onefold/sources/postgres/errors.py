@@ -9,7 +9,7 @@ from onefold.clients.postgres import sqlstates
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.errors import said, sqlstate
 from onefold.clients.postgres.errors import translate as of_server
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Terminal
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
 from onefold.core.sql.backend import Meaning
 
 __all__ = ["not_held", "of_importing", "translate"]
