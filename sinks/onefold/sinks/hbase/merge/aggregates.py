@@ -124,9 +124,9 @@ class Declared:
         named = keys.dictionary_encode()
         codes, merges = named.indices, self._partials
         of_columns = [(name, _OF_COLUMNS[merge](name)) for name, merge in merges if merge in _OF_COLUMNS]
-        states = pa.record_batch({"row key": keys} | {name: partials.column(name) for name, _ in of_columns})
+        states = pa.record_batch({"row key": named} | {name: partials.column(name) for name, _ in of_columns})
         states = merged(states, [merge for _, each in of_columns for _, merge in each.parts])
-        states = states.take(pc.index_in(named.dictionary, states.column("row key")))
+        states = states.take(pc.sort_indices(states.column("row key").indices))
         folded: dict[str, pa.Array] = {name: states.column(name) for name, _ in of_columns}
         folded |= {name: unions(codes, partials.column(name)) for name, merge in merges if merge == "union"}
         lasts = [name for name, merge in merges if merge == "last"]
