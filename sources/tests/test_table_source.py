@@ -89,7 +89,7 @@ def test_tables_files_and_topics_of_one_name_have_positions_of_their_own() -> No
     other = HBaseSource("localhost:1", "orders", row_key="id integer", columns={"n": "f:n integer"})
     topics = [KafkaSource("orders", bootstrap_servers="localhost:1")]
     every: Any = {"topics_pattern": ".*", "bootstrap_servers": "localhost:1"}
-    sources = [table, other, FileSource("/in/orders", format="parquet"), KafkaSource(**every), *topics]
+    sources: list[Any] = [table, other, FileSource("/in/orders", format="parquet"), KafkaSource(**every), *topics]
     names = ["@orders/0", "@HBase table orders/3", "#orders/", "orders/0"]
     covered = [[source.covers(name) for name in names] for source in sources]
     assert covered == [

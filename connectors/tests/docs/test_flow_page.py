@@ -38,7 +38,7 @@ def test_the_blocks_of_the_page_build_a_flow(names: dict[str, Any]) -> None:
         {"account": pa.int64(), "total": pa.decimal128(22, 2), "orders": pa.int64(), "onefold_epoch": pa.int64()}
     )
     uids = {node.uid for node in names["flow"].graph().nodes if node.uid}
-    assert uids == {"orders", "totals", "newest", "jumps", "over", "limits"}
+    assert uids == {"orders", "totals", "newest", "jumps", "over", "limits", "customers"}
     assert Path("totals.svg").read_text() == names["flow"].explain(format="svg")
 
 
