@@ -146,8 +146,10 @@ class Database:
             last = ()
         try:
             self.backend.commit(transaction.connection, last)
-        except self.backend.error as error:
+        except BaseException as error:
             self.backend.end(transaction.connection)  # what it is in the middle of is unknown: never used again
+            if not isinstance(error, self.backend.error):
+                raise
             if self.backend.meaning(error) is not Meaning.BROKEN:
                 raise self._without_effect("refused to commit", error) from error
             says = f"{self.who} at {self} did not answer a commit: {reason(error)}"

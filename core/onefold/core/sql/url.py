@@ -63,8 +63,8 @@ class DatabaseUrl:
         who = "" if self.user is None else f"{quote(self.user, safe=' +')}{secret}@"
         host = "" if self.host is None else f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else f":{self.port}"
-        path = "" if self.database is None else f"/{self.database}"
-        query = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in self.query.items())
+        path = "" if self.database is None else f"/{quote(self.database, safe=' +/')}"
+        query = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in sorted(self.query.items()))
         return f"{self.dialect}://{who}{host}{port}{path}{'?' if query else ''}{query}"
 
 
@@ -78,12 +78,13 @@ def url_of(text: str, whose: str) -> DatabaseUrl:
             f"{whose} URL cannot be read: write dialect://user:password@host:port/database, as "
             "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)",
         )
-    user, password = (None if part is None else unquote(part) for part in (found["user"], found["password"]))
+    named = (found[name] for name in ("user", "password", "database"))
+    user, password, database = (None if part is None else unquote(part) for part in named)
     query: dict[str, str] = {}
     for name, value in parse_qsl(found["query"] or ""):
         query[name] = f"{query[name]},{value}" if name in query else value
     host = found["ipv6"] or found["host"]
-    return DatabaseUrl(found["dialect"], user, password, host, int(port) if port else None, found["database"], query)
+    return DatabaseUrl(found["dialect"], user, password, host, int(port) if port else None, database, query)
 
 
 def shown(url: str) -> str:
