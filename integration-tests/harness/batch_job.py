@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.spark.session import spark_session
 from onefold.sinks import PostgresSink
 from onefold.spark import BatchOutcome, EpochWriter, register
+from onefold.spark.session import spark_session
 
 ROWS = 300
 RUN = "night"

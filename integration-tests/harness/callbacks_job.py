@@ -15,11 +15,11 @@ from harness.support import wait_until
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.spark.session import spark_session
 from onefold.core import ConfigError
 from onefold.sinks import SqlSink
 from onefold.spark import EpochWriter, register
 from onefold.spark.runtime.access import close_callbacks
+from onefold.spark.session import spark_session
 
 INTERPRETED: Any = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

@@ -27,8 +27,8 @@ from onefold.core import Sink
 from onefold.core.findings import Making
 from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
-from onefold.pipeline import read
 from onefold.doctor import diagnose
+from onefold.pipeline import read
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 
 pytestmark = pytest.mark.servers

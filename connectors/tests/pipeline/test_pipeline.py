@@ -15,7 +15,7 @@ from harness.errors import raises
 from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Engine, Pipeline, Restart, Spark
-from onefold.sinks import KafkaSink, SqlSink
+from onefold.sinks import KafkaSink
 from onefold.sources import FileSource, KafkaSource
 
 SOURCE = KafkaSource("orders", bootstrap_servers="localhost:9092")
