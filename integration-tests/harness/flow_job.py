@@ -17,6 +17,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.spark.session import spark_session
 from onefold.core import Sink
 from onefold.core.source import Source
 from onefold.engine import FixedDelay
@@ -36,7 +37,6 @@ from onefold.flow import (
 )
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import FileSource, KafkaSource
-from onefold.spark.session import spark_session
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
 

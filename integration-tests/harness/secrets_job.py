@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from onefold.spark.session import spark_session
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, PostgresSource
 from onefold.spark import Pipeline, read_postgres
-from onefold.spark.session import spark_session
 
 AVAILABLE_NOW = {"availableNow": True}
 PAGES = ("environment", "sql?details=true&planDescription=true", "jobs", "stages?details=true", "allexecutors")

@@ -18,9 +18,9 @@ from onefold.core import Sink
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.source import Source
-from onefold.flow import Flow
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
+from onefold.flow import Flow
 from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.flows.flow_writer import FlowWriter
 
