@@ -153,7 +153,8 @@ def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -
     assert "pyspark" in hidden
     file, functions = tmp_path / "orders.toml", tmp_path / "functions.py"
     assert without(hidden, RUN, "new", str(file)).returncode == 0
-    text = file.read_text().replace('sql = "SELECT * FROM source WHERE amount > 0"', 'arrow = "functions.py:clean"')
+    text = file.read_text().replace('filter = "amount > 0"', 'map_batches = "functions.py:clean"')
+    assert "functions.py:clean" in text
     file.write_text(text)
     functions.write_text("def clean(batch):\n    yield batch\n")
     fine = without(hidden, RUN, "validate", str(file))

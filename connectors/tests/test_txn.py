@@ -22,7 +22,7 @@ POSTGRES, SALES = PostgresSink(ONE, "orders"), KafkaSink("sales", bootstrap_serv
 
 
 def test_what_postgres_has_is_listed_where_kafka_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_definition: object) -> Any:
+    def fail(_pipeline: object) -> Any:
         raise Retriable("kafka-unanswered", "no broker answers")
 
     monkeypatch.setattr(command, "_look", lambda _databases: ([], []))

@@ -107,7 +107,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
     stranger = make("x", pipeline="p2", store=other)
     stranger.start()
     reasons = {
-        None: "no checkpoint store at .*: name the pipeline's store in its definition, or with --store",
+        None: "no checkpoint store at .*: name the pipeline's own store in its file, or with --store",
         f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
         "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
         other: "written under checkpoint store",

@@ -17,8 +17,10 @@ from onefold.core.job.logs import logged_as
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.restart import Restart, Restarts
 from onefold.core.values.plain import plain
+from onefold.core.writing.bad_records import Tally
 from onefold.pipeline import Pipeline
 from onefold.spark.errors.failures import from_spark, is_of_spark, is_stopped
+from onefold.spark.flows.flow_writer import FlowWriter
 
 __all__ = ["Run", "State", "Totals"]
 
@@ -75,7 +77,7 @@ class Run:
         self.restarts = 0
         self.last: Outcome | None = None
         self._spark = spark
-        self._writer = pipeline.writer(on_outcome=self._note)
+        self._writer: FlowWriter | None = None  # made by the first start: a source's server may be asked for that
         self._query: StreamingQuery | None = None
         self._is_stopping = threading.Event()
         self._lock = threading.Lock()  # of what starts and ends queries
@@ -92,24 +94,23 @@ class Run:
     @property
     def recovered(self) -> Started | None:
         """What its last start found; None before the first has succeeded, and once it is closed."""
-        return self._writer.started
+        return None if self._writer is None else self._writer.started
 
     @property
     def generation(self) -> int | None:
         """Under which it works, or worked; None before its first start has succeeded."""
-        started = self._writer.started
-        if started is not None:
+        if (started := self.recovered) is not None:
             self._generation = started.generation.number
         return self._generation
 
     @property
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
-        return self._writer.waiting_for
+        return None if self._writer is None else self._writer.waiting_for
 
     @property
     def totals(self) -> Totals:
-        bad = self._writer.bad_records
+        bad = Tally() if self._writer is None else self._writer.bad_records
         return Totals(self.restarts, self._replays, bad.dead_letters, bad.skipped)
 
     def start(self) -> None:
@@ -121,11 +122,11 @@ class Run:
         return not self._thread.is_alive()
 
     def pause(self) -> None:
-        self._writer.pause()
+        self._made().pause()
         self._move(State.PAUSED, State.RUNNING)
 
     def resume(self) -> None:
-        self._writer.resume()
+        self._made().resume()
         self._move(State.RUNNING, State.PAUSED)
 
     def stop(self, within_s: float) -> bool:
@@ -144,7 +145,7 @@ class Run:
 
     def _drain(self, query: StreamingQuery, within_s: float) -> bool:
         try:
-            return self._writer.drain(query, within_s)
+            return self._made().drain(query, within_s)
         except Retriable:  # the JVM is gone, with the query: what waits for its end is told the same, and says it
             return True
 
@@ -160,7 +161,8 @@ class Run:
             except Exception as error:
                 ended = self._failed(error)
             try:
-                self._writer.close()
+                if self._writer is not None:
+                    self._writer.close()
             except Exception as error:
                 if ended in (State.FENCED, State.FAILED):  # the first error says more
                     log.error("pipeline %r is not closed: %s", self.name, self._meaning(error))
@@ -207,10 +209,11 @@ class Run:
             with self._lock:
                 if self._is_stopping.is_set():
                     return None
-                query = self._query = self.pipeline.start(self._spark, self._writer)
+                writer = self._made()
+                query = self._query = self.pipeline.start(self._spark, writer)
             self.error, self._ran_from_s, self.started_at_s = None, time.monotonic(), time.time()
-            self._move(State.PAUSED if self._writer.is_paused else State.RUNNING, State.STARTING)
-            self._writer.await_termination(query)
+            self._move(State.PAUSED if writer.is_paused else State.RUNNING, State.STARTING)
+            writer.await_termination(query)
             if self._is_stopping.is_set() or self.pipeline.spark.available_now:
                 return None
         except Exception as error:
@@ -224,6 +227,11 @@ class Run:
             f"the query of pipeline {self.name!r} was stopped, and not by onefold: by something else in this process,"
             " or with Spark. Start it again: nothing is lost",
         )
+
+    def _made(self) -> FlowWriter:
+        if self._writer is None:
+            self._writer = self.pipeline.writer(on_outcome=self._note)
+        return self._writer
 
     def _meaning(self, error: Exception) -> OnefoldError:
         if isinstance(error, OnefoldError):

@@ -100,6 +100,21 @@ def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
     assert control.state is state
 
 
+def test_one_whose_source_does_not_say_its_columns_yet_is_started_again() -> None:
+    downs: list[Exception] = [DOWN]
+
+    def made() -> Query:
+        if downs:
+            raise downs.pop()
+        return Query()
+
+    control = begun(pipeline_of(made))
+    until(lambda: control.state is State.RUNNING, control)
+    assert control.run is not None and control.run.restarts == 1
+    control.act(Action.STOP)
+    until(lambda: control.state is State.STOPPED, control)
+
+
 def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
     control = Control(pipeline_of(Query))
     assert (control.state, control.actions) == (State.STARTING, [Action.STOP])

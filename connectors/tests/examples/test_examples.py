@@ -31,7 +31,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_is_a_definition_that_is_named_as_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_a_pipeline_that_is_named_as_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, address in ADDRESSES.items():
         monkeypatch.setenv(name, address)
     assert read(str(path)).name == path.stem

@@ -586,7 +586,7 @@ def test_what_a_source_leaves_open_is_found_once_and_stays_what_the_first_start_
     assert read(path).graph.schemas()["orders"].names == ["id", "n"]
 
 
-def test_a_module_that_lies_beside_a_definition_is_said_to_be_found_by_pythonpath(tmp_path: Path) -> None:
+def test_a_module_that_lies_beside_a_pipelines_file_is_said_to_be_found_by_pythonpath(tmp_path: Path) -> None:
     (tmp_path / "shop.py").touch()
     (tmp_path / "jobs.py").write_text("import shop.tables\n")
     (tmp_path / "others.py").write_text("import nothing_of_this_name\n")

@@ -39,8 +39,8 @@ def prune_bookkeeping(database: Database, retired: Sequence[str], yes: bool) -> 
         if kept and store.look() is None:
             raise ConfigError(
                 "store-missing",
-                f"there is no checkpoint store at {store.database}: name the pipelines' own in the pipeline, or"
-                " with --store",
+                f"there is no checkpoint store at {store.database}: name the pipelines' own in a file of"
+                " one, or with --store",
             )
         facts = {pipeline: store.facts(pipeline) for pipeline in {k.pipeline for k in kept}}
         theirs = {k.pipeline for k in kept if k.ledger and k.ledger.store_id == facts[k.pipeline].store_id}

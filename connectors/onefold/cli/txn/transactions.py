@@ -135,8 +135,8 @@ class Transactions:
         if store_id is None:
             raise ConfigError(
                 "store-missing",
-                f"there is no checkpoint store at {self._store.database}: name the pipeline's store in"
-                " its pipeline, or with --store",
+                f"there is no checkpoint store at {self._store.database}: name the pipeline's own store in"
+                " its file, or with --store",
             )
         found = driver.run(survey(tuple(driver.committers)))
         if found.facts.generation == 0:

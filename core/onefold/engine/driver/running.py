@@ -134,8 +134,9 @@ def check_runs_here(graph: Graph) -> None:
     if (found := graph.querying()) is not None:
         raise ConfigError(
             "only-on-spark",
-            f"flow {graph.flow!r} has {found[0].name!r}, which only Spark runs: start it with flow.start(spark, ...);"
-            " or say the same with filter, select and aggregate, which run here, too",
+            f"flow {graph.flow!r} has {found[0].name!r}, which only Spark runs: run it there, by flow.start(spark, ...)"
+            ' or runtime = "spark" of its pipeline; or say the same with filter, select and aggregate, which run here'
+            ", too",
         )
 
 
