@@ -69,7 +69,7 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
         with raises(CheckpointMismatch, "batch-overlaps") as overlaps:
             epoch(session, Range(AT[9], AT[13]))
         for told in (
-            "starting_offsets='ledger' (in a pipeline's file under [source])",
+            "starting_offsets='ledger' (in a pipeline's file under [[sources]])",
             "Where /srv/p.checkpoint holds",
         ):
             assert told in overlaps.value.message

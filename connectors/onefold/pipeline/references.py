@@ -72,7 +72,7 @@ def _is_of_one(user: int, group: int) -> bool:
 
 def _from_path(module: str, reference: str) -> ModuleType:
     try:
-        found = importlib.util.find_spec(module)
+        found = None if module in sys.modules else importlib.util.find_spec(module)
         if found is not None and found.has_location and found.origin is not None:
             check_nobody_else_writes(Path(found.origin))
         return importlib.import_module(module)

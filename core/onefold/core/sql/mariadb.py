@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.sql import mariadb_trust
 from onefold.core.sql.backend import IDLE_S_MAX, Answer, Backend, Meaning, Statement, reason
@@ -155,8 +156,7 @@ class MariaDbBackend(Backend):
         self.give_back(connection)
 
     def making(self, connection: pymysql.Connection[Any] | None) -> list[str]:
-        assert connection is not None, "a MariaDB database is there before it is asked"
-        return mariadb_trust.making(connection)
+        return mariadb_trust.making(present(connection, "a MariaDB database is there before it is asked"))
 
     def check_ours(
         self, connection: pymysql.Connection[Any], names: Sequence[str] = (), *, to_look: bool = True
