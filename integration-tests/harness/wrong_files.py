@@ -233,25 +233,25 @@ DOCTOR = (
     Wrong(
         "no Postgres at the address",
         (_URL, 'url = "postgresql://shop@127.0.0.1:1/shop"'),
-        "database-unavailable",
+        "postgres-unreachable",
         also="postgres-unreachable",
     ),
     Wrong(
         "a database that is not there",
         (_URL, 'url = "{postgres}_gone"'),
-        "database-access-denied",
+        "postgres-connection-refused",
         also="postgres-connection-refused",
     ),
     Wrong(
         "a wrong password for Postgres",
         (_URL, 'url = "{wrong_password}"'),
-        "database-access-denied",
+        "postgres-connection-refused",
         also="postgres-connection-refused",
     ),
     Wrong(
         "TLS to a Postgres that has none",
         (_URL, 'url = "{postgres}?sslmode=require"'),
-        "database-access-denied",
+        "postgres-connection-refused",
         also="postgres-connection-refused",
     ),
     Wrong(
@@ -307,7 +307,7 @@ DOCTOR = (
     Wrong(
         "no server for the store",
         ('name = "orders"\n', 'name = "orders"\nstore = "postgresql://shop@127.0.0.1:1/shop?connect_timeout=2"\n'),
-        "database-unavailable",
+        "postgres-unreachable",
     ),
     Wrong(
         "a checkpoint in the place of a file",
