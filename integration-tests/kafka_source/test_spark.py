@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from harness.kafka.topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.sources import KafkaSource
 from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 
 pytestmark = pytest.mark.servers
@@ -306,7 +305,7 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
         ({"format": "json"}, "ConfigError: format=json needs a schema"),
         ({"format": "json", "schema": "m map<string, int>"}, "ConfigError: .*'m'"),
         ({"startingOffsets": "soonest"}, "ConfigError: startingOffsets is earliest"),
-        ({"startingOffsets": "ledger"}, "ConfigError: .*pipeline.read"),
+        ({"startingOffsets": "ledger"}, r"ConfigError: .*\[ledger-needs-pipeline\]"),
         ({"maxOfsetsPerTrigger": "1"}, "ConfigError: .*did you mean 'maxOffsetsPerTrigger'"),
         (
             {"kafka.bootstrap.servers": "localhost:1", "timeoutMs": "2000"},
@@ -324,43 +323,6 @@ def test_what_is_wrong_with_the_options_is_readable_in_sparks_error(
             broker.spark.readStream.format("onefold_kafka").options(**broker.options(topic) | options).load(), tmp_path
         )
     assert time.monotonic() - began < 30
-
-
-@pytest.mark.slow
-def test_the_direct_form_carries_ranges_and_fetches_nothing(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
-    topic = kafka_topic(partitions=2)
-    broker.put(topic, [b"not json"] * 3, 0)
-    broker.put(topic, [b"not json"] * 5, 1)
-    df = broker.stream(topic, direct="ranges", maxOffsetsPerTrigger="6", **JSON)
-    assert df.columns == ["topic", "partition", "start", "end", "topic_id"]
-    found: list[tuple[Any, ...]] = []
-    query = (
-        df.writeStream.foreachBatch(lambda batch, number: found.extend((number, *row) for row in batch.collect()))
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(60)
-    rows = {(p, a, b) for _, t, p, a, b, _ in found if t == topic}
-    assert sum(b - a for _, a, b in rows) == 8
-    assert {number for number, *_ in found} == {0, 1}
-
-
-@pytest.mark.slow
-def test_a_sources_own_options_start_at_frozen_positions(broker: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
-    topic = kafka_topic(partitions=2)
-    broker.numbers(topic, 0, 10, 2)
-    source = KafkaSource(
-        topic,
-        bootstrap_servers=broker.servers,
-        format="json",
-        schema="id long",
-        starting_offsets={topic: {"0": 2, "1": -1}},
-    )
-    frozen = source.initial_positions()
-    broker.numbers(topic, 10, 14, 2)
-    df = broker.spark.readStream.format("onefold_kafka").options(**source.options(frozen)).load()
-    assert sorted([*chain(*broker.run(df, tmp_path))]) == [4, 6, 8, 10, 11, 12, 13]
 
 
 def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:

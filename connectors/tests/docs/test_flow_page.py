@@ -31,7 +31,7 @@ def names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_the_blocks_of_the_page_build_a_flow(names: dict[str, Any]) -> None:
-    (first,) = names["graphs"]
+    first, *_ = names["graphs"]
     assert [node.name for node in first.nodes] == ["orders", "filter-1", "totals", "totals"]
     schema = first.written(first.nodes[3])
     assert schema == pa.schema(

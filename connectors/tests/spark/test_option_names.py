@@ -56,7 +56,7 @@ def test_what_planners_and_readers_say_is_in_the_words_of_their_user(monkeypatch
     monkeypatch.setattr(kafka_source, "read", refuse)
     monkeypatch.setattr(kafka.Planner, "initial", refuse)
     stream = OnefoldKafkaDataSource(BY_A_USER).streamReader(from_arrow_schema(kafka.RAW_COLUMNS))
-    with raises(ConfigError, "topic-missing", "subscribe="):
+    with raises(ConfigError, "topic-missing", "subscribe", "forgetTopics"):
         stream.initialOffset()
-    with raises(ConfigError, "topic-missing", "subscribe="):
+    with raises(ConfigError, "topic-missing", "subscribe", "forgetTopics"):
         next(iter(stream.read(kafka_source._RangePartition(kafka.OffsetRange("orders", 0, 0, 1)))))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 
+from onefold.core import ConfigError
 from onefold.flow import Flow
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -33,4 +36,6 @@ def test_what_was_found_of_one_format_is_not_anothers(monkeypatch: pytest.Monkey
     assert found(json).schema == "id bigint"
     assert found(avro).avro_schema == AVRO
     monkeypatch.setattr("onefold.sources.kafka.source.find_schema", lambda _: "id string")
-    assert found(json).schema == "id bigint"
+    with raises(ConfigError, "source-schema-changed", "'o'"):
+        found(json)
+    assert found(replace(json, schema="id bigint")).schema == "id bigint"
