@@ -13,6 +13,8 @@ from onefold.core import ConfigError, Fenced
 
 __all__ = ["run"]
 
+_TAKEN_OVER = "another process has taken the pipeline over: this one is not to be started again"
+
 
 def run(
     pipelines: Annotated[
@@ -57,7 +59,11 @@ def run(
     if is_json:
         log_as_json()
     if here:
-        here[0].run()
+        try:
+            here[0].run()
+        except Fenced:
+            typer.echo(_TAKEN_OVER, err=True)
+            raise
         return
     runtime = found[0].spark
     if any((each.spark.master, each.spark.settings) != (runtime.master, runtime.settings) for each in found):
@@ -90,6 +96,6 @@ def run(
                 typer.echo(PRIVATELY, err=True)
         code = serve(controls, spark, asked)
     if code == Fenced.exit_code:
-        typer.echo("another process has taken the pipeline over: this one is not to be started again", err=True)
+        typer.echo(_TAKEN_OVER, err=True)
     if code:
         raise typer.Exit(code)
