@@ -43,7 +43,7 @@ _STOP_S = 120
 
 _FILE = """\
 name = "{name}"
-[source]
+[[sources]]
 kind = "kafka"
 topics = "soak"
 bootstrap_servers = "{servers}"
@@ -59,7 +59,7 @@ table = "{name}"
 master = "local[2]"
 settings = {{ "spark.driver.memory" = "1g" }}
 """
-_SQL = '[transform]\nsql = "SELECT id, n FROM source"'
+_SQL = '[[steps]]\nsql = "SELECT id, n FROM source"\nschema = "id long, n long"'
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,7 @@ INSERT INTO orders VALUES (1, 2, 3.50, '2026-11-20 12:00Z');
 """
 # Of a page, before its n-th block that runs: what its text or a block that is not run says.
 GIVEN = {
-    ("docs/errors.md", 0): "query = pipeline.write(pipeline.read(spark, orders), checkpoint=checkpoint)",
-    ("docs/hbase-table.md", 3): "source, sink = kafka, HBaseSink(servers, table, row_key='id', family='f')\n"
-    "pipeline = Pipeline('hbase', sinks=[sink], store=store)\n"
-    "query = pipeline.write(pipeline.read(spark, kafka).where('amount > 0'), checkpoint=checkpoint)\n"
-    "pipeline.await_termination(query)",
+    ("docs/errors.md", 0): "query = flow.start(spark, checkpoint=checkpoint)",
     ("docs/postgres-source.md", 2): "frozen = PostgresSource(url, 'orders').frozen()\nsource = frozen.__enter__()",
     ("docs/postgres-source.md", 3): "frozen.__exit__(None, None, None)",
 }
@@ -142,6 +138,7 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
         "kafka": kafka,
         "totals": totals,
         "totals_of": lambda _spark, _day: totals,
+        "flow": orders,
         "pipeline": pipeline.Pipeline(orders, runtime=pipeline.Spark(session=rig.spark, available_now=True)),
         "writer": EpochWriter("orders", [sink]),
         "some_sinks": [sink],
