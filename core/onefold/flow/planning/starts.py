@@ -10,7 +10,7 @@ from contextlib import closing
 
 from onefold.core.contract import EpochRecord, LedgerEntry, Sink, SinkKind
 from onefold.core.errors import ConfigError, DataLoss
-from onefold.core.positions import Positions
+from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.misfits import other_setting
@@ -122,7 +122,7 @@ def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: P
         was, now = _settled_by(source, facts.frozen), told.get(source.name)
         if was is None or now in (None, was, "ledger"):
             continue
-        if facts.last is None:
+        if not _has_read(facts):
             raise other_setting(was, now)
         log.warning(
             "flow %r: starting_offsets=%r of %s is ignored: the flow goes on from what was written. To begin"
@@ -137,6 +137,13 @@ def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: P
     else:  # of one source as it is, as a pipeline on Spark has it
         setting = json.dumps(sorted(told.items())) if len(told) > 1 else next(iter(told.values()), None)
     return Initial(begin, goes_on, setting)
+
+
+def _has_read(facts: StoreFacts) -> bool:
+    """Whether the flow has come further than where it began: its first epochs may have found nothing."""
+    if facts.last is None or facts.frozen is None:
+        return facts.last is not None
+    return facts.last.range.end.of_records().relation_to(facts.frozen.of_records()) is not Relation.SAME
 
 
 def _settled_by(source: Source, frozen: Positions | None) -> str | None:
