@@ -20,7 +20,7 @@ from onefold.core.checks import present
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
-from onefold.core.values.ways import SPARK_FLOW, Ways
+from onefold.core.values.ways import SPARK_FLOW, Ways, in_words_of
 from onefold.engine.dataflow.plan import plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
@@ -157,7 +157,9 @@ class FlowWriter(EpochWriter):
             begin = facts.frozen
             if begin is None:
                 begin = session.patience.retry(planners.initial, "asking where the sources begin")
-            started = session.start(initial_of(self.name, sources.values(), facts, begin), goes_on=True)
+            with in_words_of(self.WAYS):
+                initial = initial_of(self.name, sources.values(), facts, begin)
+            started = session.start(initial, goes_on=True)
             begin = present(started.start, "a start finds where a first epoch begins").of_records()
             facts = session.facts()
             at = begin if facts.last is None else facts.last.range.end.of_records()
