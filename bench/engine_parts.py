@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from onefold.core import Binding, Committable, Committer, Decided, Guarantee, LedgerEntry, SinkKind, SinkWriter, TaskId
 from onefold.core.checks import present
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.protocol.binding import bound
 from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.plan import Plan
 from onefold.sources import KafkaSource

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from onefold.core import BadRecord, DataLoss, Positions
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.positions import Range
 from onefold.core.source import Journal, Keep, Part, Split
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 
 SCHEMA = pa.schema({"id": pa.int64()})
 PARTITION = "lines/0"

@@ -19,7 +19,7 @@ from harness.kafka.reading import Reader
 from harness.support import Rig, through_spark
 
 from onefold.core import BadRecord, TaskId
-from onefold.core.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters
+from onefold.core.writing.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.sinks import KafkaSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from onefold import flow, pipeline, sinks, sources, spark
 from onefold.clients.hbase import Family, HBaseSettings, tables
-from onefold.core.dead_letters import LETTER_HEADERS
+from onefold.core.writing.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import EpochWriter

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.formats.bad_values import BadValue, TooManyBad, separate
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX

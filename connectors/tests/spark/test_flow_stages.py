@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import Row
 
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, RecordColumns, Split
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting
 from onefold.engine.dataflow.plan import plan
 from onefold.flow import (

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from onefold.core.contract import Sink
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.extras import naming_extras, uncollected
 from onefold.core.source import Keep, Source
 from onefold.core.values.names import check_pipeline_name
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.declaring import as_schema
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
@@ -61,7 +61,7 @@ class Flow:
 
         uid           the name under which its positions are found again when the flow changes
         dead_letters  the sink of records that cannot be read, where the source has `on_error="dead_letter"`: rows of
-                      `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them be the
+                      `onefold.core.writing.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them be the
                       stream `.side("bad")`, of `BAD_COLUMNS`
         """
         uid = needs_uid(uid, f"source({source.name})")

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Sink
-from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
+from onefold.core.writing.dead_letters import LETTER_COLUMNS
 from onefold.flow.operators import (
     Aggregating,
     Connecting,

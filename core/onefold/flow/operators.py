@@ -147,7 +147,7 @@ class Querying:
 class Writing:
     """Writes to a sink.
 
-    is_letters   the rows are `BAD_COLUMNS`, and the sink gets them as `onefold.core.dead_letters.letters`
+    is_letters   the rows are `BAD_COLUMNS`, and the sink gets them as `onefold.core.writing.dead_letters.letters`
     is_numbered  the rows get the number of their epoch, as the column `EPOCH_COLUMN`, which the sink's order names
     """
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting, waiting
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.in_order import InOrder

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 from onefold.core import TaskId
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting, outbound
 from onefold.engine.dataflow.items import Barrier, Effect, Send
 from onefold.engine.dataflow.plan import Plan, plan

@@ -15,7 +15,7 @@ import pytest
 from flow_parts import ORDERS, AnySink, AnySource, orders, sink_node
 
 from onefold.core import ConfigError, Upsert
-from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
+from onefold.core.writing.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
 from onefold.flow import Edge, Flow, Shipping, Side, Stream, count, sum_
 from onefold.flow.operators import Aggregating, Reading, Selecting, Writing
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.positions import TABLE, Positions, Range
 from onefold.core.source import Journal, Part, Split
 from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 
 __all__ = ["PlannedTable", "TablePlanner", "TableSource"]
 

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onefold.core import Positions, Range
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, Source, Split, own_positions
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.spark.runtime.workers import freeze_imports, is_guarded, prepare_workers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
 
 
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
-    """The records between two positions that cannot be read: `onefold.core.dead_letters.BAD_COLUMNS`."""
+    """The records between two positions that cannot be read: `onefold.core.writing.dead_letters.BAD_COLUMNS`."""
     found = _parts(spark, _of_all_epochs(source, "dead_letter"), Range(start, end), BAD_COLUMNS, _bad)
     return found or spark.createDataFrame([], from_arrow_schema(BAD_COLUMNS))
 

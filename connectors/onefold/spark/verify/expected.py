@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from onefold.core import ConfigError
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.source import Part, Source
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.ids import OrderedIds
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.operators import Operators
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.logics.making import make_logic

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.dead_letters import letters
 from onefold.core.errors import BadRecord
 from onefold.core.source import Source
+from onefold.core.writing.dead_letters import letters
 
 __all__ = ["Bad", "Found", "Letters", "Policy", "Tally"]
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink
-from onefold.core.dead_letters import letters
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.attempt import Attempt
+from onefold.core.writing.dead_letters import letters
 from onefold.engine.logics.logic import Input, Output, Stateless
 
 __all__ = ["WritingLogic"]

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import EpochState, SinkKind
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.job.life import Life
 from onefold.core.positions import Positions, Range
@@ -29,6 +28,7 @@ from onefold.core.source import Part, Split
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
 from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.standing import Standing, standing

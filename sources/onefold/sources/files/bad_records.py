@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.formats.bad_values import BadValue, Parser, TooManyBad, separate
 

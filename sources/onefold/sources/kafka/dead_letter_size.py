@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.kafka.fetching.records import HEADER_BYTES, LETTER_BYTES_MAX
 
 __all__ = ["CUT", "cut_to_fit"]

@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Part, ReadOnce, Source, SourcePlanner, Split
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, ProcessEnded, Promise
 from onefold.core.testing.conformance.report import passed
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 
 __all__ = ["check_source"]
 
