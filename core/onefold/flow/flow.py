@@ -61,8 +61,8 @@ class Flow:
 
         uid           the name under which its positions are found again when the flow changes
         dead_letters  the sink of records that cannot be read, where the source has `on_error="dead_letter"`: rows of
-                      `onefold.core.writing.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them be the
-                      stream `.side("bad")`, of `BAD_COLUMNS`
+                      `onefold.core.writing.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them
+                      be the stream `.side("bad")`, of `BAD_COLUMNS`
         """
         uid = needs_uid(uid, f"source({source.name})")
         operators = [node.operator for node in self._nodes.made]
