@@ -14,7 +14,7 @@ from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.plan import Plan
+from onefold.sinks.postgres.plan import PostgresPlan
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import fetch
 from onefold.sources.kafka.reading import Parsing
@@ -102,7 +102,7 @@ class _DroppingWriter:
 
 
 class _EncodingWriter(_DroppingWriter):
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PostgresPlan) -> None:
         self._encoding = Encoding(plan, 0)
         self._encoder = self._encoding.encoder()
         self._encoder.write_header()

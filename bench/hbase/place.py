@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey
 from onefold.clients.hbase.tables import create, drop
 from onefold.local import HBaseServer
@@ -69,7 +69,7 @@ class Place:
         """An empty table of four regions, cut for so many keys from 0 on; dropped afterwards."""
         name = f"bench_{uuid.uuid4().hex[:8]}"
         cuts = pa.record_batch({"id": pa.array([keys * at // REGIONS for at in range(1, REGIONS)], pa.int64())})
-        create(self.settings, name, [Family(b"f")], KEY.bound(cuts.schema).encode(cuts).to_pylist())
+        create(self.settings, name, [ColumnFamily(b"f")], KEY.bound(cuts.schema).encode(cuts).to_pylist())
         yield name
         drop(self.settings, name)
 

@@ -22,7 +22,7 @@ from bench.world import PARTITIONS
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core import TaskId
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.encoding import RecordEncoding
 from onefold.spark import EpochWriter
 
 __all__ = ["produce", "produce_encoded", "through_sparks_sink", "through_the_pipeline", "through_the_sink"]
@@ -138,7 +138,7 @@ def _produce(servers: str, topic: str, path: Path) -> Job:
 
 
 def _produce_encoded(servers: str, topic: str, path: Path) -> Job:
-    encoding = Encoding("json", ("id",))
+    encoding = RecordEncoding("json", ("id",))
     records = [one for batch in _batches(path) for one in encoding.records(batch)]
     producer = Producer(PRODUCER.config(servers, {}))
     yield

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.buffers import crc32, sliced
-from onefold.clients.hbase.rows.columns import NULL, Column, KeyColumn
+from onefold.clients.hbase.rows.columns import NULL, CellColumn, KeyColumn
 from onefold.clients.hbase.rows.encodings import encode, parsed
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
@@ -89,7 +89,7 @@ def test_every_value_and_null_comes_back_also_from_a_slice(pair: tuple[str, pa.D
     encoding, kind = pair
     values = data.draw(st.lists(st.none() | KINDS[pair], max_size=8))
     first = data.draw(st.integers(0, len(values)))
-    column = Column("c", encoding, kind if encoding == "decimal" else None, b"f", b"c").bound(kind)
+    column = CellColumn("c", encoding, kind if encoding == "decimal" else None, b"f", b"c").bound(kind)
     rows = array(values, kind)
     cells = column.encode(rows)
     assert cells.null_count == 0
@@ -131,7 +131,7 @@ def test_the_bytes_are_what_other_programs_expect() -> None:
 
 def test_nested_values_are_written_as_json() -> None:
     kind = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.string())])
-    column = Column("doc", family=b"f", qualifier=b"doc").bound(kind)
+    column = CellColumn("doc", family=b"f", qualifier=b"doc").bound(kind)
     cells = column.encode(pa.array([{"a": [1, None], "b": "x"}, None], kind))
     assert cells.to_pylist() == [b'{"a":[1,null],"b":"x"}', NULL]
     assert column.decode(cells).to_pylist() == [{"a": [1, None], "b": "x"}, None]
@@ -139,14 +139,14 @@ def test_nested_values_are_written_as_json() -> None:
 
 @pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.binary())], ids=str)
 def test_what_json_has_no_word_for_comes_back_as_its_text(kind: pa.DataType) -> None:
-    column = Column("doc", family=b"f", qualifier=b"doc").bound(kind)
+    column = CellColumn("doc", family=b"f", qualifier=b"doc").bound(kind)
     assert column.kind == pa.string()
     (text,) = column.decode(column.encode(pa.array([[("k", 1)] if pa.types.is_map(kind) else [b"k"]], kind)))
     assert text.as_py() in ('{"k":1}', '["aw=="]')
 
 
 def test_a_value_that_reads_as_null_is_refused() -> None:
-    column = Column("raw", family=b"f", qualifier=b"raw").bound(pa.binary())
+    column = CellColumn("raw", family=b"f", qualifier=b"raw").bound(pa.binary())
     with raises(BadRecord, "value-reserved"):
         column.encode(pa.array([b"fine", NULL]))
 
@@ -170,7 +170,7 @@ def test_a_value_that_reads_as_null_is_refused() -> None:
     ],
 )
 def test_a_cell_that_is_no_such_value_is_a_bad_record(encoding: str, cell: bytes, kind: pa.DataType) -> None:
-    column = Column("c", encoding, kind, b"f", b"c")
+    column = CellColumn("c", encoding, kind, b"f", b"c")
     with raises(BadRecord, "cell-not-decodable", "'c'"):
         column.decode(pa.array([NULL, cell]))
 

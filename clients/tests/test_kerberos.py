@@ -14,7 +14,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings, compact
-from onefold.clients.hbase.connection import IN_FLIGHT_MAX, Connection
+from onefold.clients.hbase.connection import IN_FLIGHT_MAX, ThriftConnection
 from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.core.errors import ConfigError, Retriable
 
@@ -95,7 +95,10 @@ def _server(status: int | None, told: list[tuple[int, bytes]]) -> Iterator[HBase
 
 def test_requests_go_in_frames_behind_the_login_as_who_the_ticket_is_for() -> None:
     told: list[tuple[int, bytes]] = []
-    with _server(COMPLETE, told) as settings, closing(Connection(settings.addresses()[0], settings)) as connection:
+    with (
+        _server(COMPLETE, told) as settings,
+        closing(ThriftConnection(settings.addresses()[0], settings)) as connection,
+    ):
         request = compact.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=LONG))
         asked = IN_FLIGHT_MAX + 1
         assert connection.ask_all("tableExists", [request] * asked) == [True] * asked
@@ -104,12 +107,12 @@ def test_requests_go_in_frames_behind_the_login_as_who_the_ticket_is_for() -> No
 
 def test_a_server_that_lets_nobody_in_says_who_was_refused_and_where_to_look() -> None:
     with _server(BAD, []) as settings, raises(ConfigError, "hbase-login-refused"):
-        Connection(settings.addresses()[0], settings)
+        ThriftConnection(settings.addresses()[0], settings)
 
 
 def test_a_server_that_dies_during_a_login_is_waited_for() -> None:
     with _server(None, []) as settings, raises(Retriable, "hbase-unreachable"):
-        Connection(settings.addresses()[0], settings)
+        ThriftConnection(settings.addresses()[0], settings)
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,4 +120,4 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with socket.create_server(("127.0.0.1", 0)) as listening:
         settings = HBaseSettings(f"127.0.0.1:{listening.getsockname()[1]}", kerberos_service="hbase")
         with raises(ConfigError, "package-missing"):
-            Connection(settings.addresses()[0], settings)
+            ThriftConnection(settings.addresses()[0], settings)

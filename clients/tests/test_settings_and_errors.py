@@ -15,7 +15,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
-from onefold.clients.hbase.connection import Connection
+from onefold.clients.hbase.connection import ThriftConnection
 from onefold.clients.hbase.errors import refused
 from onefold.clients.hbase.pool import Pool
 from onefold.clients.hbase.settings import Address
@@ -103,7 +103,7 @@ def test_a_frame_is_refused_before_it_is_sent_with_the_head_that_it_has() -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.2, frame_bytes_max=64 << 10)
-        with closing(Connection(Address("127.0.0.1", port), told)) as connection:
+        with closing(ThriftConnection(Address("127.0.0.1", port), told)) as connection:
             with raises(ConfigError, "hbase-request-too-large"):
                 connection.ask_all("putMultiple", [b"x" * (64 << 10)])
             assert not connection.is_dead, "nothing was sent"

@@ -39,7 +39,7 @@ from onefold.core import (
     Retriable,
 )
 from onefold.core.job.offset_json import StreamOffset
-from onefold.core.job.query import Job, RunningQuery
+from onefold.core.job.query import QueryJob, RunningQuery
 from onefold.core.job.restores import Beginning, beginning
 from onefold.core.job.session import task_of
 from onefold.core.moves import MoveNote
@@ -114,7 +114,7 @@ def run(of: Pipeline, *batches: int, clocks: tuple[str, ...] = ()) -> None:
         session.drive(session.life.bind(query))
         for batch in batches:
             logged(of, batch, is_done=False)
-            request = session.drive(session.life.request(batch, Job(fingerprint, session.names)))
+            request = session.drive(session.life.request(batch, QueryJob(fingerprint, session.names)))
             assert request.range.end.of_records() == AT[batch + 1]
             write(session, request)
             logged(of, batch)

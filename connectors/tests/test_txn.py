@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.cli.prune import command as pruning
 from onefold.cli.txn import command
-from onefold.cli.txn.databases import Database
+from onefold.cli.txn.databases import LedgerDatabase
 from onefold.core import ConfigError, Retriable
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sinks.postgres.admin import Operations
-from onefold.sinks.postgres.ledger.pruning import SinkState
+from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 
 ONE, OTHER = "postgresql://nowhere/one", "postgresql://nowhere/other"
 POSTGRES, SALES = PostgresSink(ONE, "orders"), KafkaSink("sales", bootstrap_servers="nowhere:9092")
@@ -45,13 +45,13 @@ def test_resolve_says_that_it_leaves_kafkas_transactions(monkeypatch: pytest.Mon
 def test_a_retired_pipeline_may_be_kept_in_one_database_of_two_and_one_in_none_stops_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def kept(self: Operations) -> tuple[list[SinkState], list[str]]:
-        there = SinkState("old", "sink", None, 0, 0, ())
+    def kept(self: Operations) -> tuple[list[KeptOfSink], list[str]]:
+        there = KeptOfSink("old", "sink", None, 0, 0, ())
         return ([there] if self.url == OTHER else []), []
 
     pruned: list[str] = []
 
-    def prune(database: Database, _retired: object, _yes: object) -> None:
+    def prune(database: LedgerDatabase, _retired: object, _yes: object) -> None:
         pruned.append(database.postgres)
 
     monkeypatch.setattr(Operations, "kept", kept)

@@ -14,7 +14,7 @@ from harness.errors import raises
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Sink
 from onefold.core.job.restores import Restoring, check_restored, note_restored, note_restoring, restoring
 from onefold.core.job.session import Session, task_of
-from onefold.core.operations.beginning import Origin, begin_at, take
+from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -23,7 +23,7 @@ from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
 ROWS = pa.record_batch({"id": ["t/0@0"]})
 AT = [Positions.of({"t/0": n}) for n in range(20)]
 LATER_MS = 4_000_000_000_000  # beyond this machine's clock
-ORIGIN = Origin(17, LATER_MS, AT[10], AT[3])
+ORIGIN = SavepointOrigin(17, LATER_MS, AT[10], AT[3])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from onefold.core.protocol.effects import ListLeftovers, ReadLedger, ReadStore
 from onefold.core.protocol.epoch import Protocol
 from onefold.core.protocol.in_doubt import EVERY_GENERATION, Fate, Survey, fates, resolve, survey
 from onefold.core.testing import Fault, Subject, load
-from onefold.core.testing.simulator.simulator import Plan, Run, judge, simulate
+from onefold.core.testing.simulator.simulator import SimulatedRun, SimulationPlan, judge, simulate
 from onefold.core.testing.simulator.world import PIPELINE, World
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
@@ -35,7 +35,7 @@ class Visit:
 class Visited(World):
     """A world in which somebody resolves meanwhile, over connections of their own."""
 
-    def __init__(self, plan: Plan, subject: Subject, visit: Visit, look: Look, done: Counter[Fate]) -> None:
+    def __init__(self, plan: SimulationPlan, subject: Subject, visit: Visit, look: Look, done: Counter[Fate]) -> None:
         super().__init__(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes)
         self._visit, self._done, self._is_visiting = visit, done, False
         self._work = self._resolving(look)
@@ -71,7 +71,7 @@ class Visited(World):
         self._done.update(done.values())
 
 
-def visits(plan: Plan, run: Run) -> Iterator[Visit]:
+def visits(plan: SimulationPlan, run: SimulatedRun) -> Iterator[Visit]:
     """Resolving whole at every point; and cut after the listing, and after the survey, at every two."""
     sinks = len(plan.sinks)
     first = max((point for point, _ in plan.faults), default=0) + 1
@@ -83,7 +83,7 @@ def visits(plan: Plan, run: Run) -> Iterator[Visit]:
 
 
 def violations(
-    plan: Plan, subject: Subject, look: Look, done: Counter[Fate], every: int = 1, first: int = 0
+    plan: SimulationPlan, subject: Subject, look: Look, done: Counter[Fate], every: int = 1, first: int = 0
 ) -> list[str]:
     """Of every so many schedules, from the first on."""
     undisturbed = simulate(plan, subject)
@@ -106,7 +106,7 @@ def test_resolving_at_any_two_points_of_a_pipeline_that_lives_breaks_nothing(
     subject: Subject, sinks: tuple[SinkKind, ...]
 ) -> None:
     every = 13 if len(sinks) == 1 else 59
-    assert violations(Plan(sinks), subject, survey, Counter(), every) == []
+    assert violations(SimulationPlan(sinks), subject, survey, Counter(), every) == []
 
 
 @pytest.mark.proof
@@ -114,9 +114,9 @@ def test_resolving_at_any_two_points_of_a_pipeline_that_lives_breaks_nothing(
 def test_resolving_after_a_fault_at_any_point_breaks_nothing(subject: Subject, fault: Fault) -> None:
     done: Counter[Fate] = Counter()
     for sinks in ((TP,), (LR,), (TP, LR)):
-        undisturbed = simulate(Plan(sinks), subject)
+        undisturbed = simulate(SimulationPlan(sinks), subject)
         for point, name in enumerate(undisturbed.steps, start=1):
-            plan = Plan(sinks, ((point, fault),))
+            plan = SimulationPlan(sinks, ((point, fault),))
             if name.startswith("before:") or fault is Fault.RETRIED_STAGE:
                 assert violations(plan, subject, survey, done, 3989, 89 * point) == []
     assert done[Fate.ROLL_BACK] > 0
@@ -128,7 +128,7 @@ def test_a_visitor_who_takes_what_runs_for_a_leftover_is_found_out(subject: Subj
         rolled_back = {c: Fate.ROLL_BACK if f is Fate.LEAVE else f for c, f in found.fates.items()}
         return Survey(found.facts, found.ledgers, rolled_back)
 
-    broken = violations(Plan((TP,)), subject, careless, Counter(), 17)
+    broken = violations(SimulationPlan((TP,)), subject, careless, Counter(), 17)
     assert any("Damaged" in text for text in broken)
 
 
@@ -143,5 +143,5 @@ def test_a_visitor_who_reads_the_store_before_the_listing_is_found_out(subject: 
             ledgers[sink] = yield ReadLedger(sink)
         return Survey(facts, ledgers, fates(facts, listed))
 
-    broken = violations(Plan((TP,)), subject, hasty, Counter(), 3)
+    broken = violations(SimulationPlan((TP,)), subject, hasty, Counter(), 3)
     assert any("Damaged" in text for text in broken)

@@ -28,7 +28,7 @@ from onefold.core import (
 from onefold.core.job import offset_log
 from onefold.core.job.offset_json import StreamOffset
 from onefold.core.job.other_sources import within
-from onefold.core.job.query import Job, QueryLife, RunningQuery
+from onefold.core.job.query import QueryJob, QueryLife, RunningQuery
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Decide, Pause
@@ -37,8 +37,8 @@ from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink
 
-JOB = Job("job", ("sink",))
-SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))
+JOB = QueryJob("job", ("sink",))
+SHOWS_AT_ONCE = QueryJob("job", ("sink",), write_through=("sink",))
 FIRST, SECOND = (RunningQuery("query", run, ROOT, stateful=False) for run in ("first", "second"))
 
 WINDOWS = RunningQuery("query", "first", ROOT, stateful=True, clocks=(WATERMARK,))
@@ -51,7 +51,7 @@ def at(offset: int) -> Positions:
 class Process:
     """A driver's process: its life, and what it talks to, which it shares with others."""
 
-    def __init__(self, of: Process | None = None, sink: ModelSink | None = None, job: Job = JOB) -> None:
+    def __init__(self, of: Process | None = None, sink: ModelSink | None = None, job: QueryJob = JOB) -> None:
         self.store, self.sink, self.checkpoint = (
             (of.store, of.sink, of.checkpoint)
             if of

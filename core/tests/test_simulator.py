@@ -17,8 +17,8 @@ from onefold.core.testing import (
     DEFAULT,
     MUTANTS,
     Fault,
-    Plan,
     Proof,
+    SimulationPlan,
     Subject,
     catch_mutants,
     explore,
@@ -94,14 +94,14 @@ def test_what_struck_is_followed_by_what_the_bound_says(first: Fault, then: Faul
 
 
 def test_the_same_plan_gives_the_same_run_also_from_its_text(subject: Subject) -> None:
-    plan = Plan((SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE), ((30, Fault.CRASH), (41, Fault.CRASH)))
-    first, second = simulate(plan, subject), simulate(Plan.from_json(plan.to_json()), subject)
+    plan = SimulationPlan((SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE), ((30, Fault.CRASH), (41, Fault.CRASH)))
+    first, second = simulate(plan, subject), simulate(SimulationPlan.from_json(plan.to_json()), subject)
     assert (first.steps, first.struck) == (second.steps, second.struck)
     assert first.struck.total() == 2
 
 
 def test_an_undisturbed_run_completes_without_a_fault(subject: Subject) -> None:
-    run = simulate(Plan((SinkKind.TWO_PHASE,)), subject)
+    run = simulate(SimulationPlan((SinkKind.TWO_PHASE,)), subject)
     assert run.violations == []
     assert run.struck.total() == 0
     assert "after:Decide" in run.steps

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from onefold.core import SinkKind
-from onefold.core.testing import CONFIGURATIONS, Fault, Plan, Subject, load
+from onefold.core.testing import CONFIGURATIONS, Fault, SimulationPlan, Subject, load
 from onefold.core.testing.simulator.faults import MISHAPS, MOVES, RIVALS, applies
 from onefold.core.testing.simulator.simulator import judge
 from onefold.core.testing.simulator.world import World
@@ -65,7 +65,7 @@ class LongSchedules(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         run = judge(self.world)
-        plan = Plan(self.world.kinds, tuple(sorted(self.world.plan.items())), self.world.patience)
+        plan = SimulationPlan(self.world.kinds, tuple(sorted(self.world.plan.items())), self.world.patience)
         if run.violations:
             note(f"again: onefold prove --replay '{plan.to_json()}'")
         assert run.violations == []

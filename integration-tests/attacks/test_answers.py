@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 
 from onefold.clients.hbase import Cells, HBaseSettings, HBaseTable, tables
 from onefold.clients.hbase.pool import pool
-from onefold.clients.hbase.tables import Family
+from onefold.clients.hbase.tables import ColumnFamily
 from onefold.clients.kafka.cluster import Cluster
-from onefold.clients.kafka.wire import Connection
+from onefold.clients.kafka.wire import WireConnection
 from onefold.core import OnefoldError
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
@@ -78,8 +78,8 @@ def test_no_changed_answer_of_a_broker_is_an_error_without_a_name(
         for number in range(5):
             producer.produce(topic, b"v" * 20, b"k%d" % number, headers=[("h", b"x")])
         end(30)
-    changing, receive = Changing(spared=4), Connection._receive  # the number of the request: another test has it
-    monkeypatch.setattr(Connection, "_receive", lambda self: changing(receive(self)))
+    changing, receive = Changing(spared=4), WireConnection._receive  # the number of the request: another test has it
+    monkeypatch.setattr(WireConnection, "_receive", lambda self: changing(receive(self)))
     ended = Handle(topic, 10**6, 0)
     asks: list[Callable[[Cluster], object]] = [
         txn_admin.check_versions,
@@ -138,7 +138,7 @@ def between(address: tuple[str, int], changing: Changing) -> Iterator[str]:
 )
 def test_no_changed_answer_of_hbase_is_an_error_without_a_name(hbase_server: Any) -> None:
     real, name = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
-    tables.create(real, name, [Family(b"f")], [b"k5"])
+    tables.create(real, name, [ColumnFamily(b"f")], [b"k5"])
     keys = pa.array([b"k%d" % number for number in range(10)], pa.binary())
     guard, value = Cells(b"f", b"g", keys), Cells(b"f", b"q", keys)
     HBaseTable(real, name).put(keys, [guard, value], 1_700_000_000_000)
@@ -153,7 +153,7 @@ def test_no_changed_answer_of_hbase_is_an_error_without_a_name(hbase_server: Any
             lambda: table.has_newer(b"", b"", [b"f"], 1),
             table.regions,
             lambda: tables.describe(settings, name),
-            lambda: tables.ensure(settings, name, [Family(b"f")]),
+            lambda: tables.ensure(settings, name, [ColumnFamily(b"f")]),
             lambda: table.put(keys, [value], 1_700_000_000_001),
             lambda: table.put_if_equal(keys, guard, keys, [value], None),
         ]

@@ -24,9 +24,9 @@ from schemathesis.specs.openapi.checks import (
 
 from onefold.core.waiting import Wait
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
+from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 
 pytestmark = pytest.mark.servers
 TOKEN = "only-for-the-tests-of-this-page"
@@ -54,9 +54,9 @@ def database(postgres_server: Any) -> Iterator[str]:
             for offset, at in enumerate(("now", "infinity", "-infinity", None)):
                 values = (offset, at, b"\xff\x00", r'[{"key": "", "value": "/wA="}, {"key": "\ud83d", "value": null}]')
                 there.execute("INSERT INTO dead VALUES ('orders', 0, %s, %s, NULL, %s, %s, 'odd', 'orders', 1)", values)
-            table = dead_letters.create(there, Table("onefold_sinks", "onefold_dead_letters"))
+            table = dead_letters.create(there, TargetName("onefold_sinks", "onefold_dead_letters"))
             odd = [DeadLetter("refused", None, None, '"\\u0000"'), DeadLetter("<\u2028>", "22003", "{}", "[]")]
-            dead_letters.insert(there, table, Origin("orders", "rows", 1, 1, 0), odd)
+            dead_letters.insert(there, table, LetterOrigin("orders", "rows", 1, 1, 0), odd)
         yield url
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -129,7 +129,7 @@ def test_the_daemon_that_is_asked_has_dead_letters(daemon: Asking) -> None:
     action=st.sampled_from(["pause", "resume", "stop", "restart"]),
     header=st.one_of(
         st.fixed_dictionaries({}, optional={"Content_Type": st.sampled_from(["text/plain", "application/json"])}),
-        st.builds(lambda site: {"Origin": site}, st.sampled_from(SITES) | TEXT),
+        st.builds(lambda site: {"LetterOrigin": site}, st.sampled_from(SITES) | TEXT),
         st.builds(lambda host: {"Host": host}, st.sampled_from(HOSTS) | TEXT),
     ),
 )

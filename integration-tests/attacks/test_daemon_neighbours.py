@@ -33,7 +33,7 @@ from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.connections import Door, Loop
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.letters.again import NotSendable, send_again
-from onefold.daemon.letters.browse import Place
+from onefold.daemon.letters.browse import RecordPlace
 from onefold.sinks import PostgresSink
 
 NOBODY = 65534
@@ -352,5 +352,5 @@ def test_a_letter_of_odd_headers_hides_no_other(postgres_server: Any, tmp_path: 
         assert shown == {0: [{"key": "a", "value": "a"}], **{offset: [] for offset in range(1, 7)}}
         for offset in range(1, 7):
             with pytest.raises(NotSendable) as refused:
-                send_again(definition, Place("orders", 0, offset))
+                send_again(definition, RecordPlace("orders", 0, offset))
             assert refused.value.code == "letter-unreadable"

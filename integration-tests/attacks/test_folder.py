@@ -17,7 +17,7 @@ from onefold.core.positions import Range
 from onefold.flow import Flow
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
-from onefold.sources.files.listing import Folder, Listed
+from onefold.sources.files.listing import Folder, ListedFile
 
 ANSI = "\x1b[31m\x1b]0;owned\x07"
 
@@ -79,7 +79,7 @@ def test_no_link_in_the_place_of_what_was_listed_is_read(
         name.rename(tmp_path / "was")
         name.symlink_to(tmp_path / ("secret" if what == "folder" else "secret/a.json"))
 
-    def checked_and_swapped(of: Folder, name: str, version: str) -> Listed:
+    def checked_and_swapped(of: Folder, name: str, version: str) -> ListedFile:
         found = check_same(of, name, version)
         if name.endswith("a.json") and not (tmp_path / "was").exists():
             swap()

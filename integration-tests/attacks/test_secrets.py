@@ -30,7 +30,7 @@ from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.admin import Operations
 from onefold.sources import KafkaSource, PostgresSource
 from onefold.sources.kafka.formats.avro.registry import registry
-from onefold.sources.postgres.planning import Part, describe
+from onefold.sources.postgres.planning import TablePart, describe
 
 SECRET = "PLANTED-hunter2"
 
@@ -98,7 +98,7 @@ def test_no_object_shows_a_secret_that_it_was_given() -> None:
         *(postgres, postgres.settings, sql, sql._settings, kafka, kafka.settings, avro, avro.broker(), source),
         *(pipeline, pipeline.flow, pipeline.graph, pipeline.flow.explain(), writer, writer.guarantees),
         *(store, store.database, store.database.url, store.database.backend, Operations(POSTGRES)),
-        *(Security.of(LOGIN), Part(POSTGRES, "pg_catalog", {}, None, (), "SELECT 1", "l"), pipeline.guarantees),
+        *(Security.of(LOGIN), TablePart(POSTGRES, "pg_catalog", {}, None, (), "SELECT 1", "l"), pipeline.guarantees),
     ]
     for one in shown:
         assert SECRET not in f"{one!r} {one}", type(one)

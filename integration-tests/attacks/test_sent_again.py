@@ -15,7 +15,7 @@ from harness.errors import raises
 from onefold.core import InDoubt
 from onefold.daemon.letters import again
 from onefold.daemon.letters.again import HEADER, NotSendable, send_again
-from onefold.daemon.letters.browse import Place
+from onefold.daemon.letters.browse import RecordPlace
 from onefold.daemon.letters.marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
@@ -63,7 +63,7 @@ def values(pipeline: Pipeline, topic: str) -> list[bytes | None]:
 def test_a_letter_of_another_topic_is_not_sent(letters: tuple[Pipeline, str]) -> None:
     pipeline, other = letters
     with raises(NotSendable, "letter-of-another-topic") as refused:
-        send_again(pipeline, Place(other, 0, 7))
+        send_again(pipeline, RecordPlace(other, 0, 7))
     assert refused.value.code == "letter-of-another-topic"
     assert values(pipeline, other) == []
 
@@ -78,7 +78,7 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
 ) -> None:
     pipeline, _ = letters
     topic = pipeline.topic.topics[0]
-    place = Place(topic, 0, 7)
+    place = RecordPlace(topic, 0, 7)
 
     def crash(*_: object) -> int:
         raise InDoubt("crashed", "as a test wants it")

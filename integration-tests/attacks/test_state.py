@@ -22,7 +22,7 @@ from onefold.core import OnefoldError
 from onefold.engine.driver.opening import _store_url
 from onefold.engine.state import storage as storage_module
 from onefold.engine.state.participant import StateSink
-from onefold.engine.workers.messages import Restoring
+from onefold.engine.workers.messages import RestoreFrom
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
@@ -401,7 +401,7 @@ def test_the_password_of_a_checkpoints_url_is_not_shown(place: Place, caplog: py
         f"nowhere://u:{secret}@bucket/x?token={secret}",
         f"s3://bucket/flows?secret_key={secret}",
     ):
-        said = [repr(StateSink(url)), repr(Restoring(url, "p", "memory", 1, ()))]
+        said = [repr(StateSink(url)), repr(RestoreFrom(url, "p", "memory", 1, ()))]
         said += told_by(lambda url=url: _store_url("totals", (), url, None))
         said += told_by(lambda url=url: place.run(checkpoint=url))
         shown = "\n".join([*said, caplog.text])

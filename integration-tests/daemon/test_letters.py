@@ -15,9 +15,9 @@ from onefold.daemon.letters import reading
 from onefold.daemon.letters.browse import newest
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
+from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers
@@ -33,7 +33,7 @@ def pipeline(postgres_url: str, tmp_path: object) -> Pipeline:
             " source_timestamp timestamptz, key bytea, value bytea, headers jsonb, reason text, pipeline text,"
             " epoch bigint)"
         )
-        table = dead_letters.create(connection, Table("onefold_sinks", "onefold_dead_letters"))
+        table = dead_letters.create(connection, TargetName("onefold_sinks", "onefold_dead_letters"))
         for epoch in (1, 2, 3):
             for offset in range(3):
                 values = (offset % 2, 10 * epoch + offset, f"{epoch}", epoch)
@@ -41,7 +41,7 @@ def pipeline(postgres_url: str, tmp_path: object) -> Pipeline:
                     "INSERT INTO dead VALUES ('t', %s, %s, now(), 'k', %s, '[]', 'no JSON', 'p', %s)", values
                 )
             letters = [DeadLetter("refused", "22003", json.dumps({"id": n}), json.dumps({"n": n})) for n in (1, 2)]
-            dead_letters.insert(connection, table, Origin("p", "rows", epoch, 1, 0), letters)
+            dead_letters.insert(connection, table, LetterOrigin("p", "rows", epoch, 1, 0), letters)
     source = KafkaSource("t", bootstrap_servers="127.0.0.1:1", format="raw", on_error="dead_letter")
     sinks = [PostgresSink(postgres_url, "rows", on_error="dead_letter")]
     letters_sink = PostgresSink(postgres_url, "dead", delivery="two_phase")

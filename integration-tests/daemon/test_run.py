@@ -18,7 +18,7 @@ from harness.definitions import piped
 from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
-from onefold.daemon.run import Run, State
+from onefold.daemon.run import Run, RunState
 from onefold.pipeline import Pipeline, Restart, Spark
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -168,7 +168,7 @@ def test_a_paused_pipeline_begins_no_epoch_and_goes_on_where_it_was(rig: Rig) ->
     with run(rig, pipeline(rig)) as running:
         wait_until(lambda: len(rows(rig)) == 300, 60, "the first rows")
         running.pause()
-        assert running.state is State.PAUSED
+        assert running.state is RunState.PAUSED
         rig.put(1000)
         time.sleep(3)
         assert len(rows(rig)) <= 400, "one epoch may have been under way"
@@ -179,7 +179,7 @@ def test_a_paused_pipeline_begins_no_epoch_and_goes_on_where_it_was(rig: Rig) ->
         wait_until(lambda: len(rows(rig)) == 1300, 60, "all rows")
         running.pause()
         assert running.stop(60), "a paused one, too"
-    assert (running.state, running.error) == (State.STOPPED, None)
+    assert (running.state, running.error) == (RunState.STOPPED, None)
     assert rows(rig) == sorted(rig.sent) and is_whole(rig)
 
 
@@ -197,11 +197,11 @@ def test_a_failure_that_may_pass_is_tried_again_within_bounds_and_another_one_is
     now = Spark(available_now=True)
     with run(rig, pipeline(rig, change=in_spark(fails_once), restart=restart, runtime=now)) as running:
         assert running.join(90)
-    assert (running.state, running.restarts, running.error) == (State.FINISHED, 1, None)
+    assert (running.state, running.restarts, running.error) == (RunState.FINISHED, 1, None)
     assert rows(rig) == sorted(rig.sent)
     with run(rig, pipeline(rig, change=in_spark("SELECT nothing FROM source"), restart=restart)) as running:
         assert running.join(60)
-    assert running.state is State.FAILED and running.restarts == 0
+    assert running.state is RunState.FAILED and running.restarts == 0
     assert running.error is not None and running.error.code == "transform-sql-invalid"
 
 
@@ -216,7 +216,7 @@ def test_one_that_was_taken_over_while_it_waits_is_fenced_and_takes_nothing_back
     restart = Restart(strategy="fixed_delay", delay_s=0.2)
     with run(rig, pipeline(rig, change=in_spark(is_taken_over), restart=restart)) as running:
         assert running.join(90)
-    assert (running.state, running.restarts) == (State.FENCED, 1)
+    assert (running.state, running.restarts) == (RunState.FENCED, 1)
     assert successor.facts().generation == 2, "the successor's still"
     successor.close()
 
@@ -249,7 +249,7 @@ def test_a_stop_that_comes_too_late_says_so_and_the_next_start_resolves_what_was
         assert not running.stop(0.5), "its epoch is decided, and not complete"
         go.set()
         assert running.stop(60)
-    assert running.state is State.STOPPED
+    assert running.state is RunState.STOPPED
     assert is_whole(rig) and rows(rig) == sorted(rig.sent)
 
 

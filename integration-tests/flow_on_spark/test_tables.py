@@ -19,7 +19,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
-from onefold.clients.hbase.tables import Family, create
+from onefold.clients.hbase.tables import ColumnFamily, create
 from onefold.core import ConfigError, DataLoss
 from onefold.engine import FixedDelay
 from onefold.flow import Flow
@@ -182,7 +182,7 @@ def hbase_numbers(hbase_server: Any) -> tuple[str, Callable[[int, int], None]]:
     columns = {each: f"f:{each} integer" for each in ("account", "n")}
     mapping = TableMapping.of(name, "id integer", columns)
 
-    create(settings, name, [Family(b"f")], SPLITS)
+    create(settings, name, [ColumnFamily(b"f")], SPLITS)
     there = HBaseTable(settings, name)
 
     def fill(first: int, stop: int) -> None:

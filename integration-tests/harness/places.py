@@ -20,7 +20,7 @@ from harness.definitions import into
 from harness.kafka.reading import Reader
 from harness.support import wait_until
 
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
@@ -174,7 +174,7 @@ def _of_hbase(name: str, store: str, servers: str) -> Place:
         sink=lambda table=name: HBaseSink(servers, table, row_key="id", family="f"),
         ids=ids,
         drop=lambda: tables.drop(settings, name),
-        make=lambda: tables.create(settings, name, [Family(b"f")]),
+        make=lambda: tables.create(settings, name, [ColumnFamily(b"f")]),
         empty=lambda: tables.truncate(settings, name),
     )
 

@@ -19,7 +19,7 @@ from harness.errors import raises
 from harness.tables.merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
-from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, tables
 from onefold.clients.hbase.rows.rows import Rows
 from onefold.core import (
     ConfigError,
@@ -262,7 +262,7 @@ def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
 ) -> None:
     """Ids and times that are looked for in another family are not found, and everything is applied again."""
     servers, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
-    tables.ensure(servers, table, [Family(b"a"), Family(b"f")])
+    tables.ensure(servers, table, [ColumnFamily(b"a"), ColumnFamily(b"f")])
 
     def summed(*others: str) -> HBaseSink:
         columns, merge = {"low": "f:low"}, {"low": "sum"}

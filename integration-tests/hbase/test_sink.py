@@ -22,7 +22,7 @@ from harness.support import CrashError, crash, failing_at, host_and_port
 from harness.tables.hbase_rows import SCHEMA, Line, Row, rows
 from Hbase_thrift import Mutation
 
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
 from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
@@ -33,7 +33,7 @@ from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.deduplicate import newest
 from onefold.sinks.hbase.modes import row_key
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -178,7 +178,7 @@ def test_newer_cells_of_other_rows_and_of_other_columns_hide_nothing(
 class TimestampAnew(RowKeyWriter):
     """Wrong: every attempt writes at its own time."""
 
-    def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
+    def __init__(self, mode: ByRowKey, plan: HBasePlan, task: TaskId) -> None:
         super().__init__(mode, plan, task)
         self._began_ms = task.timestamp_ms
 
@@ -385,6 +385,6 @@ def test_the_ledger_belongs_to_one_table_one_mode_and_one_row_key(line: Line) ->
 
 def test_a_ledger_that_forgets_is_refused(line: Line) -> None:
     name = f"ledger_{uuid.uuid4().hex[:12]}"
-    tables.create(HBaseSettings(line.servers), name, [Family(b"l", ttl_s=3600)])
+    tables.create(HBaseSettings(line.servers), name, [ColumnFamily(b"l", ttl_s=3600)])
     with raises(ConfigError, "ledger-expires", "'FOREVER'"):
         line.make(ledger=name).recover("p")

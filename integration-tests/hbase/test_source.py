@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.clients.hbase.tables import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
@@ -33,7 +33,7 @@ def settings(hbase_server: Any) -> HBaseSettings:
 def table(settings: HBaseSettings) -> str:
     """4 regions, 600 rows, of which those up to 99 were written again at 2000, and then a third of these deleted."""
     name = f"source_{uuid.uuid4().hex[:12]}"
-    create(settings, name, [Family(b"f")], KEY.split_keys(4))
+    create(settings, name, [ColumnFamily(b"f")], KEY.split_keys(4))
     mapping, there = bound(name), HBaseTable(settings, name)
     first, again = rows(range(600)), rows(range(100), note="again")
     there.put(mapping.keys(first), mapping.cells(first), 1000)

@@ -24,8 +24,8 @@ from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
 
 from onefold.clients.answers import Unanswered
-from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
-from onefold.clients.hbase.connection import Connection
+from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, compact
+from onefold.clients.hbase.connection import ThriftConnection
 from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.tables import create, describe, drop, ensure
@@ -52,7 +52,7 @@ def settings(hbase_server: Any) -> HBaseSettings:
 @pytest.fixture
 def table(settings: HBaseSettings) -> Iterator[HBaseTable]:
     name = f"t{uuid.uuid4().hex[:12]}"
-    create(settings, name, [Family(F, versions_max=2)], [b"r5"])
+    create(settings, name, [ColumnFamily(F, versions_max=2)], [b"r5"])
     yield HBaseTable(settings, name)
     drop(settings, name)
 
@@ -130,7 +130,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_questions(
         raise interrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "_receive", interrupted)
+        patch.setattr(ThriftConnection, "_receive", interrupted)
         with pytest.raises(interrupt):
             ours.get(binary(KEYS[0]), [(F, Q)])
     for key in KEYS[1:]:
@@ -138,7 +138,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_questions(
 
 
 def test_an_answer_to_another_question_ends_the_connection(table: HBaseTable) -> None:
-    with closing(Connection(table.settings.addresses()[0], table.settings)) as connection:
+    with closing(ThriftConnection(table.settings.addresses()[0], table.settings)) as connection:
         request = compact.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=b"nosuch"))
         assert connection.ask_all("tableExists", [request] * 3) == [False] * 3
         connection._send("tableExists", [request])  # somebody asked, and did not wait for the answer
@@ -339,14 +339,14 @@ def _raised(call: Callable[[], object]) -> str:
 def test_a_table_is_made_as_it_is_described_or_what_it_lacks_is_said(settings: HBaseSettings) -> None:
     name = f"t{uuid.uuid4().hex[:12]}"
     assert describe(settings, name) is None
-    wanted = [Family(b"f", versions_max=3), Family(b"g", ttl_s=3600)]
+    wanted = [ColumnFamily(b"f", versions_max=3), ColumnFamily(b"g", ttl_s=3600)]
     made = ensure(settings, name, wanted, [b"m"])
     assert (made.name, list(made.families)) == (name, wanted)
-    create(settings, name, [Family(b"other")])
-    assert ensure(settings, name, [Family(b"f", versions_max=2)]) == made, "it is left as it is"
+    create(settings, name, [ColumnFamily(b"other")])
+    assert ensure(settings, name, [ColumnFamily(b"f", versions_max=2)]) == made, "it is left as it is"
     assert HBaseTable(settings, name).regions() == [(b"", b"m"), (b"m", b"")]
-    assert "has no column family h: add it" in _raised(lambda: ensure(settings, name, [Family(b"h")]))
-    assert "keeps 3 versions, and 4 are needed" in _raised(lambda: ensure(settings, name, [Family(b"f", 4)]))
+    assert "has no column family h: add it" in _raised(lambda: ensure(settings, name, [ColumnFamily(b"h")]))
+    assert "keeps 3 versions, and 4 are needed" in _raised(lambda: ensure(settings, name, [ColumnFamily(b"f", 4)]))
     drop(settings, name)
 
 
@@ -362,7 +362,7 @@ def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a
         asked = pool(table.settings).ask_once(call, [compact.arguments(call, "binary", tableName=named)])
         assert asked == [None]
         with look:
-            ensure(table.settings, table.name, [Family(F)])
+            ensure(table.settings, table.name, [ColumnFamily(F)])
         if call == "disableTable":
             hasty = HBaseTable(table.settings, table.name, repeats=False)
             with pytest.raises(Retriable, match=r"NotServingRegionException.*Is the table enabled"):
@@ -380,5 +380,5 @@ def test_what_is_not_there_is_named(settings: HBaseSettings) -> None:
         table.regions,
     ):
         assert "has no table 'no_such_table': create it" in _raised(call)
-    assert "create_namespace 'nowhere'" in _raised(lambda: create(settings, "nowhere:t", [Family(F)]))
+    assert "create_namespace 'nowhere'" in _raised(lambda: create(settings, "nowhere:t", [ColumnFamily(F)]))
     assert "not 'a b'" in _raised(lambda: HBaseTable(settings, "a b"))

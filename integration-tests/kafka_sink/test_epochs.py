@@ -36,7 +36,7 @@ from onefold.core.testing import check_sink
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import ledger, txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Record
+from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 from onefold.testing import Servers
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_epochs")]
@@ -142,7 +142,9 @@ def test_the_ledger_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_of_
     cluster = Cluster(world.servers, {}, 20)
     kept: dict[str, bytes | None] = {}
     for items, _ in txn_admin.read_log(cluster, old.settings.ledger_topic("p"), 0):
-        kept |= {item.key: item.value for item in items if isinstance(item, Record) and f"/{world.topic}/" in item.key}
+        kept |= {
+            item.key: item.value for item in items if isinstance(item, LogRecord) and f"/{world.topic}/" in item.key
+        }
     cluster.close()
     generations = [name.split("/")[3] for name, value in kept.items() if value is not None]
     assert sorted(generations) == ["2", "2", "ledger"] and len(kept) == 5

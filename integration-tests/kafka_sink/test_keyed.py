@@ -38,7 +38,7 @@ from onefold.local.artifacts import kafka_jars
 from onefold.local.java import find_java
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.transactional import txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Record
+from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_keyed")]
 
@@ -302,7 +302,7 @@ def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: An
 def notes(servers: str, prefix: str) -> list[str]:
     """The keys of a sink's records in the ledger topic, in their order."""
     log = txn_admin.read_log(cluster(servers, {}, 20), "onefold_progress-p", 0)
-    keys = [item.key for items, _ in log for item in items if isinstance(item, Record)]
+    keys = [item.key for items, _ in log for item in items if isinstance(item, LogRecord)]
     return [key for key in keys if key.startswith(prefix)]
 
 

@@ -23,7 +23,7 @@ from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from onefold.clients.answers import Unanswered
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster
-from onefold.clients.kafka.wire import Connection
+from onefold.clients.kafka.wire import WireConnection
 from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
@@ -74,7 +74,7 @@ class Lab:
         self.begin(producer, value)
         return producer, self.found(name).handle
 
-    def found(self, name: str) -> txn_admin.Transaction:
+    def found(self, name: str) -> txn_admin.TopicTransaction:
         return txn_admin.describe(self.cluster, [name])[name]
 
     def state(self, handle: Handle) -> str:
@@ -244,7 +244,7 @@ def test_a_log_is_read_past_other_peoples_keys_of_any_bytes(lab: Lab) -> None:
         producer.produce(lab.topic, b"v", key)
     assert producer.flush(20) == 0
     items = [item for some, _ in txn_admin.read_log(lab.cluster, lab.topic, 0) for item in some]
-    assert [item.key for item in items if isinstance(item, txn_admin.Record)] == ["\ufffd\x00", "ours"]
+    assert [item.key for item in items if isinstance(item, txn_admin.LogRecord)] == ["\ufffd\x00", "ours"]
 
 
 def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: Lab) -> None:
@@ -257,7 +257,7 @@ def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: L
         items = [item for some, _ in txn_admin.read_log(lab.cluster, lab.topic, 0) for item in some]
         markers = [item for item in items if isinstance(item, txn_admin.Marker)]
     assert [(m.producer_id, m.is_commit) for m in markers] == [(done.producer_id, True)]
-    assert [item.value for item in items if isinstance(item, txn_admin.Record)] == [b"open", b"done"]
+    assert [item.value for item in items if isinstance(item, txn_admin.LogRecord)] == [b"open", b"done"]
     assert lab.values() == []
     assert lab.end(waiting, commit=False) == OK
     lab.shows("done")
@@ -297,7 +297,7 @@ def test_all_of_a_log_is_read_through_quotas_and_changes_of_leader(lab: Lab) -> 
     for spoilt in (held_back, of_a_new_leader):
         hindered = Hindered(lab.servers, spoilt)
         items = [item for some, _ in txn_admin.read_log(hindered, lab.topic, 0) for item in some]
-        assert [type(item) for item in items] == [txn_admin.Record, txn_admin.Marker]
+        assert [type(item) for item in items] == [txn_admin.LogRecord, txn_admin.Marker]
         assert not hindered.spoilt
         hindered.close()
 
@@ -333,7 +333,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_requests(
         raise interrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "_receive", interrupted)
+        patch.setattr(WireConnection, "_receive", interrupted)
         with pytest.raises(interrupt):
             txn_admin.end(lab.cluster, [prepared], commit=True)
     assert lab.end(gone, commit=True) in txn_admin.REFUSED

@@ -27,7 +27,7 @@ from kafka import KafkaProducer
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, fetch, read
+from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, WantedFields, close_consumers, fetch, read
 from onefold.sources.kafka.fetching import consumer, fetcher
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 from onefold.sources.kafka.native.library import LIBRARY_VARIABLE, find
@@ -250,7 +250,7 @@ def test_many_ranges_leave_no_memory_and_no_threads_behind(servers: str, kafka_t
     topic = kafka_topic(partitions=1, config=ANY_TIME)
     send_all_kinds(servers, topic, 600)
     end = end_of(servers, topic)
-    everything = Wanted(key=True, timestamp=True, headers=True, lines=True)
+    everything = WantedFields(key=True, timestamp=True, headers=True, lines=True)
     librdkafka = ctypes.CDLL(cimpl.__file__)
 
     def read_much(times: int) -> None:

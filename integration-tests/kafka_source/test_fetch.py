@@ -19,7 +19,7 @@ from harness.kafka.topics import in_order
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, Broker, OffsetRange, Records, close_consumers, fetch, read
+from onefold.sources.kafka import RAW_COLUMNS, Broker, FetchedRecords, OffsetRange, close_consumers, fetch, read
 from onefold.sources.kafka.fetching import fetcher
 from onefold.sources.kafka.fetching.fetcher import consumers_made
 from onefold.sources.kafka.native.building import compiler
@@ -57,7 +57,7 @@ def offsets(servers: str, topic: str, start: int, end: int, **more: Any) -> list
     return [offset for records in fetch(servers, {}, wanted, **more) for offset in offsets_of(records)]
 
 
-def offsets_of(records: Records) -> list[int]:
+def offsets_of(records: FetchedRecords) -> list[int]:
     offsets: list[int] = records.column(RAW_COLUMNS.field("offset")).to_pylist()
     assert len(records) == len(records.values) == len(offsets)
     return offsets

@@ -15,7 +15,7 @@ from onefold.core import ConfigError, Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
-from onefold.sources.postgres import Part, describe, plan, read
+from onefold.sources.postgres import TablePart, describe, plan, read
 
 pytestmark = pytest.mark.servers
 FEW = {"default_pool_size": "2", "query_wait_timeout": "5", "server_login_retry": "1"}
@@ -219,7 +219,7 @@ def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_store_an
     with pytest.raises(ConfigError, match=said):
         describe(PostgresSource(url, "t"))
     with pytest.raises(ConfigError, match=said):
-        list(read(Part(url, "pg_catalog", {}, None, (), "SELECT 1", "a part")))
+        list(read(TablePart(url, "pg_catalog", {}, None, (), "SELECT 1", "a part")))
 
 
 def test_a_server_without_tls_is_refused_where_it_was_asked_for(postgres_url: str) -> None:

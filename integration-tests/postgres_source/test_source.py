@@ -15,7 +15,7 @@ from harness.errors import raises
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import PostgresSource
-from onefold.sources.postgres import Part, plan, read
+from onefold.sources.postgres import TablePart, plan, read
 
 pytestmark = pytest.mark.servers
 
@@ -27,7 +27,7 @@ def sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def rows_of(part: Part) -> list[tuple[Any, ...]]:
+def rows_of(part: TablePart) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for batch in read(part) for row in batch.to_pylist()]
 
 

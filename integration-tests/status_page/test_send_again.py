@@ -15,7 +15,7 @@ from harness.errors import raises
 from onefold.core import InDoubt
 from onefold.daemon.letters import again
 from onefold.daemon.letters.again import HEADER, NotSendable, send_again
-from onefold.daemon.letters.browse import Place, newest
+from onefold.daemon.letters.browse import RecordPlace, newest
 from onefold.daemon.letters.marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import KafkaSink, PostgresSink
@@ -48,8 +48,8 @@ def pipeline(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: s
     return piped("p", source=source, sinks=sinks, dead_letters=letters, directory=str(tmp_path))
 
 
-def place_of(pipeline: Pipeline, offset: int = 7) -> Place:
-    return Place(pipeline.topic.topics[0], 1, offset)
+def place_of(pipeline: Pipeline, offset: int = 7) -> RecordPlace:
+    return RecordPlace(pipeline.topic.topics[0], 1, offset)
 
 
 def sent(pipeline: Pipeline) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:

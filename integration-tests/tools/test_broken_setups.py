@@ -18,7 +18,7 @@ from harness.passwords import let_roles_in, plain_url
 from harness.renewing import assert_renewed
 from harness.tables.broken_setups import HBASE, KAFKA, MARIADB, POSTGRES, ROWS, SOURCE, SQLITE, Broken, page
 
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, compact, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, compact, tables
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core import OnefoldError, Sink
@@ -261,7 +261,7 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
     made = [ledger]
     if family := options.pop("ledger_family", None):
-        tables.create(there.settings, ledger, [Family(family.encode(), ttl_s=3600)])
+        tables.create(there.settings, ledger, [ColumnFamily(family.encode(), ttl_s=3600)])
     if broken.setup == "disable":
         name = thrift.TTableName(ns=b"default", qualifier=there.name.encode())
         disable = compact.arguments("disableTable", "binary", tableName=name)

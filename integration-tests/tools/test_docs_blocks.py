@@ -24,7 +24,7 @@ from harness.support import Rig, wait_until
 from pyspark.sql import functions as F
 
 from onefold import flow, pipeline, sinks, sources, spark
-from onefold.clients.hbase import Family, HBaseSettings, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, tables
 from onefold.core.writing.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -103,7 +103,7 @@ def topics(rig: Rig) -> Iterator[None]:
 def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
     """Of each address in the docs, the real one; there are tables and rows."""
     table, settings = f"docs_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
-    tables.create(settings, table, [Family(b"f"), Family(b"d")])
+    tables.create(settings, table, [ColumnFamily(b"f"), ColumnFamily(b"d")])
     with psycopg.connect(rig.url, autocommit=True) as connection:
         connection.execute(TABLES)
     yield {

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
 from onefold.core import Sink
 from onefold.core.findings import Making
 from onefold.core.job.session import Session
@@ -306,7 +306,7 @@ def test_hbases_tables_are_made_as_their_commands_say(hbase_server: Any, tmp_pat
     start([sink], store, rows)
     for table, family in ((name, b"f"), (f"{name}_l", b"l")):
         shape = tables.describe(settings, table)
-        assert shape is not None and shape.families == (Family(family, 1),)
+        assert shape is not None and shape.families == (ColumnFamily(family, 1),)
     assert HBaseTable(settings, name).regions() == [(b"", b"\x01"), (b"\x01", b"")]
     for table in (name, f"{name}_l"):
         tables.drop(settings, table)

@@ -13,7 +13,7 @@ from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import ConfigError
 from onefold.core.job.session import Session
-from onefold.core.operations.beginning import Origin, begin_at, take
+from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
@@ -32,7 +32,7 @@ def test_a_pipeline_under_another_name_goes_on_exactly_where_the_first_one_stood
     with closing(CheckpointStore(place.store)) as store:
         last = store.facts(place.pipeline).last
     assert last is not None
-    origin = Origin(last.epoch, LATER_MS, last.range.end, None)
+    origin = SavepointOrigin(last.epoch, LATER_MS, last.range.end, None)
     other = replace(place, pipeline=f"{place.pipeline}-new")
     with closing(Session(other.pipeline, [other.sink()], CheckpointStore(other.store), patience_s=5)) as session:
         generation, store_id = session.drive(take(origin, session.names))

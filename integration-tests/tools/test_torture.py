@@ -21,7 +21,7 @@ from onefold.trials.torture import TortureSettings, run_torture
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.kafka_reading import TopicLog, open_transactions, unstable
 from onefold.trials.torture.destinations.kafka_topic import KafkaTopic
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.workload.settings import Job
@@ -135,7 +135,7 @@ def test_after_networks_were_cut_every_invariant_holds(tmp_path: Path) -> None:
 
 def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postgres_url: str, tmp_path: Path) -> None:
     job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), ("staged",), 10, exactly_once=True)
-    history = History(tmp_path / "history.jsonl")
+    history = HistoryLog(tmp_path / "history.jsonl")
     auditor = Auditor(job, Watcher(job, history))
     job.table().open(PIPELINE, pa.schema([("id", pa.int64())])).close()
     with psycopg.connect(postgres_url, autocommit=True) as connection:

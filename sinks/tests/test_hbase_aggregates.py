@@ -16,10 +16,10 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.hbase.rows.mapping import Column
+from onefold.clients.hbase.rows.mapping import CellColumn
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import MERGES, Aggregate, Base, Declared, Own
+from onefold.sinks.hbase.merge.aggregates import MERGES, Base, Declared, Own, RowMerge
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)
@@ -100,7 +100,7 @@ def by_hand(rows: Keyed) -> dict[bytes, dict[str, Any]]:
 
 
 def through_an_accumulator(
-    aggregate: Aggregate, rows: Keyed, cuts: int, bytes_max: int
+    aggregate: RowMerge, rows: Keyed, cuts: int, bytes_max: int
 ) -> tuple[pa.BinaryArray, pa.RecordBatch]:
     accumulator = Accumulator(aggregate, bytes_max)
     for start in range(0, max(len(rows), 1), cuts):
@@ -352,7 +352,7 @@ def test_a_set_that_the_table_has_as_json_comes_back_as_it_was(name: str) -> Non
     aggregate = Declared.of({"set": "union"})
     keys = pa.array([bytes([i]) for i, _ in enumerate(sets)], pa.binary())
     nothing = aggregate.lift(pa.record_batch({"set": pa.nulls(len(sets), sets.type)}))
-    column = Column.cell("set", "f:set").bound(sets.type)
+    column = CellColumn.cell("set", "f:set").bound(sets.type)
     base = pa.record_batch({"set": column.decode(column.encode(sets))})
     after = aggregate.finish(keys, nothing, Base(base, pa.array([True] * len(sets))))
     assert after.column("set").to_pylist() == [None if s is None else sorted(s) for s in sets.to_pylist()]

@@ -16,7 +16,7 @@ from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import row_key
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
 MAPPED = TableMapping.of("t", "id", family="f")
@@ -139,7 +139,7 @@ def test_rows_with_an_order_are_folded_while_they_are_held_and_too_many_keys_are
     monkeypatch.setattr(row_key, "BYTES_MAX", 500)
     monkeypatch.setattr(row_key, "HELD_BYTES_MAX", 4000)
     given = sink(order="n").settings
-    plan = Plan(given, given.mode.bound(given.declared, SCHEMA), SCHEMA)
+    plan = HBasePlan(given, given.mode.bound(given.declared, SCHEMA), SCHEMA)
 
     def write(writer: SinkWriter, keys: int) -> None:
         for first in range(0, 1000, 10):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import BadRecord
-from onefold.sinks.hbase.merge.deduplicate import Repeats, newest, rows_of
+from onefold.sinks.hbase.merge.deduplicate import WrittenKeys, newest, rows_of
 
 Row = tuple[str, int, int, bool, str]  # key, two orders, deleted, cell
 
@@ -80,7 +80,7 @@ def test_without_an_order_each_key_is_put_once_and_what_comes_again_is_the_same_
     given_batches: list[list[Row]],
 ) -> None:
     everything, store = [row for batch in given_batches for row in batch], Store()
-    repeats = Repeats(store.stored)
+    repeats = WrittenKeys(store.stored)
     try:
         for batch in given_batches:
             store.put(repeats.new(table(batch, 0)))

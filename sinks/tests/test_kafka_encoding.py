@@ -12,14 +12,14 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Records
+from onefold.sinks.kafka.encoding import ROWS_MAX, EncodedRecords, RecordEncoding
 from onefold.sources.formats.json import JsonParser
 
-JSON = Encoding("json")
+JSON = RecordEncoding("json")
 INSTANT = dt.datetime(2026, 11, 21, 13, 59, 59, 123456)
 
 
-def one(encoding: Encoding, batch: pa.RecordBatch) -> Records:
+def one(encoding: RecordEncoding, batch: pa.RecordBatch) -> EncodedRecords:
     encoding.check_settings()
     encoding.check(batch.schema)
     (records,) = encoding.records(batch)
@@ -110,14 +110,14 @@ def test_keys_and_headers_have_the_text_or_the_bytes_of_their_columns() -> None:
             "at": pa.array([INSTANT, None], pa.timestamp("us", "UTC")),
         }
     )
-    assert one(Encoding("json", ("id",)), batch).keys == [b"7", None]
-    assert one(Encoding("json", ("name",)), batch).keys == ["ä".encode(), None]
-    assert one(Encoding("json", ("raw",)), batch).keys == [b"\xff", None]
-    assert one(Encoding("json", ("name", "id")), batch).keys == [
+    assert one(RecordEncoding("json", ("id",)), batch).keys == [b"7", None]
+    assert one(RecordEncoding("json", ("name",)), batch).keys == ["ä".encode(), None]
+    assert one(RecordEncoding("json", ("raw",)), batch).keys == [b"\xff", None]
+    assert one(RecordEncoding("json", ("name", "id")), batch).keys == [
         '{"name":"ä","id":7}'.encode(),
         b'{"name":null,"id":null}',
     ]
-    records = one(Encoding("json", ("id",), ("raw", "at")), batch)
+    records = one(RecordEncoding("json", ("id",), ("raw", "at")), batch)
     assert records.headers == [
         [("raw", b"\xff"), ("at", b"2026-11-21T13:59:59.123456Z")],
         [("raw", None), ("at", None)],
@@ -138,10 +138,10 @@ def test_raw_rows_bring_every_part_of_a_record() -> None:
             "timestamp": pa.array([dt.datetime(1970, 1, 1, 0, 0, 1, 2999), None], pa.timestamp("us", "UTC")),
         }
     )
-    assert one(Encoding("raw"), batch) == Records(
+    assert one(RecordEncoding("raw"), batch) == EncodedRecords(
         [b"v", None], [b"k", None], [[("h", b"1"), ("h", None)], None], [3, -1], [1002, 0]
     )
-    assert one(Encoding("raw"), batch.select(["value"])) == Records([b"v", None])
+    assert one(RecordEncoding("raw"), batch.select(["value"])) == EncodedRecords([b"v", None])
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -154,21 +154,21 @@ def test_a_raw_timestamp_that_kafkas_client_would_change_is_a_bad_record(unit: s
     times = pa.array([None, 7 * per_ms, at * per_ms, 8 * per_ms]).cast(pa.timestamp(unit, zone))
     batch = pa.record_batch({"value": [b""] * 4, "timestamp": times})
     with raises(BadRecord, "timestamp-reserved"):
-        [*Encoding("raw").records(batch)]
-    assert one(Encoding("raw"), batch.slice(0, 2)).timestamps == [0, 7000 if unit == "s" else 7]
+        [*RecordEncoding("raw").records(batch)]
+    assert one(RecordEncoding("raw"), batch.slice(0, 2)).timestamps == [0, 7000 if unit == "s" else 7]
 
 
 def test_a_raw_timestamp_beyond_what_kafka_can_hold_is_a_bad_record() -> None:
     batch = pa.record_batch({"value": [b""], "timestamp": pa.array([2**62]).cast(pa.timestamp("s"))})
     with pytest.raises(BadRecord):
-        [*Encoding("raw").records(batch)]
+        [*RecordEncoding("raw").records(batch)]
 
 
 @pytest.mark.parametrize("number", [-1, -2, -(2**31), 2**31])
 def test_a_raw_partition_that_is_none_is_a_bad_record(number: int) -> None:
     batch = pa.record_batch({"value": [b"", b""], "partition": pa.array([None, number], pa.int64())})
     with pytest.raises(BadRecord):
-        [*Encoding("raw").records(batch)]
+        [*RecordEncoding("raw").records(batch)]
 
 
 def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> None:
@@ -176,14 +176,14 @@ def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> Non
         [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     )
     batch = pa.record_batch({"value": pa.array([b"v", None], pa.binary()), "headers": own, "epoch": [7, None]})
-    encoding = Encoding("raw", headers=("epoch",))
+    encoding = RecordEncoding("raw", headers=("epoch",))
     encoding.check(batch.schema)
     assert one(encoding, batch).headers == [[("h", b"1"), ("epoch", b"7")], [("epoch", None)]]
     assert one(encoding, batch.select(["value", "epoch"])).headers == [[("epoch", b"7")], [("epoch", None)]]
     with raises(ConfigError, "options-conflict", "'key'"):
-        Encoding("raw", headers=("key",)).check_settings()
+        RecordEncoding("raw", headers=("key",)).check_settings()
     with raises(SchemaMismatch, "column-without-place", "'epoch'"):
-        Encoding("raw").check(batch.schema)
+        RecordEncoding("raw").check(batch.schema)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -196,22 +196,22 @@ def test_what_json_has_no_word_for_is_refused_with_the_columns_name(value: float
 @pytest.mark.parametrize(
     ("encoding", "schema", "code"),
     [
-        (Encoding("json", ("nope",)), {"id": pa.int64()}, "column-missing"),
-        (Encoding("json", (), ("id",)), {"id": pa.int64()}, "no-value-column"),
+        (RecordEncoding("json", ("nope",)), {"id": pa.int64()}, "column-missing"),
+        (RecordEncoding("json", (), ("id",)), {"id": pa.int64()}, "no-value-column"),
         (
-            Encoding("json", (), ("l",)),
+            RecordEncoding("json", (), ("l",)),
             {"id": pa.int64(), "l": pa.list_(pa.int64())},
             "column-type",
         ),
         (JSON, {"d": pa.duration("s")}, "column-type"),
         (JSON, {"m": pa.map_(pa.int64(), pa.int64())}, "column-type"),
-        (Encoding("raw"), {"id": pa.int64()}, "column-missing"),
-        (Encoding("raw"), {"value": pa.int64()}, "column-type"),
-        (Encoding("raw"), {"value": pa.binary(), "topic": pa.string()}, "column-without-place"),
+        (RecordEncoding("raw"), {"id": pa.int64()}, "column-missing"),
+        (RecordEncoding("raw"), {"value": pa.int64()}, "column-type"),
+        (RecordEncoding("raw"), {"value": pa.binary(), "topic": pa.string()}, "column-without-place"),
     ],
 )
 def test_rows_that_cannot_be_records_are_refused_before_any_is_written(
-    encoding: Encoding, schema: dict[str, pa.DataType], code: str
+    encoding: RecordEncoding, schema: dict[str, pa.DataType], code: str
 ) -> None:
     with raises(SchemaMismatch, code):
         encoding.check(pa.schema(schema))
@@ -223,8 +223,14 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "encoding", [Encoding("avro"), Encoding("raw", ("id",)), Encoding("json", ("id", "id")), Encoding("json", ("",))]
+    "encoding",
+    [
+        RecordEncoding("avro"),
+        RecordEncoding("raw", ("id",)),
+        RecordEncoding("json", ("id", "id")),
+        RecordEncoding("json", ("",)),
+    ],
 )
-def test_settings_that_make_no_sense_with_any_rows_are_refused(encoding: Encoding) -> None:
+def test_settings_that_make_no_sense_with_any_rows_are_refused(encoding: RecordEncoding) -> None:
     with pytest.raises(ConfigError):
         encoding.check_settings()

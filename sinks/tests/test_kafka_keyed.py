@@ -24,14 +24,14 @@ from onefold.core import (
     Range,
 )
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, SchemaMismatch
-from onefold.sinks.epoch_log import State
+from onefold.sinks.epoch_log import LedgerState
 from onefold.sinks.kafka import KafkaSink
-from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.encoding import RecordEncoding
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
-JSON = Encoding("json")
+JSON = RecordEncoding("json")
 
 
 def sink(**more: Any) -> KafkaSink:
@@ -79,7 +79,7 @@ def test_columns_that_make_no_id_are_refused(ids: Ids, schema: dict[str, pa.Data
 
 
 def test_raw_rows_have_to_bring_a_column_for_the_id() -> None:
-    raw, schema = Encoding("raw"), pa.schema({"value": pa.binary()})
+    raw, schema = RecordEncoding("raw"), pa.schema({"value": pa.binary()})
     for ids, code in ((Ids(), "column-missing"), (Ids(header="id"), "column-missing")):
         with raises(SchemaMismatch, code):
             ids.check(raw, schema)
@@ -103,7 +103,7 @@ ROWS = pa.record_batch(
 def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expected: list[bytes]) -> None:
     (in_key,) = Ids(columns).records(JSON, ROWS, IdOrder())
     assert in_key.keys == expected
-    keyed = Encoding("json", ("p",), ("b",))
+    keyed = RecordEncoding("json", ("p",), ("b",))
     (in_header,) = Ids(columns, "id").records(keyed, ROWS, IdOrder())
     assert in_header.keys == [b"3", b"4"]
     assert in_header.headers == [[("b", b"\xff"), ("id", expected[0])], [("b", b"x"), ("id", expected[1])]]
@@ -121,7 +121,7 @@ def test_a_row_whose_id_is_null_or_empty_is_refused(bad: str | None) -> None:
 
 
 def test_raw_rows_without_their_id_are_refused() -> None:
-    raw = Encoding("raw")
+    raw = RecordEncoding("raw")
     keyed = pa.record_batch({"value": [b"v", b"w"], "key": [b"a", None]})
     assert next(iter(Ids().records(raw, keyed.slice(0, 1), IdOrder()))).keys == [b"a"]
     with raises(BadRecord, "id-missing"):
@@ -140,29 +140,29 @@ def span(epoch: int) -> Range:
 
 numbers = st.integers(1, 4)
 states = st.builds(
-    State,
+    LedgerState,
     st.none() | st.builds(lambda e, g: LedgerEntry(e, g, 100 + e, span(e).end, "store"), numbers, numbers),
     st.none() | st.builds(lambda e, g, w: Announcement(e, g, 100 + e, span(e), w), numbers, numbers, st.booleans()),
 )
 
 
 @given(st.lists(states, max_size=4))
-def test_notes_add_up_to_the_same_in_any_order_and_come_back_from_their_text(noted: list[State]) -> None:
+def test_notes_add_up_to_the_same_in_any_order_and_come_back_from_their_text(noted: list[LedgerState]) -> None:
     sums = set()
     for order in itertools.permutations(noted):
-        state = State()
+        state = LedgerState()
         for other in order:
-            state = state.joined(State.from_json(other.to_json()))
+            state = state.joined(LedgerState.from_json(other.to_json()))
         sums.add(repr(state))
     assert len(sums) == 1
 
 
 def test_a_note_of_an_older_generation_counts_for_nothing_behind_one_of_a_newer() -> None:
     row, begun = LedgerEntry(1, 4, 101, span(1).end, "store"), Announcement(2, 4, 102, span(2))
-    for newer in (State(row), State(announced=begun)):
+    for newer in (LedgerState(row), LedgerState(announced=begun)):
         for late in (
-            State(replace(row, epoch=9, generation=3)),
-            State(announced=replace(begun, epoch=9, generation=3)),
+            LedgerState(replace(row, epoch=9, generation=3)),
+            LedgerState(announced=replace(begun, epoch=9, generation=3)),
         ):
             assert newer.after(late, generation=3) == newer
             assert late.after(newer, generation=4) == late.joined(newer), "what was there before stays"
@@ -171,15 +171,15 @@ def test_a_note_of_an_older_generation_counts_for_nothing_behind_one_of_a_newer(
 class Memory:
     """Notes that somebody else writes to between a read and a write."""
 
-    def __init__(self, state: State) -> None:
-        self.state, self.between = state, State()
+    def __init__(self, state: LedgerState) -> None:
+        self.state, self.between = state, LedgerState()
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         return self.state
 
-    def write(self, state: State, generation: int) -> State:
+    def write(self, state: LedgerState, generation: int) -> LedgerState:
         self.state = self.state.joined(self.between).after(state, generation)
-        self.between = State()
+        self.between = LedgerState()
         return self.state
 
     def close(self) -> None:
@@ -192,20 +192,20 @@ def committer_of(notes: Memory) -> AnnouncingCommitter:
 
 def test_two_rows_of_one_epoch_and_generation_are_never_both_taken_for_written() -> None:
     mine = LedgerEntry(2, 3, 102, span(2).end, "store")
-    notes = Memory(State(LedgerEntry(1, 3, 101, span(1).end, "store")))
-    notes.between = State(replace(mine, timestamp_ms=999))
+    notes = Memory(LedgerState(LedgerEntry(1, 3, 101, span(1).end, "store")))
+    notes.between = LedgerState(replace(mine, timestamp_ms=999))
     with raises(CheckpointMismatch, "two-copies-of-store"):
         committer_of(notes).write_ledger(mine)
-    notes.state, notes.between = State(), State(announced=Announcement(1, 3, 999, span(1)))
+    notes.state, notes.between = LedgerState(), LedgerState(announced=Announcement(1, 3, 999, span(1)))
     begun = EpochRecord("p", 1, 3, EpochState.OPEN, span(1), 101, "q", 0, "job")
     with raises(CheckpointMismatch, "epoch-begun-otherwise"):
         committer_of(notes).announce(begun)
 
 
 def test_a_binding_keeps_what_lands_between_its_look_and_its_note() -> None:
-    notes = Memory(State(LedgerEntry(1, 2, 101, span(1).end, "other")))
+    notes = Memory(LedgerState(LedgerEntry(1, 2, 101, span(1).end, "other")))
     landed = LedgerEntry(2, 2, 102, span(2).end, "other")
-    notes.between = State(landed)
+    notes.between = LedgerState(landed)
     committer_of(notes).bind(Binding("store", 3, takes_over=True))
     assert notes.state.entry == replace(landed, generation=3, store_id="store")
 

@@ -7,16 +7,16 @@ import uuid
 from onefold.core import CommittedPart, LedgerEntry, Positions, TaskId
 from onefold.sinks.epoch_log import entry_from, entry_to
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.kafka.transactional.transaction_log import Marker, Progress, Record, TransactionLog
+from onefold.sinks.kafka.transactional.transaction_log import AttemptRecord, LogRecord, Marker, TransactionLog
 
 NAMES = Names("onefold", "p", "s")
 PROCESS = uuid.uuid4()
 FIRST, SECOND = (NAMES.transactional_id(1, PROCESS, number) for number in (0, 1))
 
 
-def begun(producer_id: int, name: str, epoch: int, producer_epoch: int = 0) -> Record:
-    progress = Progress.of(TaskId("p", 1, epoch, 1000 + epoch, uuid.uuid4()))
-    return Record(producer_id, producer_epoch, name, progress.to_json())
+def begun(producer_id: int, name: str, epoch: int, producer_epoch: int = 0) -> LogRecord:
+    progress = AttemptRecord.of(TaskId("p", 1, epoch, 1000 + epoch, uuid.uuid4()))
+    return LogRecord(producer_id, producer_epoch, name, progress.to_json())
 
 
 def row(epoch: int) -> LedgerEntry:
@@ -44,7 +44,7 @@ def test_a_marker_carries_a_newer_epoch_than_what_it_ends() -> None:
 
 def test_of_a_transaction_the_first_record_says_what_it_is_since_others_may_break_in_behind_it() -> None:
     log = TransactionLog(NAMES, writer=9)
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(1))), Record(9, 0, NAMES.ledger, entry_to(row(99)))])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(1))), LogRecord(9, 0, NAMES.ledger, entry_to(row(99)))])
     log.add([begun(1, FIRST, 2), begun(1, FIRST, 98), begun(1, SECOND, 98), Marker(1, True), Marker(9, True)])
     assert log.entry == row(1)
     assert log.beyond() == {Handle(FIRST, 1, 0): CommittedPart(2, 1, 1002)}
@@ -62,11 +62,11 @@ def test_an_id_that_a_later_epoch_took_proves_the_earlier_one_and_an_aborted_one
 def test_members_are_what_lies_beyond_the_ledger_row() -> None:
     log = TransactionLog(NAMES, writer=9)
     log.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(5)))])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(5)))])
     assert log.entry is None, "its transaction is open"
     log.add([Marker(9, True)])
     assert log.entry == row(5) and [*log.beyond().values()] == [CommittedPart(6, 1, 1006)]
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, False)])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, False)])
     assert log.entry == row(5)
     assert log.is_committed(Handle(FIRST, 3, 3), 4), "an epoch before the ledger row's is complete"
 
@@ -74,26 +74,26 @@ def test_members_are_what_lies_beyond_the_ledger_row() -> None:
 def test_other_sinks_records_and_tombstones_of_ids_that_are_gone_are_passed_over() -> None:
     log = TransactionLog(NAMES, writer=9)
     other = Names("onefold", "p", "s2").transactional_id(1, PROCESS, 0)
-    log.add([begun(1, other, 5), Record(2, 0, FIRST, None), Marker(1, True), Marker(2, True), Marker(3, True)])
+    log.add([begun(1, other, 5), LogRecord(2, 0, FIRST, None), Marker(1, True), Marker(2, True), Marker(3, True)])
     assert log == TransactionLog(NAMES, writer=9)
 
 
 def test_an_id_that_the_ledger_row_is_past_is_forgotten_with_a_committed_tombstone_only() -> None:
     log = TransactionLog(NAMES, writer=9)
     log.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
     assert log.idle_ids(6) == [FIRST] and log.idle_ids(5) == []
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(7))), Record(9, 0, FIRST, None), Marker(9, False)])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(7))), LogRecord(9, 0, FIRST, None), Marker(9, False)])
     assert log.idle_ids(6) == [FIRST], "the tombstone's transaction was aborted"
-    log.add([Record(9, 0, NAMES.ledger, entry_to(row(7))), Record(9, 0, FIRST, None), Marker(9, True)])
+    log.add([LogRecord(9, 0, NAMES.ledger, entry_to(row(7))), LogRecord(9, 0, FIRST, None), Marker(9, True)])
     assert log.idle_ids(7) == [SECOND]
     assert log.is_committed(Handle(FIRST, 1, 0), 5), "the row proves it"
 
 
 def test_an_id_that_is_taken_again_before_its_tombstone_is_committed_is_kept() -> None:
     log = TransactionLog(NAMES, writer=9)
-    log.add([begun(1, FIRST, 5), Marker(1, True), Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
-    log.add([Record(9, 0, FIRST, None), begun(1, FIRST, 7, 2), Marker(1, True), Marker(9, True)])
+    log.add([begun(1, FIRST, 5), Marker(1, True), LogRecord(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
+    log.add([LogRecord(9, 0, FIRST, None), begun(1, FIRST, 7, 2), Marker(1, True), Marker(9, True)])
     assert log.is_committed(Handle(FIRST, 1, 2), 7) and [*log.beyond().values()] == [CommittedPart(7, 1, 1007)]
     assert log.idle_ids(6) == []
 

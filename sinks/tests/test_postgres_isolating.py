@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from onefold.sinks.postgres.rejects import bisect_rejects
-from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused, isolate
+from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, TooManyRefused, isolate
 
 BAD = -1
 
@@ -34,15 +34,15 @@ class Tree:
         self.ids: set[int] = set()
         self.attempts = 0
 
-    def __call__(self, part: Rows) -> Refused | None:
+    def __call__(self, part: Rows) -> PartRefused | None:
         self.attempts += 1
         after = self.ids | {row for row, _ in part.rows}
         for _, parent in part.rows:
             if parent == BAD:
-                return Refused("bad", "23514")
+                return PartRefused("bad", "23514")
         for _, parent in part.rows:
             if parent is not None and parent not in after:
-                return Refused("no parent", "23503")
+                return PartRefused("no parent", "23503")
         self.ids = after
         return None
 

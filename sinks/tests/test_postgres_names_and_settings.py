@@ -23,7 +23,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.copy.wire import to_wire
-from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, gid_prefix, names_in, stage_name
+from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, TargetName, gid_prefix, names_in, stage_name
 from onefold.sinks.postgres.schema.types import default_type
 from onefold.sinks.staged.attempts import attempt_number
 
@@ -73,14 +73,14 @@ def test_an_attempts_number_is_a_bigint(attempt: uuid.UUID) -> None:
     ],
 )
 def test_a_tables_name_is_read_as_it_is_written(text: str, schema: str | None, name: str) -> None:
-    assert Table.parse(text) == Table(schema, name)
-    assert Table.parse(str(Table(schema, name))) == Table(schema, name)
+    assert TargetName.parse(text) == TargetName(schema, name)
+    assert TargetName.parse(str(TargetName(schema, name))) == TargetName(schema, name)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", "a.b.c"])
 def test_a_tables_name_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        Table.parse(text)
+        TargetName.parse(text)
 
 
 def test_the_store_url_keeps_every_parameter_and_odd_passwords() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import SchemaMismatch
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.schema.comparison import columns_of
-from onefold.sinks.postgres.schema.target import Target, TargetColumn
+from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
 from onefold.sinks.postgres.schema.types import PostgresType, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
@@ -139,7 +139,7 @@ def test_a_new_column_has_the_type_that_a_new_table_would_give_it() -> None:
 def test_the_error_of_a_wide_table_shows_all_that_does_not_fit_and_some_of_the_rest() -> None:
     text = PostgresType("text", -1, None, False, "text")
     columns = tuple(TargetColumn(f"c{n}", text, False, False, True) for n in range(100))
-    target = Target(Table("public", "t"), "r", columns, (), (), (), (), "me", True)
+    target = TargetTable(TargetName("public", "t"), "r", columns, (), (), (), (), "me", True)
     struct = pa.struct([(f"field{n}", pa.int64()) for n in range(50)])
     schema = pa.schema([(f"c{n}", struct if n == 99 else pa.string()) for n in range(100)])
     with pytest.raises(SchemaMismatch) as caught:

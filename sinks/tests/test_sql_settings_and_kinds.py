@@ -20,7 +20,7 @@ from onefold.core.sql.database import Database
 from onefold.core.sql.url import url_of
 from onefold.sinks import PostgresSink, SqlSink
 from onefold.sinks.postgres.config import Delivery
-from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
@@ -79,23 +79,23 @@ def test_a_file_that_would_begin_in_the_working_directory_is_refused(path: str) 
 @pytest.mark.parametrize(
     ("arrow", "kind"),
     [
-        (pa.int8(), Kind(Family.INTEGER, 16, 5)),
-        (pa.uint32(), Kind(Family.INTEGER, 64, 19)),
-        (pa.uint64(), Kind(Family.DECIMAL, 0, 20)),
-        (pa.float16(), Kind(Family.FLOAT, 32)),
-        (pa.decimal128(3, 5), Kind(Family.DECIMAL, 0, 5, 5)),
-        (pa.decimal128(3, -2), Kind(Family.DECIMAL, 0, 5, 0)),
+        (pa.int8(), SqlKind(SqlFamily.INTEGER, 16, 5)),
+        (pa.uint32(), SqlKind(SqlFamily.INTEGER, 64, 19)),
+        (pa.uint64(), SqlKind(SqlFamily.DECIMAL, 0, 20)),
+        (pa.float16(), SqlKind(SqlFamily.FLOAT, 32)),
+        (pa.decimal128(3, 5), SqlKind(SqlFamily.DECIMAL, 0, 5, 5)),
+        (pa.decimal128(3, -2), SqlKind(SqlFamily.DECIMAL, 0, 5, 0)),
         (pa.decimal256(39, 0), None),
-        (pa.large_string(), Kind(Family.TEXT)),
-        (pa.binary(16), Kind(Family.BINARY)),
-        (pa.date64(), Kind(Family.DATE)),
-        (pa.timestamp("ns", "Europe/Berlin"), Kind(Family.INSTANT)),
-        (pa.dictionary(pa.int8(), pa.string()), Kind(Family.TEXT)),
+        (pa.large_string(), SqlKind(SqlFamily.TEXT)),
+        (pa.binary(16), SqlKind(SqlFamily.BINARY)),
+        (pa.date64(), SqlKind(SqlFamily.DATE)),
+        (pa.timestamp("ns", "Europe/Berlin"), SqlKind(SqlFamily.INSTANT)),
+        (pa.dictionary(pa.int8(), pa.string()), SqlKind(SqlFamily.TEXT)),
         (pa.list_(pa.int8()), None),
         (pa.duration("s"), None),
     ],
 )
-def test_each_arrow_type_has_its_kind(arrow: pa.DataType, kind: Kind | None) -> None:
+def test_each_arrow_type_has_its_kind(arrow: pa.DataType, kind: SqlKind | None) -> None:
     assert kind_of(arrow) == kind
 
 

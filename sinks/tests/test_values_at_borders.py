@@ -15,7 +15,7 @@ from harness.errors import raises
 
 from onefold.core import BadRecord
 from onefold.core.values.exact import Mismatch
-from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.encoding import RecordEncoding
 from onefold.sinks.postgres.copy.wire import to_wire
 from onefold.sinks.postgres.schema.types import Column, PostgresType, fit, own
 from onefold.sinks.sql.adapters.kinds import kind_of, values_of
@@ -92,4 +92,4 @@ def test_lists_go_into_postgres_exactly_or_not_at_all() -> None:
 def test_a_partition_beyond_kafkas_is_named() -> None:
     batch = pa.record_batch({"value": pa.array(["a", "b"]), "partition": pa.array([1, 2**40])})
     with raises(BadRecord, "value-not-encodable", "'partition'"):
-        list(Encoding("raw").records(batch))
+        list(RecordEncoding("raw").records(batch))

@@ -22,7 +22,7 @@ from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable,
 from onefold.sources.formats.csv import CsvParser, check
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.bad_records import bad_batch
-from onefold.sources.kafka.fetching.records import Wanted
+from onefold.sources.kafka.fetching.records import WantedFields
 from onefold.sources.kafka.formats.inferring import infer
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
 from onefold.sources.kafka.formats.text import TextParser
@@ -250,7 +250,7 @@ def test_a_bad_record_is_kept_byte_by_byte_with_a_reason_that_any_destination_ta
     rows = [{"topic": "t", "partition": 1, "offset": n, "key": b"k", "value": b"x\x00%d" % n} for n in range(3)]
     records = Held(pa.RecordBatch.from_pylist(rows, schema=RAW_COLUMNS))
     bad = [BadValue(n, Unparsable(0, reason).reason) for n, reason in ((0, "quotes a \0 and \udcff"), (2, "z" * 5000))]
-    first, last = bad_batch(records, bad, Wanted(key=True)).to_pylist()
+    first, last = bad_batch(records, bad, WantedFields(key=True)).to_pylist()
     assert (first["source_offset"], first["key"], first["value"]) == (0, b"k", b"x\x000")
     assert first["reason"] == r"quotes a \x00 and \udcff"
     assert (last["source_offset"], last["headers"], len(last["reason"])) == (2, None, 1003)

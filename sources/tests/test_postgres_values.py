@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.sources.postgres.values import Refused, convert
+from onefold.sources.postgres.values import ValueRefused, convert
 
 # What ADBC gives, the type that was asked for, and what is said of the value.
 ALMOST: dict[str, tuple[pa.Array, pa.DataType, str]] = {
@@ -36,7 +36,7 @@ ALMOST: dict[str, tuple[pa.Array, pa.DataType, str]] = {
 @pytest.mark.parametrize("what", ALMOST)
 def test_a_value_that_is_almost_right_is_refused(what: str) -> None:
     array, kind, said = ALMOST[what]
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(ValueRefused, match=said):
         convert(array, kind)
 
 

@@ -57,12 +57,12 @@ def onefold(
 ) -> None: ...
 
 
-class Delivery(StrEnum):
+class DeliveryOption(StrEnum):
     TWO_PHASE = "two_phase"
     STAGED = "staged"
 
 
-class Promise(StrEnum):
+class GuaranteeOption(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
@@ -72,9 +72,13 @@ def demo(
     rows: Annotated[int | None, typer.Option(min=10_000, help="Orders to produce: 600,000.")] = None,
     kills: Annotated[int | None, typer.Option(min=8, max=200, help="Kills of the pipeline, at least: 10.")] = None,
     full: Annotated[bool, typer.Option("--full", help="2,000,000 orders, and 14 kills.")] = False,
-    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    delivery: Annotated[
+        DeliveryOption, typer.Option(help="How the Postgres sink delivers.")
+    ] = DeliveryOption.TWO_PHASE,
     seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
-    guarantee: Annotated[Promise, typer.Option(help="at-least-once: protection off.")] = Promise.EXACTLY_ONCE,
+    guarantee: Annotated[
+        GuaranteeOption, typer.Option(help="at-least-once: protection off.")
+    ] = GuaranteeOption.EXACTLY_ONCE,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs and data.")] = Path(".onefold/demo"),
 ) -> None:
     """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
@@ -86,7 +90,7 @@ def demo(
         kills=kills or default_kills,
         delivery=delivery.value,
         seed=seed,
-        exactly_once=guarantee is Promise.EXACTLY_ONCE,
+        exactly_once=guarantee is GuaranteeOption.EXACTLY_ONCE,
         directory=directory,
     )
     if not run_demo(settings, Console(record=True)):
@@ -127,7 +131,7 @@ def _systems(text: str) -> tuple[Into, ...]:
     return found
 
 
-class Letters(StrEnum):
+class LettersOption(StrEnum):
     TABLE = "table"
     TOPIC = "topic"
 
@@ -160,7 +164,9 @@ def torture(
     sink: Annotated[
         str, typer.Option(help=f"Where the orders go: {', '.join(Into)}; to several at once: kafka-keyed+postgres.")
     ] = Into.POSTGRES,
-    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    delivery: Annotated[
+        DeliveryOption, typer.Option(help="How the Postgres sink delivers.")
+    ] = DeliveryOption.TWO_PHASE,
     runtime: Annotated[
         Runtime, typer.Option(help="engine: a flow on the embedded engine, which keeps totals of each account, too.")
     ] = Runtime.SPARK,
@@ -172,7 +178,7 @@ def torture(
     ] = None,
     bad_rows: Annotated[bool, typer.Option(help="Some orders are bad, and become dead letters.")] = True,
     dead_letters: Annotated[
-        Letters | None,
+        LettersOption | None,
         typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read, as for all other sinks."),
     ] = None,
     orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
@@ -197,7 +203,7 @@ def torture(
         raise typer.BadParameter("all sinks take the same rows: those of row_key", param_hint="--mode")
     if mode is TortureMode.UPSERT and Into.POSTGRES not in sinks:
         raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
-    if sinks != (Into.POSTGRES,) and dead_letters is Letters.TABLE:
+    if sinks != (Into.POSTGRES,) and dead_letters is LettersOption.TABLE:
         raise typer.BadParameter("only Postgres has a table of dead letters", param_hint="--dead-letters")
     deliveries = {Into.HBASE: mode.value, Into.POSTGRES: delivery.value, **_DELIVERY_INTO}
     from onefold.trials.torture import TortureSettings, run_torture
@@ -212,7 +218,9 @@ def torture(
         orders_per_s=orders_per_s,
         mode=_ORDERS_OF.get(mode, mode).value,
         bad_rows=bad_rows,
-        dead_letters=(dead_letters or (Letters.TABLE if sinks == (Into.POSTGRES,) else Letters.TOPIC)).value,
+        dead_letters=(
+            dead_letters or (LettersOption.TABLE if sinks == (Into.POSTGRES,) else LettersOption.TOPIC)
+        ).value,
         servers=servers.value,
         runtime=runtime.value,
         state=state.value,

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from onefold.core import ConfigError
 from onefold.core.job.logs import logged_as
 from onefold.core.waiting import Wait
-from onefold.daemon.run import Run, State, Totals
+from onefold.daemon.run import Run, RunState, Totals
 from onefold.pipeline import Pipeline
 
 __all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
@@ -33,22 +33,22 @@ class Action(enum.Enum):
 
 
 ALLOWED = {
-    State.STARTING: {Action.STOP},
-    State.RUNNING: {Action.PAUSE, Action.STOP, Action.RESTART},
-    State.PAUSED: {Action.RESUME, Action.STOP, Action.RESTART},
-    State.WAITING: {Action.STOP, Action.RESTART},
-    State.STOPPING: {Action.STOP, Action.RESTART},  # which it becomes, once it is at rest
-    State.STOPPED: {Action.RESTART},
-    State.FINISHED: {Action.RESTART},
-    State.FAILED: {Action.RESTART},
-    State.FENCED: set[Action](),  # another process runs it
+    RunState.STARTING: {Action.STOP},
+    RunState.RUNNING: {Action.PAUSE, Action.STOP, Action.RESTART},
+    RunState.PAUSED: {Action.RESUME, Action.STOP, Action.RESTART},
+    RunState.WAITING: {Action.STOP, Action.RESTART},
+    RunState.STOPPING: {Action.STOP, Action.RESTART},  # which it becomes, once it is at rest
+    RunState.STOPPED: {Action.RESTART},
+    RunState.FINISHED: {Action.RESTART},
+    RunState.FAILED: {Action.RESTART},
+    RunState.FENCED: set[Action](),  # another process runs it
 }
 
 
 ALREADY = {
-    Action.PAUSE: State.PAUSED,
-    Action.RESUME: State.RUNNING,
-    Action.STOP: State.STOPPED,
+    Action.PAUSE: RunState.PAUSED,
+    Action.RESUME: RunState.RUNNING,
+    Action.STOP: RunState.STOPPED,
 }  # then nothing is to be done
 
 
@@ -75,12 +75,12 @@ class Control:
         return self.pipeline.name
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         with self.lock:
             if self.run is None:
-                return State.STOPPED if self._is_held else State.STARTING
-            if self._starts_again and self.run.state.is_over and self.run.state is not State.FENCED:
-                return State.STARTING
+                return RunState.STOPPED if self._is_held else RunState.STARTING
+            if self._starts_again and self.run.state.is_over and self.run.state is not RunState.FENCED:
+                return RunState.STARTING
             return self.run.state
 
     @property
@@ -130,7 +130,7 @@ class Control:
         with self.lock:
             if self._starts_again and self._spark is not None and (self.run is None or self.run.join(0)):
                 self._starts_again = False
-                is_fenced = self.run is not None and self.run.state is State.FENCED  # for good, whoever asks
+                is_fenced = self.run is not None and self.run.state is RunState.FENCED  # for good, whoever asks
                 if not self._is_ending and not is_fenced:
                     self._start(self._spark)
 
@@ -148,7 +148,7 @@ class Control:
         """Have its run end with its epoch complete, if there is one."""
         if self.run is None:
             self._is_held = not self._starts_again
-        elif not self.run.state.is_over and self.run.state is not State.STOPPING:
+        elif not self.run.state.is_over and self.run.state is not RunState.STOPPING:
             self.run.announce_stop()
             threading.Thread(target=self._wait_for_end, args=(self.run,), daemon=True).start()
 
@@ -174,13 +174,13 @@ class Control:
     def _refusal(self, action: Action) -> NotNow:
         if self._is_ending:
             return NotNow("daemon-ending", f"the process ends: pipeline {self.name!r} takes no {action.value} any more")
-        if self.state is State.FENCED:
+        if self.state is RunState.FENCED:
             return NotNow(
                 "pipeline-fenced",
                 f"another process runs pipeline {self.name!r}, and this one must not take it back: operate that one",
             )
         allowed = " or ".join(each.value for each in self.actions)
-        wait = "wait until it runs, or " if self.state is State.STARTING else ""
+        wait = "wait until it runs, or " if self.state is RunState.STARTING else ""
         return NotNow(
             "action-not-allowed",
             f"pipeline {self.name!r} is {self.state.value}, which allows no {action.value}: {wait}{allowed} it",
@@ -204,7 +204,7 @@ class Controls:
             if not all(state.is_over for state in states):
                 return False
             has_lost_spark = any(control.run is not None and control.run.has_lost_spark for control in self)
-            if State.STOPPED in states and not has_lost_spark:
+            if RunState.STOPPED in states and not has_lost_spark:
                 return False
             self.close()
             return True

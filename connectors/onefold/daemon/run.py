@@ -22,12 +22,12 @@ from onefold.pipeline import Pipeline
 from onefold.spark.errors.failures import from_spark, is_of_spark, is_stopped
 from onefold.spark.flows.flow_writer import FlowWriter
 
-__all__ = ["Run", "State", "Totals"]
+__all__ = ["Run", "RunState", "Totals"]
 
 log = logging.getLogger("onefold")
 
 
-class State(enum.Enum):
+class RunState(enum.Enum):
     STARTING = "starting"
     RUNNING = "running"
     PAUSED = "paused"
@@ -40,7 +40,7 @@ class State(enum.Enum):
 
     @property
     def is_over(self) -> bool:
-        return self in (State.STOPPED, State.FINISHED, State.FAILED, State.FENCED)
+        return self in (RunState.STOPPED, RunState.FINISHED, RunState.FAILED, RunState.FENCED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Run:
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
         self.pipeline = pipeline
-        self.state = State.STARTING
+        self.state = RunState.STARTING
         self.error: OnefoldError | None = None
         self.has_lost_spark = False  # no query can start in this process any more
         self.error_at_s: float | None = None  # this and the next ones: seconds since 1970
@@ -123,11 +123,11 @@ class Run:
 
     def pause(self) -> None:
         self._made().pause()
-        self._move(State.PAUSED, State.RUNNING)
+        self._move(RunState.PAUSED, RunState.RUNNING)
 
     def resume(self) -> None:
         self._made().resume()
-        self._move(State.RUNNING, State.PAUSED)
+        self._move(RunState.RUNNING, RunState.PAUSED)
 
     def stop(self, within_s: float) -> bool:
         """End it with its epoch complete. False if that takes longer: what it has begun, its next start resolves."""
@@ -152,7 +152,7 @@ class Run:
     def announce_stop(self) -> None:
         """It is not started again, and `stop` is about to end it."""
         self._is_stopping.set()
-        self._move(State.STOPPING)
+        self._move(RunState.STOPPING)
 
     def _run(self) -> None:
         with logged_as(pipeline=self.name):
@@ -164,26 +164,26 @@ class Run:
                 if self._writer is not None:
                     self._writer.close()
             except Exception as error:
-                if ended in (State.FENCED, State.FAILED):  # the first error says more
+                if ended in (RunState.FENCED, RunState.FAILED):  # the first error says more
                     log.error("pipeline %r is not closed: %s", self.name, self._meaning(error))
                 else:
                     ended = self._failed(error)
             self.ended_s = time.monotonic()
             self._move(ended)
 
-    def _failed(self, error: Exception) -> State:
+    def _failed(self, error: Exception) -> RunState:
         """It ends with this error."""
         self._fail(self._meaning(error))
         log.error("pipeline %r has ended: %s", self.name, self.error)
-        return State.FENCED if isinstance(self.error, Fenced) else State.FAILED
+        return RunState.FENCED if isinstance(self.error, Fenced) else RunState.FAILED
 
-    def _live(self) -> State:
+    def _live(self) -> RunState:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""
         restarts = Restarts(self.pipeline.restart or Restart())
         while True:
             error = self._once()
             if error is None:
-                return State.STOPPED if self._is_stopping.is_set() else State.FINISHED
+                return RunState.STOPPED if self._is_stopping.is_set() else RunState.FINISHED
             failed_s = time.monotonic()
             self.has_lost_spark = error.code == "jvm-gone" or is_stopped(self._spark)
             may_pass = isinstance(error, Retriable | InDoubt) and not self.has_lost_spark
@@ -194,13 +194,13 @@ class Run:
                 raise error
             self._fail(error)
             self.next_start_at_s = time.time() + delay_s
-            self._move(State.WAITING)
+            self._move(RunState.WAITING)
             log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
             if self._is_stopping.wait(delay_s):
-                return State.STOPPED
+                return RunState.STOPPED
             self.next_start_at_s = None
             self.restarts += 1
-            self._move(State.STARTING)
+            self._move(RunState.STARTING)
 
     def _once(self) -> OnefoldError | None:
         """One query, to its end. The error that ended it, if one did."""
@@ -212,7 +212,7 @@ class Run:
                 writer = self._made()
                 query = self._query = self.pipeline.start(self._spark, writer)
             self.error, self._ran_from_s, self.started_at_s = None, time.monotonic(), time.time()
-            self._move(State.PAUSED if writer.is_paused else State.RUNNING, State.STARTING)
+            self._move(RunState.PAUSED if writer.is_paused else RunState.RUNNING, RunState.STARTING)
             writer.await_termination(query)
             if self._is_stopping.is_set() or self.pipeline.spark.available_now:
                 return None
@@ -245,7 +245,7 @@ class Run:
             " onefold or of a connector: please report it with its traceback, which is in the log",
         )
 
-    def _move(self, to: State, *only_from: State) -> None:
+    def _move(self, to: RunState, *only_from: RunState) -> None:
         """Into another state, unless it is over; with `only_from` out of these alone."""
         with self._moving:
             if not self.state.is_over and (not only_from or self.state in only_from):

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from onefold.core import Fenced, Retriable
 from onefold.daemon.control import Controls
-from onefold.daemon.run import Run, State
+from onefold.daemon.run import Run, RunState
 
-__all__ = ["Asked", "serve", "stop_signals"]
+__all__ = ["StopSignals", "serve", "stop_signals"]
 
 _LOOK_S = 0.2
 _GRACE_S = 5.0  # for a stop that hangs in a call to a JVM that hangs
@@ -27,7 +27,7 @@ _GRACE_S = 5.0  # for a stop that hangs in a call to a JVM that hangs
 log = logging.getLogger("onefold")
 
 
-class Asked:
+class StopSignals:
     """The signals that asked the process to stop. Without a lock: a signal handler that waits for one may wait for the
     thread that it has interrupted."""
 
@@ -36,10 +36,10 @@ class Asked:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Asked]:
+def stop_signals() -> Iterator[StopSignals]:
     """Notes SIGTERM and SIGINT, instead of ending the process. With the second one it ends at once, with 75. Enter it
     in the main thread."""
-    asked = Asked()
+    asked = StopSignals()
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if asked.by:
@@ -54,7 +54,7 @@ def stop_signals() -> Iterator[Asked]:
             signal.signal(number, handler)
 
 
-def serve(controls: Controls, spark: SparkSession, asked: Asked) -> int:
+def serve(controls: Controls, spark: SparkSession, asked: StopSignals) -> int:
     """Start all, and wait for their ends; one that its operator has stopped keeps the process. Returns the process's
     exit code: that of Fenced if any was taken over, else that of the first that failed, else 0.
 
@@ -70,7 +70,7 @@ def serve(controls: Controls, spark: SparkSession, asked: Asked) -> int:
         time.sleep(_LOOK_S)
         for control in controls:
             control.look()
-        if not is_ready and all(control.state not in (State.STARTING, State.WAITING) for control in controls):
+        if not is_ready and all(control.state not in (RunState.STARTING, RunState.WAITING) for control in controls):
             is_ready = True
             _notify("READY=1")
     runs = controls.close()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 
-from onefold.pipeline.tables import Table, file_table, tables_in
+from onefold.pipeline.tables import FileTable, file_table, tables_in
 
 __all__ = ["example"]
 
@@ -58,7 +58,7 @@ def example(name: str, sinks: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _nested(table: type[Table], key: str, values: Mapping[str, str]) -> Iterator[str]:
+def _nested(table: type[FileTable], key: str, values: Mapping[str, str]) -> Iterator[str]:
     field = table.model_fields[f"{key}_"]
     (found,) = tables_in(field.annotation)
     yield f"[{key}]  # {field.description}"
@@ -69,7 +69,7 @@ def _named(values: Mapping[str, str], name: str) -> dict[str, str]:
     return {key: value.replace("NAME", name) for key, value in values.items()}
 
 
-def _lines(table: type[Table], values: Mapping[str, str]) -> Iterator[str]:
+def _lines(table: type[FileTable], values: Mapping[str, str]) -> Iterator[str]:
     """Each key with what it is for; those without a value of their own as comments."""
     if table.KIND:
         yield f'kind = "{table.KIND}"'

@@ -17,7 +17,7 @@ from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
 from onefold.pipeline.secrets import filled
-from onefold.pipeline.tables import SINKS, SOURCES, Table, file_table, tables_in
+from onefold.pipeline.tables import SINKS, SOURCES, FileTable, file_table, tables_in
 
 __all__ = ["read"]
 
@@ -108,7 +108,7 @@ def _kinds(tables: Sequence[tuple[str, Any]], known: Collection[str]) -> list[st
     return found
 
 
-def _refusal(error: ValidationError, table: type[Table]) -> ConfigError:
+def _refusal(error: ValidationError, table: type[FileTable]) -> ConfigError:
     """The first thing that is wrong, with its place as the file has it. No value is quoted: it may be a secret."""
     errors = _of_what_is_meant(error.errors(include_url=False, include_context=False, include_input=False), table)
     unknown = [one for one in errors if one["type"] == "extra_forbidden"]
@@ -131,7 +131,7 @@ def _refusal(error: ValidationError, table: type[Table]) -> ConfigError:
     return ConfigError("option-value", f"{place}: {_WORDS.get(found['type'], found['msg'])}")
 
 
-def _of_what_is_meant(errors: list[ErrorDetails], table: type[Table]) -> list[ErrorDetails]:
+def _of_what_is_meant(errors: list[ErrorDetails], table: type[FileTable]) -> list[ErrorDetails]:
     """pydantic tells of each table that a value may be. One with unknown keys is not meant where another has none."""
     wrong = {one["loc"][:-1] for one in errors if one["type"] == "extra_forbidden"}
     others = {one["loc"][:at] for one in errors for at in range(1, len(one["loc"]))} - wrong
@@ -140,7 +140,7 @@ def _of_what_is_meant(errors: list[ErrorDetails], table: type[Table]) -> list[Er
     return [one for one in errors if not any(one["loc"][: len(loc)] == loc for loc in not_meant)]
 
 
-def _is_no_key(where: Sequence[str | int], table: type[Table]) -> bool:
+def _is_no_key(where: Sequence[str | int], table: type[FileTable]) -> bool:
     return bool(where) and _place(where, table)[0] == _place(where[:-1], table)[0]
 
 
@@ -149,7 +149,7 @@ def _is_a_type(part: str | int) -> bool:
     return isinstance(part, str) and (part in _TYPES or "[" in part)
 
 
-def _place(where: Sequence[str | int], table: type[Table]) -> tuple[str, list[str]]:
+def _place(where: Sequence[str | int], table: type[FileTable]) -> tuple[str, list[str]]:
     """The keys that lead there, and those that the table there may have. pydantic also names the kinds of tables."""
     place, tables = "", [table]
     for part in where:

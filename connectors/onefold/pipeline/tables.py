@@ -25,7 +25,7 @@ from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.references import imported
 from onefold.pipeline.steps import Reads, Step
 
-__all__ = ["SINKS", "SOURCES", "Table", "file_table", "meanings", "tables_in"]
+__all__ = ["SINKS", "SOURCES", "FileTable", "file_table", "meanings", "tables_in"]
 
 # Of each kind the options' dataclass, and what is made of them.
 SOURCES = {
@@ -45,7 +45,7 @@ _LINK = re.compile(r" ?\(\[[^]]*\]\([^)]*\)\)|`")
 _CONFIG = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
 
 
-class Table(BaseModel):
+class FileTable(BaseModel):
     """One table of the file. `MAKES` is called with the keys that it has; `FUNCTIONS` may name functions."""
 
     model_config = _CONFIG
@@ -83,7 +83,7 @@ class Table(BaseModel):
             raise error.reworded(f"{place}: {error.message}") from error.__cause__
 
 
-class SourceTable(Table):
+class SourceTable(FileTable):
     """A source, with what its flow says of it."""
 
     def make(self, within: Path, /, place: str = "", **more: Any) -> Reads:
@@ -91,7 +91,7 @@ class SourceTable(Table):
         return Reads(super().make(within, place, **more), **beside)
 
 
-def file_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[Table]:
+def file_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[FileTable]:
     """The table of a whole file whose sources and sinks are of these kinds: a kind's packages need not be installed
     where it isn't used."""
     sink = _one_of([_kind(*SINKS[kind], kind) for kind in dict.fromkeys(sinks)])
@@ -100,7 +100,7 @@ def file_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = t
     return _table_of(PipelineFile, PipelineFile, instead)
 
 
-def _source(kind: str, sink: Any) -> type[Table]:
+def _source(kind: str, sink: Any) -> type[FileTable]:
     said = meanings()["Reads"]
     beside: dict[str, Any] = {
         f"{name}_": (Annotated[hint, Field(alias=name, description=said[name])], None)
@@ -119,13 +119,13 @@ def meanings() -> Mapping[str, Mapping[str, str]]:
     return {name: {option: _LINK.sub("", says) for option, says in of.items()} for name, of in found.items()}
 
 
-def _one_of(tables: Sequence[type[Table]]) -> Any:
+def _one_of(tables: Sequence[type[FileTable]]) -> Any:
     of: Any = typing.Union[tuple(tables)]  # noqa: UP007 - a tuple
     return Annotated[of, Field(discriminator="kind")] if len(tables) > 1 else tables[0]
 
 
 @functools.cache
-def _kind(options: str, makes: str, kind: str, base: type[Table] = Table) -> type[Table]:
+def _kind(options: str, makes: str, kind: str, base: type[FileTable] = FileTable) -> type[FileTable]:
     with naming_extras():
         model, made = _named(options), _named(makes)
     return _table_of(model, made, kind=kind, base=base)
@@ -136,8 +136,8 @@ def _table_of(
     makes: Callable[..., Any],
     instead: Mapping[str, Any] = types.MappingProxyType({}),
     kind: str = "",
-    base: type[Table] = Table,
-) -> type[Table]:
+    base: type[FileTable] = FileTable,
+) -> type[FileTable]:
     hints, said = typing.get_type_hints(model), meanings().get(getattr(makes, "__name__", ""), {})
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)} if kind else {}
     for field in dataclasses.fields(model):
@@ -177,9 +177,9 @@ def _hint(hint: Any) -> Any:
             return hint
 
 
-def tables_in(hint: Any) -> list[type[Table]]:
+def tables_in(hint: Any) -> list[type[FileTable]]:
     """The tables that a value of this annotation may be, or contain."""
-    if isinstance(hint, type) and issubclass(hint, Table):
+    if isinstance(hint, type) and issubclass(hint, FileTable):
         return [hint]
     return [found for part in typing.get_args(hint) for found in tables_in(part)]
 
@@ -196,7 +196,7 @@ def _is_of_toml(hint: Any) -> bool:
 
 
 @functools.cache
-def _nested(model: type) -> type[Table]:
+def _nested(model: type) -> type[FileTable]:
     return _table_of(model, model)
 
 
@@ -212,7 +212,7 @@ Setting = Annotated[str, BeforeValidator(_text)]
 
 def _made(value: object, directory: Path, place: str) -> object:
     match value:
-        case Table():
+        case FileTable():
             return value.make(directory, place)
         case list():
             return [_made(one, directory, f"{place}[{at}]") for at, one in enumerate(value)]

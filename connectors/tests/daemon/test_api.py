@@ -22,7 +22,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.connections import Connection, Door
+from onefold.daemon.api.connections import BoundedConnection, Door
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.look import Look
 from onefold.sinks import PostgresSink
@@ -255,7 +255,7 @@ def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others
     daemon: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Door, "OPEN_MAX", 20)
-    monkeypatch.setattr(Connection, "REQUEST_WITHIN_S", 0.5)
+    monkeypatch.setattr(BoundedConnection, "REQUEST_WITHIN_S", 0.5)
     at = urlsplit(daemon.url)
     with ExitStack() as stack:
         slow = [stack.enter_context(socket.create_connection((at.hostname, at.port))) for _ in range(60)]
@@ -276,7 +276,7 @@ def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others
 def test_a_strangers_connection_ends_whatever_is_asked_on_it_and_the_owners_stays(
     daemon: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Connection, "REQUEST_WITHIN_S", 2.0)
+    monkeypatch.setattr(BoundedConnection, "REQUEST_WITHIN_S", 2.0)
     at = urlsplit(daemon.url)
     with ExitStack() as stack:
         unread = stack.enter_context(socket.create_connection((at.hostname, at.port)))

@@ -15,7 +15,7 @@ from harness.errors import raises
 
 from onefold.core import Fenced, Retriable, Terminal
 from onefold.daemon.control import Action, Control, Controls, NotNow
-from onefold.daemon.run import State
+from onefold.daemon.run import RunState
 from onefold.daemon.service import serve, stop_signals
 from onefold.pipeline import Restart
 
@@ -33,7 +33,7 @@ def until(is_so: Callable[[], bool], control: Control | None = None) -> None:
 def begun(pipeline: Any) -> Control:
     control = Control(pipeline)
     control.begin(SPARK)
-    until(lambda: control.state is not State.STARTING)
+    until(lambda: control.state is not RunState.STARTING)
     return control
 
 
@@ -68,12 +68,12 @@ class Served:
 def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
     control = begun(pipeline_of(Query))
     for action, state in (
-        (Action.PAUSE, State.PAUSED),
-        (Action.RESUME, State.RUNNING),
-        (Action.STOP, State.STOPPED),
-        (Action.RESTART, State.RUNNING),
-        (Action.RESTART, State.RUNNING),
-        (Action.STOP, State.STOPPED),
+        (Action.PAUSE, RunState.PAUSED),
+        (Action.RESUME, RunState.RUNNING),
+        (Action.STOP, RunState.STOPPED),
+        (Action.RESTART, RunState.RUNNING),
+        (Action.RESTART, RunState.RUNNING),
+        (Action.STOP, RunState.STOPPED),
     ):
         control.act(action)
         until(lambda state=state: control.state is state, control)  # type: ignore[misc]
@@ -83,13 +83,13 @@ def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
 @pytest.mark.parametrize(
     ("error", "state", "refused", "code"),
     [
-        (Terminal("test", "wrong"), State.FAILED, Action.PAUSE, "action-not-allowed"),
-        (Terminal("test", "wrong"), State.FAILED, Action.STOP, "action-not-allowed"),
-        (Fenced("test", "taken over"), State.FENCED, Action.RESTART, "pipeline-fenced"),
+        (Terminal("test", "wrong"), RunState.FAILED, Action.PAUSE, "action-not-allowed"),
+        (Terminal("test", "wrong"), RunState.FAILED, Action.STOP, "action-not-allowed"),
+        (Fenced("test", "taken over"), RunState.FENCED, Action.RESTART, "pipeline-fenced"),
     ],
 )
 def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
-    error: Exception, state: State, refused: Action, code: str
+    error: Exception, state: RunState, refused: Action, code: str
 ) -> None:
     control = begun(pipeline_of(lambda: Query(error), NEVER))
     until(lambda: control.state is state)
@@ -109,31 +109,31 @@ def test_one_whose_source_does_not_say_its_columns_yet_is_started_again() -> Non
         return Query()
 
     control = begun(pipeline_of(made))
-    until(lambda: control.state is State.RUNNING, control)
+    until(lambda: control.state is RunState.RUNNING, control)
     assert control.run is not None and control.run.restarts == 1
     control.act(Action.STOP)
-    until(lambda: control.state is State.STOPPED, control)
+    until(lambda: control.state is RunState.STOPPED, control)
 
 
 def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
     control = Control(pipeline_of(Query))
-    assert (control.state, control.actions) == (State.STARTING, [Action.STOP])
+    assert (control.state, control.actions) == (RunState.STARTING, [Action.STOP])
     with raises(NotNow, "action-not-allowed"):
         control.act(Action.PAUSE)
     control.act(Action.STOP)
-    assert control.state is State.STOPPED
+    assert control.state is RunState.STOPPED
     control.begin(SPARK)
-    assert (control.state, control.run) == (State.STOPPED, None)
+    assert (control.state, control.run) == (RunState.STOPPED, None)
     control.act(Action.RESTART)
-    until(lambda: control.state is State.RUNNING, control)
+    until(lambda: control.state is RunState.RUNNING, control)
     early = Control(pipeline_of(Query))
     early.act(Action.STOP)
     early.act(Action.RESTART)
-    assert early.state is State.STARTING
+    assert early.state is RunState.STARTING
     early.begin(SPARK)
-    until(lambda: early.state is State.RUNNING, early)
+    until(lambda: early.state is RunState.RUNNING, early)
     early.act(Action.STOP)
-    until(lambda: early.state is State.STOPPED, early)
+    until(lambda: early.state is RunState.STOPPED, early)
 
 
 def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
@@ -145,10 +145,10 @@ def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
 
     control = begun(pipeline_of(Busy))
     control.act(Action.RESTART)
-    assert control.state is State.STOPPING
+    assert control.state is RunState.STOPPING
     control.act(Action.STOP)
     go.set()
-    until(lambda: control.state is State.STOPPED, control)
+    until(lambda: control.state is RunState.STOPPED, control)
     assert len(control.pipeline.queries) == 1  # type: ignore[attr-defined]
 
 
@@ -166,7 +166,7 @@ def test_a_stop_that_fails_or_takes_long_is_tried_on_until_the_pipeline_is_at_re
 
     control = begun(pipeline_of(Stubborn))
     control.act(Action.STOP)
-    until(lambda: control.state is State.STOPPED, control)
+    until(lambda: control.state is RunState.STOPPED, control)
     assert "could not be stopped yet" in caplog.text and "is not at rest" in caplog.text
 
 
@@ -178,7 +178,7 @@ def test_one_that_is_fenced_while_a_restart_waits_stays_fenced() -> None:
 
     control = begun(pipeline_of(Overtaken))
     control.act(Action.RESTART)
-    until(lambda: control.state is State.FENCED, control)
+    until(lambda: control.state is RunState.FENCED, control)
     control.look()
     assert len(control.pipeline.queries) == 1 and control.actions == []  # type: ignore[attr-defined]
 
@@ -191,9 +191,9 @@ def test_one_that_waits_to_be_started_again_is_started_at_once() -> None:
         return Query(*([DOWN] if len(tries) == 1 else []))
 
     control = begun(pipeline_of(query, Restart(delay_s=60)))
-    until(lambda: control.state is State.WAITING)
+    until(lambda: control.state is RunState.WAITING)
     control.act(Action.RESTART)
-    until(lambda: control.state is State.RUNNING, control)
+    until(lambda: control.state is RunState.RUNNING, control)
     assert control.run is not None and control.run.error is None
 
 
@@ -207,9 +207,9 @@ def test_counts_go_on_over_a_restart() -> None:
         return made
 
     control = begun(pipeline_of(query))
-    until(lambda: control.state is State.RUNNING and control.totals.restarts == 1)
+    until(lambda: control.state is RunState.RUNNING and control.totals.restarts == 1)
     control.act(Action.RESTART)
-    until(lambda: len(tries) == 2 and control.state is State.RUNNING, control)
+    until(lambda: len(tries) == 2 and control.state is RunState.RUNNING, control)
     assert (control.totals.restarts, control.totals.dead_letters) == (1, 6)
 
 
@@ -224,7 +224,7 @@ def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
 
     control = Control(pipeline_of(query))
     control.begin(SPARK)
-    until(lambda: control.state is State.RUNNING)
+    until(lambda: control.state is RunState.RUNNING)
     control.act(Action.RESTART)
     until(lambda: len(seen) == 2, control)
     assert seen == [0, 3], "what somebody sees who asks just then"
@@ -233,9 +233,9 @@ def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
 def test_one_that_its_operator_stopped_while_it_waited_ends_the_process_with_its_failures_code() -> None:
     def meanwhile(controls: dict[str, Control]) -> None:
         control = controls["orders"]
-        until(lambda: control.state is State.WAITING)
+        until(lambda: control.state is RunState.WAITING)
         control.act(Action.STOP)
-        until(lambda: control.state is State.STOPPED)
+        until(lambda: control.state is RunState.STOPPED)
 
     later = Restart(strategy="fixed_delay", delay_s=30)
     assert Served(pipeline_of(lambda: Query(DOWN), later))(meanwhile) == Retriable.exit_code
@@ -244,13 +244,13 @@ def test_one_that_its_operator_stopped_while_it_waited_ends_the_process_with_its
 def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_signal_comes() -> None:
     def meanwhile(controls: dict[str, Control]) -> None:
         control = controls["orders"]
-        until(lambda: control.state is State.RUNNING)
+        until(lambda: control.state is RunState.RUNNING)
         control.act(Action.STOP)
-        until(lambda: control.state is State.STOPPED)
+        until(lambda: control.state is RunState.STOPPED)
         time.sleep(0.5)
         assert control.actions == [Action.RESTART], "the process is still there"
         control.act(Action.RESTART)
-        until(lambda: control.state is State.RUNNING)
+        until(lambda: control.state is RunState.RUNNING)
 
     assert Served(pipeline_of(Query))(meanwhile) == 0
 
@@ -276,11 +276,11 @@ def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_
             raise Terminal("test", "wrong")
 
     def meanwhile(controls: dict[str, Control]) -> None:
-        until(lambda: all(control.state is State.RUNNING for control in controls.values()))
+        until(lambda: all(control.state is RunState.RUNNING for control in controls.values()))
         controls["a"].act(Action.STOP)
-        until(lambda: controls["a"].state is State.STOPPED)
+        until(lambda: controls["a"].state is RunState.STOPPED)
         failing.set()
-        until(lambda: controls["b"].state is State.FAILED)
+        until(lambda: controls["b"].state is RunState.FAILED)
         time.sleep(0.5)
         assert controls["b"].actions == [Action.RESTART]
 
@@ -294,9 +294,9 @@ def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_
     failing.clear()
 
     def then(controls: dict[str, Control]) -> None:
-        until(lambda: all(control.state is State.RUNNING for control in controls.values()))
+        until(lambda: all(control.state is RunState.RUNNING for control in controls.values()))
         controls["a"].act(Action.STOP)
-        until(lambda: controls["a"].state is State.STOPPED)
+        until(lambda: controls["a"].state is RunState.STOPPED)
         failing.set()
 
     assert Served(pipeline_of(Query, name="a"), pipeline_of(Gone, name="b"))(then, ends=False) == 75
@@ -311,9 +311,9 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
     controls = Controls([pipeline_of(done, now=True)])
     (control,) = controls
     control.begin(SPARK)
-    until(lambda: control.state is State.FINISHED)
+    until(lambda: control.state is RunState.FINISHED)
     control.act(Action.RESTART)
-    until(lambda: len(control.pipeline.queries) == 2 and control.state is State.FINISHED, control)  # type: ignore[attr-defined]
+    until(lambda: len(control.pipeline.queries) == 2 and control.state is RunState.FINISHED, control)  # type: ignore[attr-defined]
     assert controls.end_if_over()
     with pytest.raises(NotNow) as raised:
         control.act(Action.RESTART)
@@ -324,8 +324,8 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
 
 def test_a_restart_that_is_asked_for_keeps_the_process() -> None:
     control = begun(pipeline_of(lambda: Query(Terminal("test", "wrong")), NEVER))
-    until(lambda: control.state is State.FAILED)
+    until(lambda: control.state is RunState.FAILED)
     controls = Controls([])
     controls._all = {"orders": control}
     control._starts_again = True  # as between the request and the look that starts it
-    assert control.state is State.STARTING and not controls.end_if_over()
+    assert control.state is RunState.STARTING and not controls.end_if_over()

@@ -17,8 +17,8 @@ from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.daemon import service
 from onefold.daemon.control import Controls
-from onefold.daemon.run import Run, State
-from onefold.daemon.service import Asked, serve, stop_signals
+from onefold.daemon.run import Run, RunState
+from onefold.daemon.service import StopSignals, serve, stop_signals
 from onefold.pipeline import Restart
 
 
@@ -69,7 +69,7 @@ def test_one_that_was_taken_over_says_so_whatever_the_others_end_with(order: Seq
         run_of(Query(Fenced("taken-over", "another process runs it")), name="b"),
     ]
     assert served(*(runs[at] for at in order)) == Fenced.exit_code
-    assert (runs[0].state, runs[1].state) == (State.FAILED, State.FENCED)
+    assert (runs[0].state, runs[1].state) == (RunState.FAILED, RunState.FENCED)
 
 
 def test_a_pipeline_that_cannot_start_has_not_been_healthy_however_long_it_waited() -> None:
@@ -80,7 +80,7 @@ def test_a_pipeline_that_cannot_start_has_not_been_healthy_however_long_it_waite
     restart = Restart(strategy="fixed_delay", delay_s=0.01, attempts=2, healthy_s=0.02)
     query = Query()
     run = ended(run_of(query, restart, wait))
-    assert (run.state, query.starts) == (State.FAILED, 3)
+    assert (run.state, query.starts) == (RunState.FAILED, 3)
 
 
 def test_one_that_ran_well_between_its_failures_is_started_on() -> None:
@@ -101,7 +101,7 @@ def test_an_error_of_pythons_own_is_not_tried_again_and_its_traceback_is_logged(
     run = ended(run_of(Query(error)))
     assert isinstance(run.error, InternalError) and run.error.code == "unexpected-error"
     assert type(error).__name__ in run.error.message
-    assert (run.state, run.restarts) == (State.FAILED, 0)
+    assert (run.state, run.restarts) == (RunState.FAILED, 0)
     assert any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
 
 
@@ -125,7 +125,7 @@ def test_an_endless_query_that_something_else_has_stopped_is_started_again(error
     query = Stopped()
     run = run_of(query)
     assert served(run, after_s=0.5) == 0
-    assert (query.starts, run.restarts, run.state) == (2, 1, State.STOPPED)
+    assert (query.starts, run.restarts, run.state) == (2, 1, RunState.STOPPED)
     query = Stopped()
     run = ended(run_of(query, NEVER))
     assert run.error is not None and (run.error.code, run.error.exit_code) == ("query-ended", 75)
@@ -135,7 +135,7 @@ def test_one_that_writes_what_is_there_has_finished_when_its_query_ends() -> Non
     query = Query()
     query.over.set()
     assert served(run := run_of(query, now=True)) == 0
-    assert (run.state, query.starts) == (State.FINISHED, 1)
+    assert (run.state, query.starts) == (RunState.FINISHED, 1)
 
 
 @pytest.mark.parametrize("now", [False, True])
@@ -144,20 +144,20 @@ def test_an_error_while_it_is_closed_is_the_end(now: bool) -> None:
     query.over.set()
     run = run_of(query, now=now)
     assert served(run, after_s=0.3) == InternalError.exit_code
-    assert run.state is State.FAILED
+    assert run.state is RunState.FAILED
 
 
 def test_an_error_while_it_is_closed_does_not_hide_that_it_was_fenced() -> None:
     query = Query(Fenced("test", "taken over"), closing=InternalError("test", "a check failed"))
     assert served(run := run_of(query)) == Fenced.exit_code
-    assert run.state is State.FENCED
+    assert run.state is RunState.FENCED
 
 
 def test_one_that_is_stopped_while_it_waits_to_be_started_again_ends_with_its_failures_code() -> None:
     query = Query(DOWN)
     run = run_of(query, Restart(delay_s=60))
     assert served(run, after_s=0.3) == DOWN.exit_code
-    assert (run.state, query.starts) == (State.STOPPED, 1)
+    assert (run.state, query.starts) == (RunState.STOPPED, 1)
 
 
 def test_nothing_changes_the_state_of_one_that_is_over() -> None:
@@ -165,7 +165,7 @@ def test_nothing_changes_the_state_of_one_that_is_over() -> None:
     run.pause()
     run.resume()
     run.stop(1)
-    assert run.state is State.FAILED
+    assert run.state is RunState.FAILED
 
 
 def test_a_pause_that_comes_while_it_fails_does_not_hide_that() -> None:
@@ -178,10 +178,10 @@ def test_a_pause_that_comes_while_it_fails_does_not_hide_that() -> None:
     query = Slow()
     run = run_of(query, now=True)
     run.start()
-    while run.state is not State.RUNNING:
+    while run.state is not RunState.RUNNING:
         time.sleep(0.001)
     run.pause()
-    assert run.state is State.FINISHED
+    assert run.state is RunState.FINISHED
 
 
 @pytest.mark.parametrize("stop_within_s", [-5.0, float("nan"), float("inf"), 1e10, 0.2])
@@ -255,7 +255,7 @@ def test_a_second_signal_ends_the_process_at_once(exits: list[int]) -> None:
 
 
 def test_a_handler_takes_no_lock_that_the_interrupted_thread_may_hold() -> None:
-    assert [type(value) for value in vars(Asked()).values()] == [list]
+    assert [type(value) for value in vars(StopSignals()).values()] == [list]
 
 
 def test_an_address_of_systemds_that_does_not_answer_ends_nothing(

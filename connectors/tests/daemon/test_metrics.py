@@ -18,7 +18,7 @@ from onefold.core import Generation
 from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.daemon.control import ALLOWED, Action
-from onefold.daemon.run import State
+from onefold.daemon.run import RunState
 from onefold.daemon.watch.look import Look
 from onefold.sources.kafka.planning.lag import PartitionLag
 
@@ -130,7 +130,7 @@ def test_the_docs_have_each_metric_each_path_and_each_state(daemon: Asking) -> N
     for path in daemon.get("/openapi.json")["paths"]:
         assert f" {path}`" in page or path.rpartition("/")[2] in ("resume", "stop", "restart"), path
     listed = dict(re.findall(r"^\| (\w+) \|.*\| ([^|]*) \|$", page, re.MULTILINE))
-    for state in State:
+    for state in RunState:
         told = {action for action in Action if action.value in listed[state.value]}
         assert told == ALLOWED[state], state
 

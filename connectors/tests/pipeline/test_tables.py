@@ -18,14 +18,14 @@ from onefold.cli.main import app
 from onefold.clients.option_texts import option_fields
 from onefold.core import ConfigError
 from onefold.pipeline import Pipeline, read
-from onefold.pipeline.tables import SINKS, SOURCES, SourceTable, Table, file_table, meanings, tables_in
+from onefold.pipeline.tables import SINKS, SOURCES, FileTable, SourceTable, file_table, meanings, tables_in
 from onefold.sources import KafkaSource
 
 TABLE = file_table()
 
 
-def every_table() -> dict[str, type[Table]]:
-    found, seen = [TABLE], dict[str, type[Table]]()
+def every_table() -> dict[str, type[FileTable]]:
+    found, seen = [TABLE], dict[str, type[FileTable]]()
     while found:
         table = found.pop()
         seen[table.__name__] = table
@@ -34,7 +34,7 @@ def every_table() -> dict[str, type[Table]]:
 
 
 @pytest.mark.parametrize("table", every_table().values(), ids=every_table())
-def test_keys_are_what_the_constructor_takes_and_each_has_a_meaning(table: type[Table]) -> None:
+def test_keys_are_what_the_constructor_takes_and_each_has_a_meaning(table: type[FileTable]) -> None:
     is_source = issubclass(table, SourceTable)
     keys = {*table.known()} - {"kind", "password_file"} - ({"uid", "dead_letters"} if is_source else set())
     takes = {*inspect.signature(table.MAKES).parameters} - {"session"}

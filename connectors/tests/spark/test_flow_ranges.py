@@ -20,7 +20,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sources import FileSource
-from onefold.spark.flows.ranges import TASKS_MAX, OnefoldRanges, Wanted, splits_of
+from onefold.spark.flows.ranges import TASKS_MAX, OnefoldRanges, RangesPlan, splits_of
 
 Offset = dict[str, Any]
 
@@ -86,10 +86,10 @@ class World:
     def files(self, **more: Any) -> FileSource:
         return FileSource(str(self.folder), format="json", schema="id long", **more)
 
-    def wanted(self, *sources: Any, **more: Any) -> Wanted:
+    def wanted(self, *sources: Any, **more: Any) -> RangesPlan:
         begin = more.pop("begin", Positions())
         settings: dict[str, Any] = {"until": None, "added": Positions(), "patience_s": 0.3, **more}
-        return Wanted("shop", dict(enumerate(sources)), begin, store=self.store, store_id=self.store_id, **settings)
+        return RangesPlan("shop", dict(enumerate(sources)), begin, store=self.store, store_id=self.store_id, **settings)
 
     def put(self, *names: str) -> None:
         for name in names:
@@ -105,7 +105,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     store.close()
 
 
-def reader(wanted: Wanted) -> Any:
+def reader(wanted: RangesPlan) -> Any:
     """As the process has it that plans; sources that count stay the test's own."""
     made: Any = OnefoldRanges(cast(Any, wanted.options())).streamReader(None)
     made._wanted = replace(wanted)

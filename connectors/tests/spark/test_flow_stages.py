@@ -44,7 +44,7 @@ from onefold.flow import (
 from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.packing import Packed, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.packing import PackedRow, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.stages import LevelProcessor, last_chains, levels, read_stage, step_stage
 
 RECORDS = pa.schema(
@@ -137,7 +137,7 @@ class Spark:
             found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
         return found
 
-    def _read(self, task: int, wanted: OffsetRange) -> Iterator[Packed]:
+    def _read(self, task: int, wanted: OffsetRange) -> Iterator[PackedRow]:
         context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
         self.patch.setattr(stages.TaskContext, "get", lambda: context)
         split = Split(f"{wanted.topic}/{wanted.partition}", wanted)
@@ -146,14 +146,14 @@ class Spark:
         self.patch.undo()
         return iter(rows)
 
-    def _shuffled(self, rows: list[Packed]) -> list[Packed]:
+    def _shuffled(self, rows: list[PackedRow]) -> list[PackedRow]:
         return self.chance.sample(rows, len(rows))
 
-    def _stateful(self, level: int, processor: LevelProcessor, rows: list[Packed], now_ms: int) -> list[Packed]:
+    def _stateful(self, level: int, processor: LevelProcessor, rows: list[PackedRow], now_ms: int) -> list[PackedRow]:
         handle = _Handle(self.store, level)
         processor.init(handle)  # type: ignore[arg-type]
         clocks, made = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms), []
-        groups: dict[Any, list[Packed]] = defaultdict(list)
+        groups: dict[Any, list[PackedRow]] = defaultdict(list)
         for row in self._shuffled(rows):
             groups[row.place].append(row)
         for handle.group, of in sorted(groups.items()):
@@ -163,7 +163,7 @@ class Spark:
             made += processor.handleExpiredTimer(handle.group, clocks, None)
             handle.timers.discard(timer)
         processor.close()
-        return [Packed(*row) for row in made]
+        return [PackedRow(*row) for row in made]
 
 
 class _Handle:
@@ -198,7 +198,7 @@ class _Handle:
         return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
 
 
-def _row(packed: Packed) -> Row:
+def _row(packed: PackedRow) -> Row:
     return Row(*astuple(packed))
 
 

@@ -23,7 +23,7 @@ from onefold.trials.torture.destinations.comparison import (
     compare_rows,
     versions_after,
 )
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.torture.strikes.targets import FLOW, Role, role_of
 from onefold.trials.workload.mixed import MixedOrder, mixed_orders
@@ -184,7 +184,7 @@ def test_of_the_processes_of_a_flow_the_driver_forks_a_nursery_and_that_the_work
 
 
 def test_each_line_of_the_history_is_an_object_with_time_and_event(tmp_path: Path) -> None:
-    history = History(tmp_path / "history.jsonl")
+    history = HistoryLog(tmp_path / "history.jsonl")
     history.write("fault", number=1, kind="kill driver", pid=None)
     history.write("end", exact=True)  # on disk already, though nobody has closed it
     lines = [json.loads(line) for line in history.path.read_text().splitlines()]

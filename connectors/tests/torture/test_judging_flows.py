@@ -13,7 +13,7 @@ import pytest
 
 from onefold.core import Committable, SinkKind
 from onefold.trials.torture.destinations.comparison import RecordId, Row
-from onefold.trials.torture.destinations.destination import Due
+from onefold.trials.torture.destinations.destination import DueRecords
 from onefold.trials.torture.destinations.state_files import StateFiles
 from onefold.trials.torture.destinations.totals_table import compare_accounts
 from onefold.trials.workload.mixed import MixedOrder
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> StateFiles:
 
 
 def lost(files: StateFiles) -> int:
-    return files.look(Due({}, {})).comparison.lost
+    return files.look(DueRecords({}, {})).comparison.lost
 
 
 def test_where_each_file_is_named_and_each_named_file_is_there_nothing_is_wrong(files: StateFiles) -> None:

@@ -14,9 +14,9 @@ import pytest
 from onefold.core.invariants import Comparison
 from onefold.spark.verify.kafka_records import javas_partition
 from onefold.trials.torture.audit import Audit
-from onefold.trials.torture.destinations.destination import Due, Found
+from onefold.trials.torture.destinations.destination import Compared, DueRecords
 from onefold.trials.torture.destinations.kafka_comparison import compare_letters, compare_sales
-from onefold.trials.torture.destinations.kafka_reading import Written
+from onefold.trials.torture.destinations.kafka_reading import TopicRecord
 from onefold.trials.workload.mixed import MixedOrder
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,29 +27,29 @@ ORDERS = {
     for offset in range(4)
 }
 CUT = b'{"number":5,"id":'
-DUE = Due(ORDERS, {(1, 9): CUT})
+DUE = DueRecords(ORDERS, {(1, 9): CUT})
 
 
-def sale(partition: int, offset: int, at: int, *, keyed: bool = False, **more: object) -> Written:
+def sale(partition: int, offset: int, at: int, *, keyed: bool = False, **more: object) -> TopicRecord:
     """The record of that order, as a sink would have written it at this offset."""
     order = ORDERS[partition, offset]
     value = {"id": order.id, "account": order.account, "amount": 1.5, "at": "2026-01-01T00:00:00.000000Z"}
     value |= {"kafka_topic": "orders", "kafka_partition": partition, "kafka_offset": offset, **more}
     key = str(order.account).encode()
     headers = (("id", f"orders/{partition}:{offset}".encode()),) if keyed else ()
-    return Written(javas_partition(key, PARTITIONS), at, key, json.dumps(value).encode(), headers)
+    return TopicRecord(javas_partition(key, PARTITIONS), at, key, json.dumps(value).encode(), headers)
 
 
-def whole(*, keyed: bool = False) -> list[Written]:
+def whole(*, keyed: bool = False) -> list[TopicRecord]:
     return [sale(p, offset, at, keyed=keyed) for at, (p, offset) in enumerate(ORDERS)]
 
 
-def judged(records: Sequence[Written], *, keyed: bool = False) -> tuple[dict[str, int], int]:
+def judged(records: Sequence[TopicRecord], *, keyed: bool = False) -> tuple[dict[str, int], int]:
     found = compare_sales(DUE, records, PARTITIONS, keyed=keyed)
     return wrong(found), len(found.disorders)
 
 
-def wrong(found: Found) -> dict[str, int]:
+def wrong(found: Compared) -> dict[str, int]:
     c = found.comparison
     counts = {"lost": c.lost, "duplicated": c.duplicated, "changed": c.changed, "unexpected": c.unexpected}
     return {kind: count for kind, count in counts.items() if count}
@@ -88,9 +88,9 @@ def test_a_keyed_record_may_come_again_the_same_but_not_with_other_content() -> 
     assert judged([replace(records[0], headers=()), *records[1:]], keyed=True)[0] == {"changed": 1}
 
 
-def letter(value: bytes = CUT, **more: object) -> Written:
+def letter(value: bytes = CUT, **more: object) -> TopicRecord:
     told = {"source_topic": "orders", "source_partition": 1, "source_offset": 9, "reason": "no JSON", **more}
-    return Written(0, 0, None, json.dumps({**told, "value": base64.b64encode(value).decode()}).encode())
+    return TopicRecord(0, 0, None, json.dumps({**told, "value": base64.b64encode(value).decode()}).encode())
 
 
 def test_what_cannot_be_read_is_a_dead_letter_once_byte_for_byte_with_a_reason() -> None:

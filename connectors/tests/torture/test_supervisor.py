@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from onefold.core.errors import DataLoss, Fenced, Retriable
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.workload.processes import JobProcess
 from onefold.trials.workload.settings import Job
@@ -34,7 +34,7 @@ class Sleeper:
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     job = Job("kafka", "postgres", "checkpoint", str(tmp_path), ("two_phase",), 10, exactly_once=True)
     jobs = tuple(replace(job, master=master) for master in ("local[2,4]", "local[2]"))
-    history = History(tmp_path / "history.jsonl")
+    history = HistoryLog(tmp_path / "history.jsonl")
     yield Supervisor(jobs, history, launch=cast("Any", Sleeper))
     history.close()
 

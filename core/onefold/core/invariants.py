@@ -19,7 +19,6 @@ __all__ = [
     "INVARIANTS",
     "SAMPLES_MAX",
     "AtomicEpoch",
-    "Chain",
     "Comparison",
     "Decision",
     "Evidence",
@@ -31,6 +30,7 @@ __all__ = [
     "NothingInDoubt",
     "ResolveOnce",
     "Transition",
+    "UnbrokenChain",
     "verdicts",
     "violations",
 ]
@@ -154,7 +154,7 @@ class NoDuplicate:
         ]
 
 
-class Chain:
+class UnbrokenChain:
     """The start of every epoch is the end of the one before; completed epochs cover the source without gap.
 
     An adopted epoch stands for all that a destination had of another store's epochs: the chain starts anew there. The
@@ -286,7 +286,7 @@ class AtomicEpoch:
 INVARIANTS: tuple[Invariant, ...] = (
     NoLoss(),
     NoDuplicate(),
-    Chain(),
+    UnbrokenChain(),
     ResolveOnce(),
     FencedNeverDecides(),
     NothingInDoubt(),

@@ -16,7 +16,7 @@ from onefold.flow.graph import Edge, Node
 from onefold.flow.operators import Filtering, Operator, Selecting, Writing
 from onefold.flow.processor import Schema
 
-__all__ = ["Nodes", "Origin", "check_key", "check_state_key", "needs_uid", "origin_of"]
+__all__ = ["NodeOrigin", "Nodes", "check_key", "check_state_key", "needs_uid", "origin_of"]
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _OF_ONE_CLOCK = re.compile(r"UTC|GMT|Etc/(UTC|GMT.*)|[+-]\d\d:\d\d")  # zones in which no hour comes twice
@@ -81,7 +81,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class NodeOrigin:
     """The last node before a place that did more than to choose rows and columns, and which of its outputs it is.
 
     `names` are the columns of that output that are still there, and what they are called now.
@@ -92,7 +92,7 @@ class Origin:
     names: dict[str, str]
 
 
-def origin_of(nodes: Nodes, edge: Edge) -> Origin:
+def origin_of(nodes: Nodes, edge: Edge) -> NodeOrigin:
     """Of the rows on an edge."""
     node = nodes.made[edge.source]
     match node.operator:
@@ -101,9 +101,9 @@ def origin_of(nodes: Nodes, edge: Edge) -> Origin:
         case Selecting(columns):
             before, now = origin_of(nodes, node.inputs[0]), {column_of(made): name for name, made in columns}
             names = {first: now[then] for first, then in before.names.items() if then in now}
-            return Origin(before.node, before.output, names)
+            return NodeOrigin(before.node, before.output, names)
         case _:
-            return Origin(node, edge.output, {name: name for name in nodes.schema(edge).names})
+            return NodeOrigin(node, edge.output, {name: name for name in nodes.schema(edge).names})
 
 
 def needs_uid(uid: str | None, what: str) -> str:

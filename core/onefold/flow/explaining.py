@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
-from onefold.flow.drawing.layers import Box, Line
+from onefold.flow.drawing.layers import Box, Connector
 from onefold.flow.drawing.svg import drawn
 from onefold.flow.graph import Edge, Graph, Shipping
 from onefold.flow.operators import (
@@ -61,7 +61,7 @@ def pictured(graph: Graph) -> str:
         kind = _KINDS.get(type(node.operator), "function")
         boxes.append(Box(node.number, node.name, _what(node.operator), tuple(columns), kind))
     lines = [
-        Line(edge.source, node.number, _way(edge).lstrip(", "), edge.shipping is not Shipping.FORWARD)
+        Connector(edge.source, node.number, _way(edge).lstrip(", "), edge.shipping is not Shipping.FORWARD)
         for node in graph.nodes
         for edge in node.inputs
     ]

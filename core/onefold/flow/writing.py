@@ -10,7 +10,7 @@ from onefold.core.contract import Sink, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.replacing import Origins, check_replaces
-from onefold.flow.building import Nodes, Origin, check_key, origin_of
+from onefold.flow.building import NodeOrigin, Nodes, check_key, origin_of
 from onefold.flow.graph import Edge, Node, Shipping
 from onefold.flow.operators import (
     Aggregating,
@@ -62,7 +62,7 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
-def _groups(origin: Origin) -> dict[str, str | None] | None:
+def _groups(origin: NodeOrigin) -> dict[str, str | None] | None:
     """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
     operator = origin.node.operator
     if not isinstance(operator, Aggregating | Reducing):
@@ -103,7 +103,7 @@ def _is_rebalanced(nodes: Nodes, edge: Edge) -> bool:
     return before or edge.shipping is Shipping.REBALANCE
 
 
-def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: Origin) -> Edge:
+def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: NodeOrigin) -> Edge:
     """The edge to the sink, with an exchange where rows of one key must come to one writer."""
     need = needed_by(sink)
     is_rebalanced = _is_rebalanced(nodes, edge)

@@ -21,7 +21,7 @@ from onefold.engine.driver import fleet as fleet_module
 from onefold.engine.driver import watching
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.workers.messages import Failed, Launch, Ready, Restoring
+from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.starting import worker_of
 from onefold.engine.workers.wire import Incoming, Outgoing, receive_message
 from onefold.engine.workers.worker import Worker, tell_failure
@@ -106,7 +106,7 @@ def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> 
 def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
     driver, worker = socket.socketpair()
     with driver, worker:
-        state = Restoring(str(tmp_path), "shop", "memory", 1, (f"1/0-{'a' * 32}",))
+        state = RestoreFrom(str(tmp_path), "shop", "memory", 1, (f"1/0-{'a' * 32}",))
         orders = Outgoing(driver)
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
@@ -206,8 +206,8 @@ def test_an_epoch_that_goes_on_has_longer_when_the_flow_is_to_end(monkeypatch: p
     def step(*_: object) -> None:
         mark[STEPS] += 1
 
-    seen = watching.Watch.look
-    monkeypatch.setattr(watching.Watch, "look", lambda *args: (step(), seen(*args))[1])
+    seen = watching.WorkerWatch.look
+    monkeypatch.setattr(watching.WorkerWatch, "look", lambda *args: (step(), seen(*args))[1])
     with worker:
         mark[NODE] = node
         fleet.drain()

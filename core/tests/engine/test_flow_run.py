@@ -19,15 +19,15 @@ from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.core.waiting import hold
 from onefold.engine.driver import flow_run
-from onefold.engine.driver.flow_run import FlowRun, Settings
+from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import NeedsStart
-from onefold.engine.driver.standing import Standing
+from onefold.engine.driver.standing import FlowStanding
 from onefold.flow.graph import Graph
 
 RESTS = 3
 WAIT_S = 20.0
-SETTINGS = Settings(1, "memory", 0.0, Restart(), None)
+SETTINGS = RunSettings(1, "memory", 0.0, Restart(), None)
 NO_MARK = cast(Any, None)
 
 
@@ -66,7 +66,7 @@ def rest(session: Any) -> None:
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
     flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
-    flow._epochs(cast(Any, Resting()), writers, Standing(Positions.of({"t/0": 1})), "job")
+    flow._epochs(cast(Any, Resting()), writers, FlowStanding(Positions.of({"t/0": 1})), "job")
 
 
 def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_took_over(
@@ -110,7 +110,7 @@ def test_a_flow_whose_sinks_must_be_opened_anew_starts_again_as_often_as_restart
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _=None: None)
     fleet: Any = SimpleNamespace(stop=lambda: None, end=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    settings = Settings(1, "memory", 0.0, Restart(delay_s=1e-9, attempts=attempts), None)
+    settings = RunSettings(1, "memory", 0.0, Restart(delay_s=1e-9, attempts=attempts), None)
     flow = FlowRun(plan, session, fleet, settings, None, NO_MARK)
     with nullcontext() if attempts == 2 else raises(Retriable, "table-altered"):  # exit code 75
         flow.run()
@@ -125,7 +125,7 @@ def test_a_flow_that_is_asked_to_end_waits_no_more_and_ends_with_the_error_that_
     session: Any = SimpleNamespace(name="shop", pin=None, taken_over=lambda _: None, patience=Patience(WAIT_S))
     fleet: Any = SimpleNamespace(end=lambda: None, drain=lambda: None)
     plan: Any = SimpleNamespace(graph=Graph("shop", ()))
-    flow = FlowRun(plan, session, fleet, Settings(1, "memory", 0.0, Restart(delay_s=WAIT_S), None), None, NO_MARK)
+    flow = FlowRun(plan, session, fleet, RunSettings(1, "memory", 0.0, Restart(delay_s=WAIT_S), None), None, NO_MARK)
 
     def fail() -> None:
         if asked == "in a try":

@@ -19,7 +19,7 @@ from onefold.core.protocol.effects import Decide, Effect, Pause, RunWriters, Ver
 from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed
-from onefold.engine.driver.standing import Standing
+from onefold.engine.driver.standing import FlowStanding
 from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Done
 
@@ -41,7 +41,7 @@ class Failing:
         self.worked_s = 0.0
         self.timer_ms: int | None = None
 
-    def launch(self, at: Standing, guarded: bool) -> None:
+    def launch(self, at: FlowStanding, guarded: bool) -> None:
         del at
         assert not self.is_up
         self.launches.append(guarded)
@@ -69,7 +69,7 @@ def writers(workers: Failing, attempts: int, progressed: Callable[[float], None]
     plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop"))
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(Restart(delay_s=1e-9, attempts=attempts) if attempts else Restart(strategy="none"))
-    at, fleet = Standing(SPAN.start), cast(Any, workers)
+    at, fleet = FlowStanding(SPAN.start), cast(Any, workers)
     return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, progressed)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from onefold.core import Retriable, SinkKind, Upsert
 from onefold.flow import Flow, Side, count, last, sum_
-from onefold.flow.drawing.layers import Box, Line, placed
+from onefold.flow.drawing.layers import Box, Connector, placed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -122,19 +122,21 @@ def test_lines_go_right_and_cross_no_box() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Line]]:
+def graphs(draw: st.DrawFn) -> tuple[list[Box], list[Connector]]:
     count = draw(st.integers(1, 12))
     boxes = [Box(number, str(number), "", (), "sink") for number in range(count)]
     lines = []
     for end in range(1, count):
         starts = draw(st.lists(st.integers(0, end - 1), max_size=3))
-        lines += [Line(start, end, "", False) for start in starts]
+        lines += [Connector(start, end, "", False) for start in starts]
     return boxes, lines
 
 
 @settings(deadline=None)
 @given(graphs(), st.data())
-def test_boxes_and_the_places_of_lines_do_not_overlap(graph: tuple[list[Box], list[Line]], data: st.DataObject) -> None:
+def test_boxes_and_the_places_of_lines_do_not_overlap(
+    graph: tuple[list[Box], list[Connector]], data: st.DataObject
+) -> None:
     boxes, lines = graph
     heights = {box.number: data.draw(st.integers(20, 200)) for box in boxes}
     found = placed(boxes, lines, heights)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import OffsetRange, Planner, Records, fetch, ranges
+from onefold.sources.kafka import FetchedRecords, OffsetRange, Planner, fetch, ranges
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 QUIET = {"log_level": 0}
@@ -53,7 +53,7 @@ def make_anew(servers: str, topic: str, partitions: int = 1) -> None:
             time.sleep(0.1)
 
 
-def offsets_in(records: Records) -> list[int]:
+def offsets_in(records: FetchedRecords) -> list[int]:
     return records.column(pa.field("offset", pa.int64())).to_pylist()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.positions import Positions, Range
 
-__all__ = ["EpochLog", "State", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
+__all__ = ["EpochLog", "LedgerState", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
 
 
 class Unreadable(ValueError):
@@ -71,7 +71,7 @@ def entry_from(text: bytes) -> LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LedgerState:
     """The ledger row, and the newest announcement."""
 
     entry: LedgerEntry | None = None
@@ -87,7 +87,7 @@ class State:
         """The furthest that either names."""
         return max((e.epoch for e in (self.entry, self.announced) if e is not None), default=0)
 
-    def after(self, note: State, generation: int) -> State:
+    def after(self, note: LedgerState, generation: int) -> LedgerState:
         """What stands once that note, of that generation, lands upon this: a newer one has fenced it."""
         return self if self.generation > generation else self.joined(note)
 
@@ -97,12 +97,12 @@ class State:
         told = () if self.announced is None else (self.announced.range.end,)
         return told if self.entry is None else (self.entry.positions, *told)
 
-    def joined(self, other: State) -> State:
+    def joined(self, other: LedgerState) -> LedgerState:
         """The further of the two, each for itself: by epoch, then generation. Of two that are equally far this one
         stands, and whoever noted the other finds out when it reads what stands."""
         entries = [e for e in (self.entry, other.entry) if e is not None]
         told = [a for a in (self.announced, other.announced) if a is not None]
-        return State(
+        return LedgerState(
             max(entries, key=lambda e: (e.epoch, e.generation), default=None),
             max(told, key=lambda a: (a.epoch, a.generation, a.is_written), default=None),
         )
@@ -117,7 +117,7 @@ class State:
         return json.dumps({"entry": entry, "announced": announced}).encode()
 
     @classmethod
-    def from_json(cls, text: bytes) -> State:
+    def from_json(cls, text: bytes) -> LedgerState:
         """Raises Unreadable."""
         values = checked(text, entry=str | None, announced=dict | None)
         entry, told = values["entry"], values["announced"]
@@ -135,15 +135,15 @@ class EpochLog(Protocol):
     once a newer generation has noted something.
     """
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         """All that the destination says by now."""
         ...
 
-    def others(self) -> Mapping[str, State]:
+    def others(self) -> Mapping[str, LedgerState]:
         """What other pipelines' sinks have noted that write to the same place, by pipeline."""
         ...
 
-    def write(self, state: State, generation: int) -> State:
+    def write(self, state: LedgerState, generation: int) -> LedgerState:
         """Note it, as that generation, and return what stands then: this, unless somebody went further.
 
         Raises InDoubt where it is not known whether it was noted.

@@ -22,7 +22,7 @@ from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.writing.topic_identity import counts_offsets
-from onefold.sinks.epoch_log import EpochLog, State
+from onefold.sinks.epoch_log import EpochLog, LedgerState
 
 __all__ = ["AnnouncingCommitter", "ErrorNames", "written"]
 
@@ -68,7 +68,7 @@ class AnnouncingCommitter:
         if state.announced != new:
             self._following(self._notes.write(replace(state, announced=new), new.generation), new)
 
-    def _following(self, state: State, new: Announcement) -> Announcement:
+    def _following(self, state: LedgerState, new: Announcement) -> Announcement:
         """What is announced after that state. Raises Fenced; CheckpointMismatch where the epoch was begun otherwise."""
         old = state.announced
         for there in (state.entry, old):
@@ -121,7 +121,7 @@ class AnnouncingCommitter:
 
     def ledger(self) -> LedgerEntry | None:
         state = self._notes.read()
-        if state == State():
+        if state == LedgerState():
             return None
         return replace(state.entry or UNBOUND, announced=state.announced)
 
@@ -142,7 +142,7 @@ class AnnouncingCommitter:
         check_forward(there, entry, self._names.sink)
         if there == entry:
             return
-        stands = self._notes.write(State(entry), entry.generation).entry
+        stands = self._notes.write(LedgerState(entry), entry.generation).entry
         check_forward(stands, entry, self._names.sink)
         if stands != entry:
             raise CheckpointMismatch(

@@ -4,6 +4,6 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.rows import Rows
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.tables import Family, TableShape
+from onefold.clients.hbase.tables import ColumnFamily, TableShape
 
-__all__ = ["Cells", "Family", "HBaseSettings", "HBaseTable", "Rows", "TableShape"]
+__all__ = ["Cells", "ColumnFamily", "HBaseSettings", "HBaseTable", "Rows", "TableShape"]

@@ -22,7 +22,7 @@ from onefold.clients.hbase.settings import Address, HBaseSettings
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.values.plain import plain
 
-__all__ = ["Connection", "Request"]
+__all__ = ["Request", "ThriftConnection"]
 
 Request = bytes | memoryview  # the arguments' struct, encoded
 
@@ -33,7 +33,7 @@ _STRICT_CALL = 0x80010001
 _COMPACT_CALL = bytes([0x82, TMessageType.CALL << 5 | 1])
 
 
-class Connection:
+class ThriftConnection:
     """Blocking, for one thread at a time."""
 
     def __init__(self, address: Address, settings: HBaseSettings) -> None:

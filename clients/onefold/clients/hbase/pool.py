@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from onefold.clients.answers import Unanswered, understood
-from onefold.clients.hbase.connection import Connection, Request
+from onefold.clients.hbase.connection import Request, ThriftConnection
 from onefold.clients.hbase.settings import Address, HBaseSettings
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
@@ -30,7 +30,7 @@ class Pool:
         self._settings = settings
         self._addresses = settings.addresses()
         self._lock = threading.Lock()
-        self._idle: list[tuple[float, Connection]] = []
+        self._idle: list[tuple[float, ThriftConnection]] = []
         self._shunned_until_s: dict[Address, float] = {}
         self._turn = itertools.count()
         self.size = settings.connections * len(self._addresses)
@@ -38,7 +38,7 @@ class Pool:
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="onefold-hbase")
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[ThriftConnection]:
         """Raises Retriable where no server takes a connection: nothing was sent then."""
         with self._slots:
             connection = self._rested() or self._connect()
@@ -107,7 +107,7 @@ class Pool:
         for _, connection in rested:
             connection.close()
 
-    def _rested(self) -> Connection | None:
+    def _rested(self) -> ThriftConnection | None:
         while True:
             with self._lock:
                 if not self._idle:
@@ -117,7 +117,7 @@ class Pool:
                 return connection
             connection.close()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: ThriftConnection) -> None:
         with self._lock:
             if not connection.is_dead:
                 self._idle.append((time.monotonic(), connection))
@@ -129,13 +129,13 @@ class Pool:
         for other in theirs:
             other.close()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> ThriftConnection:
         first, now_s = next(self._turn) % len(self._addresses), time.monotonic()
         turns = self._addresses[first:] + self._addresses[:first]
         failed: list[str] = []
         for address in sorted(turns, key=lambda address: self._shunned_until_s.get(address, 0.0) > now_s):
             try:
-                return Connection(address, self._settings)
+                return ThriftConnection(address, self._settings)
             except Retriable as error:
                 self._shunned_until_s[address] = time.monotonic() + SHUNNED_S
                 failed.append(error.message)

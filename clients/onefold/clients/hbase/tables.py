@@ -17,7 +17,7 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.findings import Checks, Finding, Level, passed
 from onefold.core.invariants import NoLoss
 
-__all__ = ["Family", "TableShape", "checked_name", "checks", "create", "describe", "drop", "ensure", "truncate"]
+__all__ = ["ColumnFamily", "TableShape", "checked_name", "checks", "create", "describe", "drop", "ensure", "truncate"]
 
 T = TypeVar("T")
 _NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
@@ -26,7 +26,7 @@ _LOSES_ACKNOWLEDGED = ("SKIP_WAL", "ASYNC_WAL")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ColumnFamily:
     """`ttl_s` None: cells stay for ever. With a TTL, a cell is gone that long after its *timestamp*."""
 
     name: bytes
@@ -37,10 +37,10 @@ class Family:
 @dataclass(frozen=True, slots=True)
 class TableShape:
     name: str
-    families: tuple[Family, ...]
+    families: tuple[ColumnFamily, ...]
     durability: str = "USE_DEFAULT"
 
-    def family(self, name: bytes) -> Family | None:
+    def family(self, name: bytes) -> ColumnFamily | None:
         return next((family for family in self.families if family.name == name), None)
 
 
@@ -51,7 +51,7 @@ def describe(settings: HBaseSettings, name: str) -> TableShape | None:
 
     def read(found: Any) -> TableShape:
         families = tuple(
-            Family(
+            ColumnFamily(
                 bytes(family.name),
                 1 if family.maxVersions is None else int(family.maxVersions),
                 None if family.timeToLive in (None, _FOREVER_S) else int(family.timeToLive),
@@ -63,7 +63,9 @@ def describe(settings: HBaseSettings, name: str) -> TableShape | None:
     return _ask(settings, name, "getTableDescriptor", read, table=_named(name))
 
 
-def create(settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()) -> None:
+def create(
+    settings: HBaseSettings, name: str, families: Sequence[ColumnFamily], split_keys: Sequence[bytes] = ()
+) -> None:
     """Creates a table; an existing one is left as it is. `split_keys` are where the second and later regions begin."""
     columns = [
         thrift.TColumnFamilyDescriptor(name=f.name, maxVersions=f.versions_max, timeToLive=f.ttl_s or _FOREVER_S)
@@ -95,7 +97,7 @@ def _disable(settings: HBaseSettings, name: str) -> None:
 
 
 def ensure(
-    settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()
+    settings: HBaseSettings, name: str, families: Sequence[ColumnFamily], split_keys: Sequence[bytes] = ()
 ) -> TableShape:
     """The table, made if it isn't there. Raises ConfigError where it is disabled, lacks a family, keeps fewer versions
     than asked for, or acknowledges what it has not written. A TTL is for the caller to judge, in what is returned."""
@@ -109,7 +111,7 @@ def ensure(
 
 
 def checks(
-    settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()
+    settings: HBaseSettings, name: str, families: Sequence[ColumnFamily], split_keys: Sequence[bytes] = ()
 ) -> Checks[TableShape | None]:
     """Why a table cannot keep rows of these families durably; None where there is no table, and it can be made. Raises
     what asking HBase raises."""
@@ -129,7 +131,7 @@ def checks(
     return shape
 
 
-def _creating(name: str, families: Sequence[Family], split_keys: Sequence[bytes]) -> str:
+def _creating(name: str, families: Sequence[ColumnFamily], split_keys: Sequence[bytes]) -> str:
     """The command of HBase's shell that makes the table as `create` does."""
     parts = [f"'{name}'"]
     for family in families:
@@ -143,7 +145,7 @@ def _creating(name: str, families: Sequence[Family], split_keys: Sequence[bytes]
     return f"create {', '.join(parts)}"
 
 
-def _faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
+def _faults(settings: HBaseSettings, shape: TableShape, families: Sequence[ColumnFamily]) -> Iterator[str]:
     """What is wrong with the table, and what to do."""
     name = shape.name
     where = f"table {name!r} of HBase at {settings.servers}"

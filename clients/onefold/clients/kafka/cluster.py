@@ -18,7 +18,7 @@ from onefold.clients.answers import Unanswered, understood
 from onefold.clients.kafka.errors import DENIED, NOT_READY
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.kafka.security import Security
-from onefold.clients.kafka.wire import Connection
+from onefold.clients.kafka.wire import WireConnection
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
@@ -42,7 +42,7 @@ class Cluster:
         self._security = Security.of(settings)
         self._lock = threading.RLock()
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], WireConnection] = {}
         self._coordinators: dict[str, int] = {}
         self._leaders: dict[str, int] = {}
 
@@ -52,7 +52,7 @@ class Cluster:
             self._refresh(())
             return sorted(self._brokers)
 
-    def any(self) -> Connection:
+    def any(self) -> WireConnection:
         """A connection to one of the brokers: those that are known, else the bootstrap servers, one after another."""
         with self._lock:
             refused: list[str] = []
@@ -149,10 +149,10 @@ class Cluster:
                 connection.close()
             self._connections.clear()
 
-    def _connection(self, address: tuple[str, int]) -> Connection:
+    def _connection(self, address: tuple[str, int]) -> WireConnection:
         known = self._connections.get(address)
         if known is None or known.is_closed:
-            known = self._connections[address] = Connection(*address, self._security, self.timeout_s)
+            known = self._connections[address] = WireConnection(*address, self._security, self.timeout_s)
         return known
 
     @contextmanager

@@ -25,7 +25,7 @@ from onefold.clients.kafka.security import Security
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.values.plain import plain
 
-__all__ = ["Connection"]
+__all__ = ["WireConnection"]
 
 RESPONSE_BYTES_MAX = 64 << 20
 IN_FLIGHT_MAX = 50
@@ -33,7 +33,7 @@ CONNECT_S_MAX = 10.0
 _CLIENT = "onefold"
 
 
-class Connection:
+class WireConnection:
     """A blocking connection. Requests are sent together, and Kafka answers them in their order."""
 
     def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:

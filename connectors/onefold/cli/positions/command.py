@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from onefold.cli.arguments import Named, Yes
-from onefold.cli.positions.plan import Plan, planned
+from onefold.cli.positions.plan import MovePlan, planned
 from onefold.cli.positions.stopped import Stopped, somebody
 from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote, Repeats
@@ -108,7 +108,9 @@ class _Positions(Stopped):
         if self.checkpoint.went_to is not None:
             self.say(f"the checkpoint is {self.checkpoint.went_to} now; nobody needs it any more")
 
-    def _move(self, session: MoveSession, plan: Plan, wanted: Sequence[str], note: MoveNote, yes: bool) -> EpochRecord:
+    def _move(
+        self, session: MoveSession, plan: MovePlan, wanted: Sequence[str], note: MoveNote, yes: bool
+    ) -> EpochRecord:
         """Under the fence. Where a start finished an epoch that nobody had finished, the plan is another one."""
         session.check_targets()
         facts, moves = session.take_over()
@@ -120,7 +122,7 @@ class _Positions(Stopped):
                 typer.confirm("Move the positions?", abort=True)
         return session.move(plan.to, note)
 
-    def _planned(self, facts: StoreFacts, moves: Sequence[EpochRecord], wanted: Sequence[str]) -> Plan:
+    def _planned(self, facts: StoreFacts, moves: Sequence[EpochRecord], wanted: Sequence[str]) -> MovePlan:
         """Raises ConfigError where the positions cannot go there."""
         from onefold.sources.kafka import wanted_positions
 
@@ -138,7 +140,7 @@ class _Positions(Stopped):
 
         return {sink.name: repeats_in(sink, self.name) for sink in self.pipeline.everyone}
 
-    def _show(self, plan: Plan, facts: StoreFacts) -> None:
+    def _show(self, plan: MovePlan, facts: StoreFacts) -> None:
         self.say(f"pipeline {self.name} is moved, as epoch {(facts.last.epoch if facts.last else 0) + 1}")
         table = Table("partition", "from", "to", "records passed over", "records again", box=None)
         for each in plan.partitions:

@@ -10,7 +10,7 @@ from onefold.core.moves import Repeats, come_again, count, passed_over
 from onefold.core.operations.moving import standing
 from onefold.core.protocol.effects import StoreFacts
 
-__all__ = ["PartitionMove", "Plan", "planned"]
+__all__ = ["MovePlan", "PartitionMove", "planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PartitionMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """`again`: what records that come again make of each sink that they come to; none of a sink without any."""
 
     stands: Positions
@@ -50,7 +50,7 @@ class Plan:
                     yield f"{name}: records that come again would be there twice"
 
 
-def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repeats: Mapping[str, Repeats]) -> Plan:
+def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repeats: Mapping[str, Repeats]) -> MovePlan:
     """The plan of a pipeline that stands somewhere. `repeats`: what each sink makes of records that come again."""
     stands = standing(facts) or Positions()
     initial = facts.frozen or stands
@@ -67,4 +67,4 @@ def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repe
         for name in sorted(now.keys() | then.keys())
     )
     coming = {sink: count(come_again(initial, moves, stands, to, sink)) for sink in repeats}
-    return Plan(stands, to, partitions, {sink: each for sink, each in repeats.items() if coming[sink]})
+    return MovePlan(stands, to, partitions, {sink: each for sink, each in repeats.items() if coming[sink]})

@@ -10,7 +10,18 @@ from rich.table import Table
 
 from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core import ConfigError
-from onefold.core.testing import DEEP, DEFAULT, INVARIANTS, Caught, Plan, Proof, catch_mutants, load, prove, simulate
+from onefold.core.testing import (
+    DEEP,
+    DEFAULT,
+    INVARIANTS,
+    Caught,
+    Proof,
+    SimulationPlan,
+    catch_mutants,
+    load,
+    prove,
+    simulate,
+)
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 
 __all__ = ["replay_schedule", "run_proof"]
@@ -47,7 +58,7 @@ def _telling(bar: Progress, what: str) -> Callable[[int, int, str], None]:
 def replay_schedule(console: Console, text: str) -> bool:
     """Run one schedule, as a failure prints it, and show every point it passes. False if it breaks an invariant."""
     try:
-        plan = Plan.from_json(text)
+        plan = SimulationPlan.from_json(text)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "option-value", f"--replay takes a schedule as a failure of `onefold prove` printed it, not {text!r}"

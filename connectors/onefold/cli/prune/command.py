@@ -10,19 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.shown import shown
-from onefold.cli.txn.databases import Database
+from onefold.cli.txn.databases import LedgerDatabase
 from onefold.cli.txn.tables import table_console
 from onefold.core import ConfigError
 from onefold.core.protocol.binding import is_foreign
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks.postgres.admin import Operations
-from onefold.sinks.postgres.ledger.pruning import SinkState
+from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 
 __all__ = ["check_retired", "prune_bookkeeping"]
 
 
-def check_retired(databases: Sequence[Database], retired: Sequence[str]) -> None:
+def check_retired(databases: Sequence[LedgerDatabase], retired: Sequence[str]) -> None:
     """Raise ConfigError for a pipeline of which none of the databases keeps anything."""
     kept = {one.pipeline for database in databases for one in database.operations().kept()[0]} if retired else set()
     if unknown := sorted(set(retired) - kept):
@@ -31,7 +31,7 @@ def check_retired(databases: Sequence[Database], retired: Sequence[str]) -> None
         )
 
 
-def prune_bookkeeping(database: Database, retired: Sequence[str], yes: bool) -> None:
+def prune_bookkeeping(database: LedgerDatabase, retired: Sequence[str], yes: bool) -> None:
     """Shows what would go and why, asks, and removes it. Raises ConfigError where something of it is in use."""
     operations, console = database.operations(), Console(soft_wrap=True)
     with closing(CheckpointStore(database.store or operations.store_url(), lock_timeout_s=10)) as store:
@@ -54,13 +54,13 @@ def prune_bookkeeping(database: Database, retired: Sequence[str], yes: bool) -> 
             typer.confirm("Remove all of this?", abort=True)
         for pipeline in {k.pipeline for k in gone} & {*retired}:
             store.forget(pipeline)
-        everything: list[SinkState | str] = [*gone, *stages]
+        everything: list[KeptOfSink | str] = [*gone, *stages]
         for found in everything:
             operations.remove(found)
         console.print(f"removed: the bookkeeping of {len(gone)} sinks, and {len(stages)} more stage tables")
 
 
-def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
+def why(kept: KeptOfSink, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
     """Why a sink's bookkeeping may go; None where it is needed, or nobody can know."""
     ledger = kept.ledger
     if ledger is not None and is_foreign(ledger, facts.store_id):
@@ -80,7 +80,7 @@ def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Seque
     return f"the pipeline's last epoch, {last.epoch}, went to {', '.join(last.sinks)}"
 
 
-def _refuse_prepared(operations: Operations, gone: dict[SinkState, str]) -> None:
+def _refuse_prepared(operations: Operations, gone: dict[KeptOfSink, str]) -> None:
     going = {(k.pipeline, k.sink) for k in gone}
     for transaction in operations.prepared():
         if transaction.is_here and (transaction.pipeline, transaction.sink) in going:
@@ -91,7 +91,7 @@ def _refuse_prepared(operations: Operations, gone: dict[SinkState, str]) -> None
             )
 
 
-def _print(gone: dict[SinkState, str], stages: Sequence[str]) -> None:
+def _print(gone: dict[KeptOfSink, str], stages: Sequence[str]) -> None:
     table = Table("pipeline", "sink", "ledger at epoch", "parts", "staged", "stage table", "because", box=None)
     for kept, because in gone.items():
         counts = (

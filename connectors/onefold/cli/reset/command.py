@@ -12,7 +12,7 @@ from rich.console import Console
 from onefold.cli.arguments import Named, Yes
 from onefold.cli.reset.checkpoint import CheckpointDirectory
 from onefold.cli.reset.idle import refuse_running
-from onefold.cli.reset.place import Place
+from onefold.cli.reset.place import LedgerPlace
 from onefold.cli.shown import shown
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
@@ -45,7 +45,7 @@ def reset(
 
 def reset_pipeline(
     pipeline: str,
-    places: Sequence[Place],
+    places: Sequence[LedgerPlace],
     store_url: str,
     checkpoint: CheckpointDirectory,
     take_over: bool,
@@ -99,7 +99,7 @@ def reset_pipeline(
         console.print(f"removed: the next start of pipeline {shown(pipeline)} is its first", highlight=False)
 
 
-def _of_place(place: Place, targets: Mapping[str, str | None]) -> Iterator[str]:
+def _of_place(place: LedgerPlace, targets: Mapping[str, str | None]) -> Iterator[str]:
     for line in place.found():
         yield f"{place.server}: {line}"
     for name, rows in targets.items():
@@ -125,7 +125,7 @@ def _facts(store: CheckpointStore, pipeline: str) -> StoreFacts | None:
     return facts if facts is not None and facts.generation else None
 
 
-def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) -> None:
+def _check_idle(pipeline: str, places: Sequence[LedgerPlace], store: CheckpointStore) -> None:
     """Raises ConfigError where the pipeline may be running, as far as its store tells."""
     facts = _facts(store, pipeline)
     if facts is None and any(place.generation() is not None for place in places):

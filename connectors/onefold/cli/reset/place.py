@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-__all__ = ["Place"]
+__all__ = ["LedgerPlace"]
 
 
-class Place(Protocol):
+class LedgerPlace(Protocol):
     """The ledgers of one server, and the targets that are named beside them."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onefold.cli.reset.place import Place
+from onefold.cli.reset.place import LedgerPlace
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["places_of"]
 
 
-def places_of(pipeline: Pipeline, with_rows: bool) -> list[Place]:
+def places_of(pipeline: Pipeline, with_rows: bool) -> list[LedgerPlace]:
     """One for each ledger, however many sinks share it. `with_rows` names the sinks' tables and topics there, too.
 
     Raises ConfigError for a sink whose bookkeeping nobody knows how to remove.
@@ -35,22 +35,22 @@ def places_of(pipeline: Pipeline, with_rows: bool) -> list[Place]:
 
 
 # What is made of all sinks with one ledger, of a pipeline, with these targets.
-Make = Callable[[Sequence[Any], str, Sequence[str]], Place]
+Make = Callable[[Sequence[Any], str, Sequence[str]], LedgerPlace]
 # Of a sink: what those with one ledger have in common, its own target, and what is made of them.
 Of = tuple[object, str, Make]
 
 
 def _postgres(sink: Any, _: str) -> Of:
     from onefold.sinks.postgres.admin import Operations
-    from onefold.sinks.postgres.naming import Table
+    from onefold.sinks.postgres.naming import TargetName
     from onefold.sinks.postgres.reset import PostgresReset
 
     options = sink.settings
 
-    def place(sinks: Sequence[Any], pipeline: str, tables: Sequence[str]) -> Place:
+    def place(sinks: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
         rejects = dict.fromkeys(each.settings.rejects for each in sinks)
         at = Operations(options.url, options.ledger)
-        return PostgresReset(at, pipeline, tuple(map(Table.parse, tables)), tuple(rejects))
+        return PostgresReset(at, pipeline, tuple(map(TargetName.parse, tables)), tuple(rejects))
 
     return (options.url, options.ledger), sink.table, place
 
@@ -60,7 +60,7 @@ def _sql(sink: Any, _: str) -> Of:
     from onefold.sinks.sql.naming import TableName
     from onefold.sinks.sql.reset import SqlReset
 
-    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> Place:
+    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
         database = SqlDatabase(sink.url, 10, f"the sinks of pipeline {pipeline!r}")
         return SqlReset(database, pipeline, tuple(map(TableName.parse, tables)))
 
@@ -72,7 +72,7 @@ def _kafka(sink: Any, pipeline: str) -> Of:
 
     options = sink.settings
 
-    def place(_: Sequence[Any], pipeline: str, topics: Sequence[str]) -> Place:
+    def place(_: Sequence[Any], pipeline: str, topics: Sequence[str]) -> LedgerPlace:
         return KafkaReset(options, pipeline, tuple(topics))
 
     key = options.bootstrap_servers, options.ledger_topic(pipeline), options.transactional_id_prefix
@@ -84,7 +84,7 @@ def _hbase(sink: Any, _: str) -> Of:
 
     settings = sink.settings
 
-    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> Place:
+    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
         return HBaseReset(settings.hbase, pipeline, settings.ledger, tuple(tables))
 
     return (settings.hbase, settings.ledger), settings.declared.table, place

@@ -13,7 +13,7 @@ from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile
 
 __all__ = [
-    "Standing",
+    "CheckpointStanding",
     "belonging",
     "has_state",
     "names_schemas",
@@ -29,7 +29,7 @@ _VERSION = re.compile(r"state/(?:.*/)?(\d+)(?:_[^./]+)?\.(?:delta|snapshot|zip|c
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CheckpointStanding:
     """The last batch that the checkpoint has as done, where it ends, and what its state is kept by."""
 
     query_id: str
@@ -39,7 +39,7 @@ class Standing:
     provider: str | None
 
 
-def standing(root: str, clocks: Collection[str]) -> Protocol[Standing | None]:
+def standing(root: str, clocks: Collection[str]) -> Protocol[CheckpointStanding | None]:
     """None for a checkpoint without a batch that is done. `clocks` are those of the pipeline's positions."""
     done = yield from offset_log.last_committed(root)
     if done is None:
@@ -48,7 +48,7 @@ def standing(root: str, clocks: Collection[str]) -> Protocol[Standing | None]:
     text: str | None = yield from retry(ReadFile(f"{root}/offsets/{done.batch_id}"))
     settings = json.loads((text or "\n{}").split("\n")[1]).get("conf", {})
     partitions = settings.get(_PARTITIONS)
-    return Standing(
+    return CheckpointStanding(
         done.query_id,
         done.batch_id,
         done.end if end is None else end,

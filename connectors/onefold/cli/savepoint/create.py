@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from onefold.cli.savepoint.at_rest import opened
-from onefold.cli.savepoint.checkpoint import Standing, belonging, has_state, standing
-from onefold.cli.savepoint.files import Anywhere, Files
+from onefold.cli.savepoint.checkpoint import CheckpointStanding, belonging, has_state, standing
+from onefold.cli.savepoint.files import Anywhere, FileSystem
 from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState, carried
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.checks import present
@@ -109,7 +109,7 @@ def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
     return facts.last
 
 
-def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: Standing | None) -> CheckpointMismatch:
+def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: CheckpointStanding | None) -> CheckpointMismatch:
     at = "has no batch that is done" if stands is None else f"is at batch {stands.batch_id}"
     differs = "" if stands is None else f" ({stands.end.differences(last.range.end)})"
     return CheckpointMismatch(
@@ -136,7 +136,7 @@ def _sinks(pipeline: Pipeline, session: MoveSession) -> tuple[SinkState, ...]:
     return tuple(found)
 
 
-def _copied(source: Files, root: str, there: Files, to: str, batch_id: int) -> Sequence[CopiedFile]:
+def _copied(source: FileSystem, root: str, there: FileSystem, to: str, batch_id: int) -> Sequence[CopiedFile]:
     copied = []
     for path in belonging(source.below(root), batch_id):
         count = Counted()

@@ -17,12 +17,12 @@ from onefold.spark.runtime.checkpoint import is_local, local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Anywhere", "Files", "LocalFiles"]
+__all__ = ["Anywhere", "FileSystem", "LocalFiles"]
 
 _CHUNK_BYTES = 4 << 20
 
 
-class Files(Protocol):
+class FileSystem(Protocol):
     """A filesystem. What `write` and `rename` have done outlives a crash of this machine; what `remove` has done need
     not."""
 
@@ -238,7 +238,7 @@ class Anywhere:
         self._local = LocalFiles()
         self._hadoop: HadoopFiles | None = None
 
-    def of(self, path: str) -> Files:
+    def of(self, path: str) -> FileSystem:
         if is_local(path):
             return self._local
         if self._hadoop is None:

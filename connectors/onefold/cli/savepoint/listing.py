@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.savepoint.create import PARTIAL
-from onefold.cli.savepoint.files import Files
+from onefold.cli.savepoint.files import FileSystem
 from onefold.cli.savepoint.reading import Damage, read_copy, read_savepoint
 from onefold.cli.savepoint.savepoint import Savepoint
 from onefold.cli.shown import shown
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.values.plain import plain, shown_url
 
-__all__ = ["Listed", "as_json", "find", "listed", "print_savepoints"]
+__all__ = ["ListedSavepoint", "as_json", "find", "listed", "print_savepoints"]
 
 
 _WIDTH = 96  # from which a time has room on one line, beside a name of some length
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedSavepoint:
     """A folder that should be a savepoint's. `damage` says what is wrong with it, `unreadable` why that cannot be said
     now; both are None where it is whole."""
 
@@ -46,7 +46,7 @@ class Listed:
         return "whole" if self.unreadable is None else "UNREADABLE"
 
 
-def listed(files: Files, folder: str) -> list[Listed]:
+def listed(files: FileSystem, folder: str) -> list[ListedSavepoint]:
     """All in the folder, the oldest first. Reads every file. Hidden folders and those of a `create` that was cut short
     are left out."""
     names = [name for name in files.names(folder) if not name.startswith(".") and not name.endswith(PARTIAL)]
@@ -54,7 +54,7 @@ def listed(files: Files, folder: str) -> list[Listed]:
     return sorted(found, key=lambda each: "" if each.savepoint is None else each.savepoint.made_at)
 
 
-def find(files: Files, folder: str, name: str) -> Savepoint:
+def find(files: FileSystem, folder: str, name: str) -> Savepoint:
     """Raises ConfigError for one that is not there, or whose description is damaged; its copy is not read."""
     is_name = name not in ("", ".", "..") and "/" not in name and not name.endswith(PARTIAL)
     if not is_name or not files.exists(f"{folder}/{name}"):
@@ -70,7 +70,7 @@ def find(files: Files, folder: str, name: str) -> Savepoint:
         ) from damage
 
 
-def _listed(files: Files, place: str, name: str) -> Listed:
+def _listed(files: FileSystem, place: str, name: str) -> ListedSavepoint:
     savepoint = None
     try:
         savepoint = read_savepoint(files, place)
@@ -78,14 +78,14 @@ def _listed(files: Files, place: str, name: str) -> Listed:
             for _ in read_copy(files, place, file):
                 pass
     except Damage as damage:
-        return Listed(name, savepoint, damage=str(damage))
+        return ListedSavepoint(name, savepoint, damage=str(damage))
     except OnefoldError as error:
-        return Listed(name, savepoint, unreadable=error.message)
-    return Listed(name, savepoint)
+        return ListedSavepoint(name, savepoint, unreadable=error.message)
+    return ListedSavepoint(name, savepoint)
 
 
-def as_json(found: Iterable[Listed]) -> str:
-    def values(each: Listed) -> dict[str, Any]:
+def as_json(found: Iterable[ListedSavepoint]) -> str:
+    def values(each: ListedSavepoint) -> dict[str, Any]:
         savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
         savepoint.pop("files", None)
         size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
@@ -94,7 +94,7 @@ def as_json(found: Iterable[Listed]) -> str:
     return json.dumps([values(each) for each in found], indent=2)
 
 
-def print_savepoints(console: Console, found: Sequence[Listed]) -> None:
+def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
     """A table, and below it what is wrong with each that is not whole."""
     table, between = Table(), " " if console.width >= _WIDTH else "\n"
     for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onefold.cli.savepoint.create import Counted
-from onefold.cli.savepoint.files import Files
+from onefold.cli.savepoint.files import FileSystem
 from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint
 from onefold.core import Retriable
 
@@ -20,7 +20,7 @@ class Damage(ValueError):
     """A savepoint is damaged: which file, and how."""
 
 
-def read_savepoint(files: Files, place: str) -> Savepoint:
+def read_savepoint(files: FileSystem, place: str) -> Savepoint:
     """By its description; its copy is not read. Raises Damage, and Retriable where it cannot be read now."""
     content = b"".join(_up_to(DESCRIPTION_BYTES_MAX, DESCRIPTION, _read(files, place, DESCRIPTION)))
     try:
@@ -29,7 +29,7 @@ def read_savepoint(files: Files, place: str) -> Savepoint:
         raise Damage(f"{DESCRIPTION}: {error}") from error
 
 
-def read_copy(files: Files, place: str, file: CopiedFile) -> Iterator[bytes]:
+def read_copy(files: FileSystem, place: str, file: CopiedFile) -> Iterator[bytes]:
     """A file of the checkpoint. Raises Damage, at the end where the content is another one; Retriable where it cannot
     be read now."""
     count = Counted()
@@ -48,7 +48,7 @@ def _up_to(bytes_max: int, path: str, content: Iterator[bytes]) -> Iterator[byte
         yield chunk
 
 
-def _read(files: Files, place: str, path: str) -> Iterator[bytes]:
+def _read(files: FileSystem, place: str, path: str) -> Iterator[bytes]:
     try:
         yield from files.read(place, path)
     except Retriable as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onefold.cli.positions.stopped import somebody
 from onefold.cli.savepoint.at_rest import opened
 from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
-from onefold.cli.savepoint.files import Anywhere, Files
+from onefold.cli.savepoint.files import Anywhere, FileSystem
 from onefold.cli.savepoint.reading import read_copy
 from onefold.cli.savepoint.repartition import check_repartition, repartition
 from onefold.cli.savepoint.savepoint import REPLACED, RESTORING, Savepoint, carried
@@ -20,7 +20,7 @@ from onefold.core.findings import Targeting
 from onefold.core.job.move_session import MoveSession, repeats_in
 from onefold.core.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.core.moves import MoveNote, Repeats, come_again, count
-from onefold.core.operations.beginning import Origin, begin_at, take
+from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.operations.moving import standing
 from onefold.core.positions import Relation
 from onefold.core.protocol.effects import StoreFacts
@@ -76,7 +76,7 @@ class Restore:
         Raises ConfigError where it has written something, or there is a checkpoint in its place.
         """
         of = self.savepoint
-        origin = Origin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
+        origin = SavepointOrigin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
         with opened(pipeline) as session:
             half = self._half(session)
             root = _root(pipeline)
@@ -211,7 +211,7 @@ class Restore:
         files.remove(replaced)
 
 
-def _name_schemas(files: Files, staged: str, root: str) -> None:
+def _name_schemas(files: FileSystem, staged: str, root: str) -> None:
     """What names other files of the checkpoint by their whole paths names those below `root`."""
     url = f"file:{local_path(root)}" if is_local(root) else root
     for path in files.below(staged):

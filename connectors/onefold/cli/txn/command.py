@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.shown import shown
-from onefold.cli.txn.databases import Database
-from onefold.cli.txn.open_transactions import Open, as_dict, open_of, print_open
+from onefold.cli.txn.databases import LedgerDatabase
+from onefold.cli.txn.open_transactions import ListedTransaction, as_dict, open_of, print_open
 from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.cli.txn.transactions import Verdict
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
 from onefold.pipeline import Pipeline
-from onefold.sinks.postgres.admin import Prepared
+from onefold.sinks.postgres.admin import PreparedTransaction
 
 __all__ = ["list_transactions", "resolve_transactions"]
 
 
-def list_transactions(databases: Sequence[Database], described: Pipeline | None, as_json: bool) -> None:
+def list_transactions(databases: Sequence[LedgerDatabase], described: Pipeline | None, as_json: bool) -> None:
     """Raises the error of a Kafka sink that could not be asked once the databases' transactions are shown."""
     found, others = _look(databases)
     ours = [verdict for _, verdict in found]
@@ -39,10 +39,10 @@ def list_transactions(databases: Sequence[Database], described: Pipeline | None,
 
 
 def _show(
-    databases: Sequence[Database],
+    databases: Sequence[LedgerDatabase],
     ours: Sequence[Verdict],
-    others: Sequence[Prepared],
-    opened: Sequence[Open],
+    others: Sequence[PreparedTransaction],
+    opened: Sequence[ListedTransaction],
     as_json: bool,
 ) -> None:
     if as_json:
@@ -56,7 +56,7 @@ def _show(
         print_open(opened)
 
 
-def resolve_transactions(databases: Sequence[Database], gid: str | None, take_over: bool, yes: bool) -> bool:
+def resolve_transactions(databases: Sequence[LedgerDatabase], gid: str | None, take_over: bool, yes: bool) -> bool:
     """Shows, asks, resolves, and shows what had to be left; False if anything had to be."""
     if take_over and (gid is not None or any(database.pipeline is None for database in databases)):
         raise ConfigError("options-conflict", "--take-over is for one whole pipeline: name it, and no --gid")
@@ -68,7 +68,7 @@ def resolve_transactions(databases: Sequence[Database], gid: str | None, take_ov
     return all(are_done)
 
 
-def _resolve(database: Database, found: list[Verdict], gid: str | None, take_over: bool, yes: bool) -> bool:
+def _resolve(database: LedgerDatabase, found: list[Verdict], gid: str | None, take_over: bool, yes: bool) -> bool:
     pipeline = database.pipeline if gid is None else found[0].transaction.pipeline
     console = Console(soft_wrap=True)
     _print(found, [])
@@ -97,10 +97,12 @@ def _resolve(database: Database, found: list[Verdict], gid: str | None, take_ove
     return not left
 
 
-def _look(databases: Sequence[Database]) -> tuple[list[tuple[Database, Verdict]], list[Prepared]]:
+def _look(
+    databases: Sequence[LedgerDatabase],
+) -> tuple[list[tuple[LedgerDatabase, Verdict]], list[PreparedTransaction]]:
     """Each transaction once, the oldest first: every database of a server lists it, and its own one knows it."""
-    ours: dict[str, tuple[Database, Verdict]] = {}
-    others: dict[tuple[str, datetime], Prepared] = {}
+    ours: dict[str, tuple[LedgerDatabase, Verdict]] = {}
+    others: dict[tuple[str, datetime], PreparedTransaction] = {}
     for database in databases:
         with database.transactions() as transactions:
             verdicts, foreign = transactions.look(database.pipeline)
@@ -114,7 +116,9 @@ def _look(databases: Sequence[Database]) -> tuple[list[tuple[Database, Verdict]]
     )
 
 
-def _one(gid: str, ours: Sequence[tuple[Database, Verdict]], others: Sequence[Prepared]) -> tuple[Database, Verdict]:
+def _one(
+    gid: str, ours: Sequence[tuple[LedgerDatabase, Verdict]], others: Sequence[PreparedTransaction]
+) -> tuple[LedgerDatabase, Verdict]:
     if any(t.name == gid for t in others):
         raise ConfigError(
             "transaction-not-ours",
@@ -136,7 +140,7 @@ def _resolvable(found: list[Verdict]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def _print(ours: Sequence[Verdict], others: Sequence[Prepared]) -> None:
+def _print(ours: Sequence[Verdict], others: Sequence[PreparedTransaction]) -> None:
     console = table_console()
     if ours:
         table = Table(
@@ -176,7 +180,7 @@ def _as_dict(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _foreign(transaction: Prepared) -> dict[str, Any]:
+def _foreign(transaction: PreparedTransaction) -> dict[str, Any]:
     return {
         "gid": transaction.name,
         "owner": transaction.owner,

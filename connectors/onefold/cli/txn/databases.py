@@ -13,11 +13,11 @@ from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.naming import BOOKKEEPING
 from onefold.sinks.postgres.sink import PostgresSink
 
-__all__ = ["Database", "databases_of"]
+__all__ = ["LedgerDatabase", "databases_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class LedgerDatabase:
     """`schema` has the sinks' ledger. `store` is None where it is in this database, and `pipeline` for all of them."""
 
     postgres: str
@@ -39,14 +39,14 @@ class Database:
 
 def databases_of(
     named: str | None, postgres: str | None, schema: str | None, store: str | None, pipeline: str | None
-) -> tuple[list[Database], Pipeline | None]:
+) -> tuple[list[LedgerDatabase], Pipeline | None]:
     """What the command line names, and the pipeline where it names one. Raises ConfigError where it is neither."""
     if (named is None) == (postgres is None):
         raise ConfigError(
             "option-missing", "name a pipeline, orders.toml or jobs/orders.py:pipeline, or a database, --postgres URL"
         )
     if postgres is not None:
-        return [Database(postgres, schema or BOOKKEEPING, store, pipeline)], None
+        return [LedgerDatabase(postgres, schema or BOOKKEEPING, store, pipeline)], None
     if any(option is not None for option in (schema, store, pipeline)):
         raise ConfigError(
             "options-conflict",
@@ -54,5 +54,5 @@ def databases_of(
         )
     described = read(str(named))
     sinks = [sink for sink in described.everyone if isinstance(sink, PostgresSink)]
-    found = [Database(s.url, s.settings.ledger, described.store_url, described.name) for s in sinks]
+    found = [LedgerDatabase(s.url, s.settings.ledger, described.store_url, described.name) for s in sinks]
     return list(dict.fromkeys(found)), described

@@ -18,7 +18,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Pipeline
 from onefold.sinks.kafka import KafkaSink
 
-__all__ = ["Open", "as_dict", "look", "open_of", "print_open", "transactional"]
+__all__ = ["ListedTransaction", "as_dict", "look", "open_of", "print_open", "transactional"]
 
 _BECAUSE = {
     Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
@@ -29,7 +29,7 @@ _BECAUSE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class ListedTransaction:
     """An open transaction, what should become of it, and why."""
 
     pipeline: str
@@ -39,7 +39,7 @@ class Open:
     because: str
 
 
-def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
+def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[ListedTransaction]:
     """Raises ConfigError where that store knows no such pipeline. Changes nothing."""
     listed: dict[Committable, Held] = {held.committable: held for held in sink.held(pipeline)}
     with closing(CheckpointStore(store_url, lock_timeout_s=10)) as store:
@@ -53,11 +53,11 @@ def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
     for committable, fate in fates(facts, listed).items():
         held = listed[committable]
         because = f"{_BECAUSE[fate]} {held.costs}" if fate is Fate.ROLL_BACK else _BECAUSE[fate]
-        found.append(Open(pipeline, committable, held.age_s, fate, because))
+        found.append(ListedTransaction(pipeline, committable, held.age_s, fate, because))
     return found
 
 
-def open_of(pipeline: Pipeline) -> list[Open]:
+def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
     """Those of all Kafka sinks of a pipeline that have transactions."""
     return [one for sink in transactional(pipeline) for one in look(sink, pipeline.name, pipeline.store_url)]
 
@@ -67,7 +67,7 @@ def transactional(pipeline: Pipeline) -> list[KafkaSink]:
     return [s for s in pipeline.everyone if isinstance(s, KafkaSink) and s.settings.delivery == "transactional"]
 
 
-def print_open(found: Sequence[Open]) -> None:
+def print_open(found: Sequence[ListedTransaction]) -> None:
     table = Table("should become", "sink", "generation", "epoch", "age", box=None, pad_edge=False)
     table.add_column("transaction", overflow="fold")
     table.add_column("because", overflow="fold")
@@ -79,7 +79,7 @@ def print_open(found: Sequence[Open]) -> None:
     table_console().print(table if found else "no open transactions of Kafka sinks")
 
 
-def as_dict(one: Open) -> dict[str, object]:
+def as_dict(one: ListedTransaction) -> dict[str, object]:
     return {
         "transaction": one.committable.handle,
         "age_s": round(one.age_s, 3),

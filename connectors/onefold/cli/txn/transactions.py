@@ -12,7 +12,7 @@ from onefold.core.protocol.effects import Pause, StoreFacts
 from onefold.core.protocol.epoch import Started, start, sweep
 from onefold.core.protocol.in_doubt import Fate, Survey, resolve, survey
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.sinks.postgres.admin import Operations, Prepared
+from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 
 __all__ = ["Transactions", "Verdict"]
 
@@ -23,7 +23,7 @@ START = "start the pipeline: its recovery resolves it"
 class Verdict:
     """A prepared transaction of onefold's, what should become of it, and why."""
 
-    transaction: Prepared
+    transaction: PreparedTransaction
     fate: Fate
     because: str
 
@@ -39,7 +39,7 @@ class Transactions:
         self._store.close()
         self._operations.close()
 
-    def look(self, pipeline: str | None = None) -> tuple[list[Verdict], list[Prepared]]:
+    def look(self, pipeline: str | None = None) -> tuple[list[Verdict], list[PreparedTransaction]]:
         """Those of onefold (of one pipeline, where it is named), and everybody else's. Changes nothing."""
         listed = self._operations.prepared()
         ours = [t for t in listed if t.gid and pipeline in (None, t.pipeline)]
@@ -74,7 +74,7 @@ class Transactions:
             driver.run(sweep(started.generation, named))
             return started
 
-    def _verdicts(self, pipeline: str | None, ours: list[Prepared]) -> Iterator[Verdict]:
+    def _verdicts(self, pipeline: str | None, ours: list[PreparedTransaction]) -> Iterator[Verdict]:
         here = [t for t in ours if t.is_here]
         for t in ours:
             if not t.is_here:
@@ -101,7 +101,9 @@ class Transactions:
                 yield Verdict(t, fate, _because(t, fate, found.facts, sessions))
 
     @contextmanager
-    def _driver(self, pipeline: str, finishes: Callable[[Prepared], bool] = lambda _: False) -> Iterator[Coordinator]:
+    def _driver(
+        self, pipeline: str, finishes: Callable[[PreparedTransaction], bool] = lambda _: False
+    ) -> Iterator[Coordinator]:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
         if not self._operations.has_tables():
             raise ConfigError(
@@ -163,7 +165,7 @@ def _decided(facts: StoreFacts) -> set[tuple[str, str]]:
     return {(c.sink, c.handle) for r in facts.unfinished if r.state is EpochState.DECIDED for c in r.manifest}
 
 
-def _theirs(transaction: Prepared, is_decided: bool) -> Verdict:
+def _theirs(transaction: PreparedTransaction, is_decided: bool) -> Verdict:
     prepared_by = f"prepared by role {transaction.owner!r}, of which this session's is no member"
     if is_decided:
         because = (
@@ -180,7 +182,7 @@ def _sinks_of(facts: StoreFacts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sink for record in records for sink in record.sinks))
 
 
-def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int) -> str:
+def _because(transaction: PreparedTransaction, fate: Fate, facts: StoreFacts, sessions: int) -> str:
     gid = transaction.gid
     assert gid is not None, transaction
     damaged = [r.epoch for r in facts.unfinished if r.state is EpochState.DAMAGED]

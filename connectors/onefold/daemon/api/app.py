@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.letters import add_letters
-from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
+from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, ReadyModel
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
@@ -63,13 +63,13 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
         """Whether the process answers."""
         return Health()
 
-    @app.get("/ready", tags=["health"], responses={503: {"model": Ready, "description": "one of them does not"}})
-    async def ready(response: Response) -> Ready:
+    @app.get("/ready", tags=["health"], responses={503: {"model": ReadyModel, "description": "one of them does not"}})
+    async def ready(response: Response) -> ReadyModel:
         """Whether every pipeline runs, is paused or has finished, and waits for no server."""
         states = {name: watch.control.state for name, watch in by_name.items()}
         found = all(watch.is_ready for watch in by_name.values())
         response.status_code = 200 if found else 503
-        return Ready(is_ready=found, pipelines={name: state.value for name, state in states.items()})
+        return ReadyModel(is_ready=found, pipelines={name: state.value for name, state in states.items()})
 
     @app.get(
         "/metrics",

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-__all__ = ["Connection", "Door", "Loop"]
+__all__ = ["BoundedConnection", "Door", "Loop"]
 
 
 class Door(socket.socket):
@@ -52,7 +52,7 @@ class Loop(asyncio.SelectorEventLoop):
         return await super().create_server(*args, **options)
 
 
-class Connection(H11Protocol):
+class BoundedConnection(H11Protocol):
     """One that is closed where no whole request comes within `REQUEST_WITHIN_S`, and in any case where all that came so
     far is of who may not ask: their requests must not keep it, nor answers that they do not take."""
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.models import Problem
 from onefold.daemon.letters.again import send_again
-from onefold.daemon.letters.browse import Letter, Place, newest
+from onefold.daemon.letters.browse import Letter, RecordPlace, newest
 from onefold.daemon.letters.marks import Mark
 from onefold.daemon.watch.watch import Watch
 
@@ -96,7 +96,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     )
     async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
-        pipeline, at = named(name).control.pipeline, Place(place.topic, place.partition, place.offset)
+        pipeline, at = named(name).control.pipeline, RecordPlace(place.topic, place.partition, place.offset)
         return _sent(await asides[name].ask(lambda: send_again(pipeline, at)))
 
 

@@ -15,7 +15,7 @@ import uvicorn
 
 from onefold.core import ConfigError
 from onefold.daemon.access.token import is_loopback, make_own_token, read_token
-from onefold.daemon.api.connections import Connection, Door, Loop
+from onefold.daemon.api.connections import BoundedConnection, Door, Loop
 
 __all__ = ["DEFAULT", "Listener", "Listening", "Server"]
 
@@ -114,7 +114,7 @@ class Server:
             proxy_headers=False,
             ws="none",
             lifespan="off",
-            http=Connection,
+            http=BoundedConnection,
             timeout_graceful_shutdown=_GRACE_S,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,

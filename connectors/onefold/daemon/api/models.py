@@ -23,8 +23,8 @@ __all__ = [
     "PipelineSink",
     "Problem",
     "RangeModel",
-    "Ready",
-    "Restore",
+    "ReadyModel",
+    "RecoveryModel",
     "SavepointModel",
     "SourceModel",
     "StateName",
@@ -51,7 +51,7 @@ class Health(_Model):
     status: Literal["ok"] = "ok"
 
 
-class Ready(_Model):
+class ReadyModel(_Model):
     """Ready: every pipeline runs, is paused or has finished, and waits for no server."""
 
     is_ready: bool
@@ -153,7 +153,7 @@ class EpochsFailed(_Model):
     error: str | None
 
 
-class Restore(_Model):
+class RecoveryModel(_Model):
     """The last start: what it found of earlier ones."""
 
     generation: int
@@ -174,7 +174,7 @@ class Latest(_Model):
     completed: EpochModel | None
     failed: EpochsFailed | None
     savepoint: SavepointModel | None = Field(description="the last one that was made")
-    restore: Restore | None
+    restore: RecoveryModel | None
     savepoint_restored: SavepointModel | None = Field(description="the last one that was restored into it")
 
 

@@ -13,7 +13,7 @@ from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.app import make_app
 from onefold.daemon.api.listening import Listening, Server
 from onefold.daemon.control import Controls
-from onefold.daemon.watch.metrics import Epochs, registry_of
+from onefold.daemon.watch.metrics import EpochMeter, registry_of
 from onefold.daemon.watch.watch import Watch
 
 __all__ = ["Answering", "answering"]
@@ -33,7 +33,7 @@ def answering(controls: Controls, listening: Listening) -> Iterator[Answering]:
     listener = listening.bind()
     with listener.socket:
         registry = CollectorRegistry()
-        observe = Epochs(registry).observe
+        observe = EpochMeter(registry).observe
         watches = [Watch(control, observe) for control in controls]
         registry_of(watches, registry)
         token, nonces = listening.token, Nonces()

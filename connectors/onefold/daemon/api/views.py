@@ -23,7 +23,7 @@ from onefold.daemon.api.models import (
     PipelineModel,
     PipelineSink,
     RangeModel,
-    Restore,
+    RecoveryModel,
     SavepointModel,
     SourceModel,
 )
@@ -179,7 +179,7 @@ def _latest(standing: Standing | None, run: Run | None) -> Latest:
         savepoint=None if standing is None else _savepoint(standing.savepoint),
         restore=None
         if started is None or run is None
-        else Restore(
+        else RecoveryModel(
             generation=started.generation.number,
             at=_at(run.started_at_s),
             epochs_finished=started.finished,

@@ -20,7 +20,7 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
 from onefold.core import ConfigError, InDoubt, Retriable
 from onefold.core.values.plain import plain
-from onefold.daemon.letters.browse import CUT, Place, headers_of
+from onefold.daemon.letters.browse import CUT, RecordPlace, headers_of
 from onefold.daemon.letters.marks import Mark, MarkState, begin, finish
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
@@ -39,7 +39,7 @@ class NotSendable(ConfigError):
     """The letter can't be sent, or was sent already."""
 
 
-def send_again(pipeline: Pipeline, place: Place) -> Mark:
+def send_again(pipeline: Pipeline, place: RecordPlace) -> Mark:
     """Send the record of that letter to its own topic and partition, with its key, value and headers, and now as its
     time. Raises NotSendable, or InDoubt where no answer came: then ask again, and it is found out first."""
     source = next((each for each in pipeline.topics if each.subscription.covers(place.topic)), None)
@@ -70,7 +70,7 @@ def send_again(pipeline: Pipeline, place: Place) -> Mark:
         return finish(connection, settings, name, at, sent)
 
 
-def _record(connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: Place) -> dict[str, Any]:
+def _record(connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: RecordPlace) -> dict[str, Any]:
     query = (
         f"SELECT key, value, headers, reason FROM {settings.target.sql} WHERE pipeline = %s AND source_topic = %s"
         " AND source_partition = %s AND source_offset = %s"
@@ -94,7 +94,7 @@ def _record(connection: Connection, settings: PostgresSinkConfig, pipeline: str,
     return {"key": key, "value": value, "headers": [*own, (HEADER, str(place).encode())]}
 
 
-def _started(source: KafkaSource, pipeline: str, place: Place) -> Producer:
+def _started(source: KafkaSource, pipeline: str, place: RecordPlace) -> Producer:
     """A producer that has ended what an earlier one had open. From here on that one can do nothing more."""
     config = CONSUMER.admin_config(source.bootstrap_servers, source.client_config)
     own = {"transactional.id": f"onefold-sent-again-{pipeline}", "transaction.timeout.ms": 60_000}
@@ -104,7 +104,7 @@ def _started(source: KafkaSource, pipeline: str, place: Place) -> Producer:
     return producer
 
 
-def _sent(producer: Producer, place: Place, record: dict[str, Any]) -> int:
+def _sent(producer: Producer, place: RecordPlace, record: dict[str, Any]) -> int:
     """The record's new offset."""
     told: list[tuple[KafkaError | None, Message]] = []
     _asked(
@@ -121,13 +121,13 @@ def _sent(producer: Producer, place: Place, record: dict[str, Any]) -> int:
     return int(message.offset() or 0)
 
 
-def _end(source: KafkaSource, place: Place) -> int:
+def _end(source: KafkaSource, place: RecordPlace) -> int:
     """Where the partition ends, open transactions included."""
     partition = (place.topic, place.partition)
     return source.broker().log_end([partition])[partition]
 
 
-def _looked_for(source: KafkaSource, place: Place, record: dict[str, Any], start: int, end: int) -> int | None:
+def _looked_for(source: KafkaSource, place: RecordPlace, record: dict[str, Any], start: int, end: int) -> int | None:
     """The offset of the record that was sent again, if it is between these. Raises Retriable where that can't be read
     to its end."""
     config = CONSUMER.config(source.bootstrap_servers, source.client_config, {"isolation.level": "read_committed"})
@@ -160,14 +160,14 @@ def _content(message: Message) -> dict[str, Any]:
     return {"key": message.key(), "value": message.value(), "headers": headers_in(message)}
 
 
-def _asked(call: Callable[[], Any], place: Place) -> None:
+def _asked(call: Callable[[], Any], place: RecordPlace) -> None:
     try:
         call()
     except KafkaException as error:
         raise _unanswered(place, error.args[0]) from error
 
 
-def _unanswered(place: Place, error: KafkaError) -> InDoubt:
+def _unanswered(place: RecordPlace, error: KafkaError) -> InDoubt:
     return InDoubt(
         "letter-unanswered",
         f"whether the record at {place} was sent again is not known: {error.str()}. Send it again: that finds out"

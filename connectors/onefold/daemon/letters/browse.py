@@ -18,16 +18,16 @@ from onefold.daemon.letters.reading import reading
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 
-__all__ = ["CUT", "Found", "Letter", "Place", "newest", "takes_letters"]
+__all__ = ["CUT", "FoundLetters", "Letter", "RecordPlace", "newest", "takes_letters"]
 
 SHOWN_BYTES_MAX = 4096  # of each value, and of all headers of a letter as the table has them
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where the record is in the source."""
 
     topic: str
@@ -48,7 +48,7 @@ class Letter:
     epoch: int
     at: datetime | None
     reason: str
-    place: Place | None
+    place: RecordPlace | None
     position: Mapping[str, Any] | None
     key: bytes | None
     value: bytes | None
@@ -63,7 +63,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLetters:
     """`elsewhere` names the sinks of dead letters that are read with other tools: topics, tables of other databases."""
 
     letters: Sequence[Letter]
@@ -75,7 +75,7 @@ def takes_letters(pipeline: Pipeline) -> bool:
     return bool(pipeline.dead_letters) or any(_puts_rows_aside(sink) for sink in pipeline.sinks)
 
 
-def newest(pipeline: Pipeline, limit: int) -> Found:
+def newest(pipeline: Pipeline, limit: int) -> FoundLetters:
     """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
     letters: list[Letter] = []
     elsewhere: list[str] = []
@@ -87,7 +87,7 @@ def newest(pipeline: Pipeline, limit: int) -> Found:
     for one in pipeline.sinks:
         if _puts_rows_aside(one):
             letters += _rows(one.settings, pipeline.name, limit)
-    return Found(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
+    return FoundLetters(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
 
 
 def _puts_rows_aside(sink: Sink) -> TypeGuard[PostgresSink]:
@@ -111,7 +111,7 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
             epoch=epoch,
             at=at,
             reason=reason,
-            place=Place(topic, partition, offset),
+            place=RecordPlace(topic, partition, offset),
             position=None,
             key=key,
             value=value,
@@ -134,7 +134,7 @@ def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[L
 
 
 def _read(
-    settings: PostgresSinkConfig, table: Table, query: sql.SQL, pipeline: str, limit: int, index: str
+    settings: PostgresSinkConfig, table: TargetName, query: sql.SQL, pipeline: str, limit: int, index: str
 ) -> list[tuple[Any, ...]]:
     """The rows of a query; none where the table is not there yet. It first finds which letters are the newest, by an
     index where there is one, and then reads the contents of these alone."""

@@ -14,7 +14,7 @@ from onefold.clients.postgres import trust
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.daemon.letters.reading import reading
 from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.postgres.naming import SENT_AGAIN, Table
+from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 
 __all__ = ["Mark", "MarkState", "begin", "finish", "marks_of"]
 
@@ -40,7 +40,7 @@ class Mark:
 
 def marks_of(settings: PostgresSinkConfig, pipeline: str) -> Mapping[tuple[str, int, int], Mark]:
     """All marks of a pipeline, by topic, partition and offset. Makes nothing."""
-    table = Table(settings.ledger, SENT_AGAIN)
+    table = TargetName(settings.ledger, SENT_AGAIN)
     with reading(settings, table, "pipeline") as connection:
         ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
         if name is None:
@@ -56,7 +56,7 @@ def begin(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: tuple[str, int, int], end: int
 ) -> tuple[Mark, bool]:
     """The letter's mark, and whether it is a new one. `end` is where the partition ends now."""
-    table = Table(settings.ledger, SENT_AGAIN).sql
+    table = TargetName(settings.ledger, SENT_AGAIN).sql
     with connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = on")  # a mark that is lost would have it sent twice
         create_beside_others(connection, f"CREATE TABLE IF NOT EXISTS {table} ({_COLUMNS})")
@@ -75,7 +75,7 @@ def finish(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, place: tuple[str, int, int], offset: int
 ) -> Mark:
     """It was sent, and is at this offset."""
-    table = Table(settings.ledger, SENT_AGAIN).sql
+    table = TargetName(settings.ledger, SENT_AGAIN).sql
     ((*row,),) = connection.execute(
         f"UPDATE {table} SET state = 'sent', at = now(), sent_offset = %s WHERE {_ONE} RETURNING {_MARK}".encode(),
         (offset, pipeline, *place),

@@ -11,7 +11,7 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import Connection
 from onefold.core import Retriable
 from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 
 __all__ = ["WITHIN_S", "reading"]
 
@@ -19,7 +19,7 @@ WITHIN_S = 5.0  # of one statement
 
 
 @contextmanager
-def reading(settings: PostgresSinkConfig, table: Table, index: str) -> Iterator[Connection]:
+def reading(settings: PostgresSinkConfig, table: TargetName, index: str) -> Iterator[Connection]:
     """A transaction that reads this table. `index` names the columns that let it read no more than it needs.
 
     Raises Retriable where a statement takes longer than `WITHIN_S`: the server has ended it then.

@@ -11,16 +11,16 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from onefold.core.store.history import StoredEpoch
-from onefold.daemon.run import State
+from onefold.daemon.run import RunState
 from onefold.daemon.watch.watch import Watch
 
-__all__ = ["Epochs", "registry_of"]
+__all__ = ["EpochMeter", "registry_of"]
 
 _DURATIONS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _COMMITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class Epochs:
+class EpochMeter:
     """Counts the epochs that this process completes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -84,9 +84,9 @@ class _Now(Collector):
         skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
         for watch in self._watches:
             name, now, totals = watch.control.name, watch.control.state, watch.control.totals
-            for each in State:
+            for each in RunState:
                 state.add_metric([name, each.value], now is each)
-            fenced.add_metric([name], now is State.FENCED)
+            fenced.add_metric([name], now is RunState.FENCED)
             run = watch.control.run
             if run is not None and run.generation is not None:
                 generation.add_metric([name], run.generation)

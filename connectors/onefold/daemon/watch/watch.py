@@ -9,7 +9,7 @@ from onefold.core.findings import Held, Holding
 from onefold.core.source import own_positions
 from onefold.core.store.history import History, Standing, StoredEpoch
 from onefold.daemon.control import Control
-from onefold.daemon.run import State
+from onefold.daemon.run import RunState
 from onefold.daemon.watch.look import Look
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
@@ -22,7 +22,7 @@ _SOURCE_S = 5.0  # between two questions, and for the answer of each
 _GUARANTEES_S = 60.0
 _WITHIN_S = 5.0  # of one statement in the store
 _PAGE = 500
-_READY = (State.RUNNING, State.PAUSED, State.FINISHED)
+_READY = (RunState.RUNNING, RunState.PAUSED, RunState.FINISHED)
 
 
 class Watch:

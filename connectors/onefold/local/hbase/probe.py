@@ -56,7 +56,7 @@ def regions_of(address: str, settings: Mapping[str, str], table: str) -> list[by
 def _asking(address: str, settings: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
     """A function that asks the server, and returns what it answers, be it an exception."""
     from onefold.clients.hbase.compact import arguments
-    from onefold.clients.hbase.connection import Connection
+    from onefold.clients.hbase.connection import ThriftConnection
     from onefold.clients.hbase.settings import HBaseSettings
 
     framed = settings.get("hbase.regionserver.thrift.framed") == "true"
@@ -72,5 +72,5 @@ def _asking(address: str, settings: Mapping[str, str]) -> Iterator[Callable[...,
         (answer,) = connection.ask_all(call, [arguments(call, server.protocol, **given)])
         return answer
 
-    with closing(Connection(server.addresses()[0], server)) as connection:
+    with closing(ThriftConnection(server.addresses()[0], server)) as connection:
         yield ask

@@ -37,7 +37,7 @@ from onefold.flow.processor import StatefulProcessor
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.kept import check_kept
-from onefold.spark.flows.ranges import OnefoldRanges, Wanted
+from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
 from onefold.spark.flows.refusals import check_flow, check_reached
 from onefold.spark.flows.spark_operator import OperatorWriting, check_operator, for_tasks, lettered, operator_of
 from onefold.spark.flows.translation import Translation
@@ -168,7 +168,7 @@ class FlowWriter(EpochWriter):
             )
         for names, setting in added:
             log.info("flow %r: %s, added later: read from starting_offsets=%r on", self.name, names, setting)
-        wanted = Wanted(
+        wanted = RangesPlan(
             self.name,
             sources,
             begin,

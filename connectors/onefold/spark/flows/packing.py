@@ -25,7 +25,7 @@ __all__ = [
     "ORDER",
     "PACKED_DDL",
     "PLACE",
-    "Packed",
+    "PackedRow",
     "Packer",
     "in_order",
     "name_of",
@@ -44,7 +44,7 @@ _BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedRow:
     """One row. `number` counts what a sender has sent in an epoch."""
 
     chain: str
@@ -70,12 +70,12 @@ class Packer:
         self._outbound = Outbound(chain, index, groups, groups)
         self._numbers = count()
 
-    def pack(self, emitted: Iterable[Emitted]) -> Iterator[Packed]:
+    def pack(self, emitted: Iterable[Emitted]) -> Iterator[PackedRow]:
         for node, output, batch in emitted:
             for send in self._outbound.batch(node, output, batch):
                 yield from self._packed(send)
 
-    def _packed(self, send: Send) -> Iterator[Packed]:
+    def _packed(self, send: Send) -> Iterator[PackedRow]:
         assert isinstance(send.item, pa.RecordBatch)
         chain = name_of(self._plan.chain_of(self._plan.exchanges[send.exchange].target))
         rows = send.item.num_rows
@@ -83,7 +83,7 @@ class Packer:
         for at in range(0, rows, step):
             kind, content = encoded_item(send.item.slice(at, step))
             number = next(self._numbers)
-            yield Packed(chain, send.to, send.exchange, self._index, number, kind, content.to_pybytes())
+            yield PackedRow(chain, send.to, send.exchange, self._index, number, kind, content.to_pybytes())
 
 
 def name_of(chain: Chain) -> str:
@@ -91,21 +91,21 @@ def name_of(chain: Chain) -> str:
     return chain.uid or f"#{chain.number}"
 
 
-def unpacked(plan: Plan, row: Packed) -> pa.RecordBatch:
+def unpacked(plan: Plan, row: PackedRow) -> pa.RecordBatch:
     found = decoded_item((row.kind, row.content), plan.exchanges[row.exchange].schema)
     assert isinstance(found, pa.RecordBatch)
     return found
 
 
-def in_order(rows: Iterable[Packed]) -> list[Packed]:
+def in_order(rows: Iterable[PackedRow]) -> list[PackedRow]:
     """By `ORDER`."""
     return sorted(rows, key=attrgetter(*ORDER))
 
 
-def packed_batch(rows: Iterable[Packed]) -> pa.RecordBatch:
+def packed_batch(rows: Iterable[PackedRow]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(_SCHEMA.names, astuple(row), strict=True)) for row in rows], _SCHEMA)
 
 
-def packed_rows(batch: pa.RecordBatch) -> Iterator[Packed]:
+def packed_rows(batch: pa.RecordBatch) -> Iterator[PackedRow]:
     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        yield Packed(*row)
+        yield PackedRow(*row)

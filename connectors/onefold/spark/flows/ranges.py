@@ -29,7 +29,7 @@ from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_read
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["OnefoldRanges", "Wanted", "splits_of"]
+__all__ = ["OnefoldRanges", "RangesPlan", "splits_of"]
 
 log = logging.getLogger("onefold")
 
@@ -40,7 +40,7 @@ _PAUSE_S, _HOLD_S = 0.1, 1.0  # a query that is stopped waits as long
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RangesPlan:
     """What a start has settled for the process that plans: the sources, by their nodes' numbers, where a new checkpoint
     begins, and must end, and the store that has the journals. Pickles."""
 
@@ -71,7 +71,7 @@ class Wanted:
 
 
 class OnefoldRanges(DataSource):
-    """Takes the options of a `Wanted`: made by a flow's start, and by nobody else."""
+    """Takes the options of a `RangesPlan`: made by a flow's start, and by nobody else."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +83,7 @@ class OnefoldRanges(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         del schema
         wanted = pickle.loads(base64.b64decode(self.options[_OPTION]))
-        assert isinstance(wanted, Wanted)
+        assert isinstance(wanted, RangesPlan)
         return _StreamReader(wanted)
 
 
@@ -96,7 +96,7 @@ class _Task(InputPartition):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: RangesPlan) -> None:
         self._wanted = wanted
         self._is_available_now = self._has_end = False
         self._wait: Wait | None = None  # for a source that does not answer

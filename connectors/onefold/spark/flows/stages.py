@@ -31,7 +31,7 @@ from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.logics.making import make_logic
 from onefold.flow.operators import Querying, Uniting, Writing
-from onefold.spark.flows.packing import BAD, Packed, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, PackedRow, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.ranges import splits_of
 from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
@@ -39,7 +39,7 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded
 __all__ = [
     "Batches",
     "LevelProcessor",
-    "Prepared",
+    "PreparedTask",
     "direct_stage",
     "last_chains",
     "levels",
@@ -49,11 +49,11 @@ __all__ = [
 ]
 
 Batches = Iterable[pa.RecordBatch]
-_Row = Row(*(field.name for field in fields(Packed)))
+_Row = Row(*(field.name for field in fields(PackedRow)))
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTask:
     """What a task has prepared, and how many bad records it found, by the numbers of the nodes that read them."""
 
     committables: tuple[Committable, ...]
@@ -90,7 +90,7 @@ def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> It
         packer = packers.setdefault(chain.number, Packer(plan, chain, index))
         yield packed_batch(packer.pack(emitted))
     if bad:
-        yield packed_batch(Packed("", index, BAD, node, count) for node, count in bad.items())
+        yield packed_batch(PackedRow("", index, BAD, node, count) for node, count in bad.items())
 
 
 def _read(
@@ -139,7 +139,7 @@ class LevelProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         head, index = key
-        given = in_order(Packed(*row) for row in rows)
+        given = in_order(PackedRow(*row) for row in rows)
         running = self._running.get(head)
         return _rows(given if running is None else running.epoch(index, given, timerValues))
 
@@ -165,7 +165,7 @@ class _Running:
         self.operators = _operators(plan, chain, self._tables)
         self.done = set[int]()  # the key groups whose epoch it was here
 
-    def epoch(self, index: int, rows: Iterable[Packed], clocks: Any) -> Iterator[Packed]:
+    def epoch(self, index: int, rows: Iterable[PackedRow], clocks: Any) -> Iterator[PackedRow]:
         """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch."""
         now_ms = clocks.getCurrentProcessingTimeInMs()
         task = TaskId(self._plan.graph.flow, 0, 0, now_ms, uuid.UUID(int=0))
@@ -194,7 +194,7 @@ class _Running:
 
 
 def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """One attempt to write rows to the sinks, which were opened. Gives one row: a `Prepared`, pickled."""
+    """One attempt to write rows to the sinks, which were opened. Gives one row: a `PreparedTask`, pickled."""
     bad = Counter[int]()
 
     def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
@@ -234,7 +234,7 @@ def _written(
         for chain, batch in rows:
             for _ in writers[chain.number].take(batch, 0):
                 raise AssertionError("a sink emits nothing")
-    written = pickle.dumps(Prepared(tuple(prepared), dict(bad)))
+    written = pickle.dumps(PreparedTask(tuple(prepared), dict(bad)))
     yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 
 
@@ -242,7 +242,7 @@ def _operators(plan: Plan, chain: Chain, tables: SparkTables | None, sinks: Mapp
     return Operators(chain, {node.number: make_logic(plan.graph, node, sinks, tables, 0, 1) for node in chain.nodes})
 
 
-def _cut(plan: Plan, rows: Iterable[Packed]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _cut(plan: Plan, rows: Iterable[PackedRow]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The batches of rows that are in order, each sender's cut anew, and the input that each is for: as Spark and Kafka
     cut them, they would be others when the epoch runs again."""
     for (exchange, _), of in groupby(rows, attrgetter("exchange", "sender")):
@@ -251,5 +251,5 @@ def _cut(plan: Plan, rows: Iterable[Packed]) -> Iterator[tuple[int, pa.RecordBat
             yield plan.exchanges[exchange].input, batch
 
 
-def _rows(packed: Iterable[Packed]) -> Iterator[Row]:
+def _rows(packed: Iterable[PackedRow]) -> Iterator[Row]:
     return (_Row(*astuple(row)) for row in packed)

@@ -21,7 +21,7 @@ from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
     LevelProcessor,
-    Prepared,
+    PreparedTask,
     direct_stage,
     last_chains,
     levels,
@@ -68,10 +68,10 @@ class Translation(OwnWriting):
         if (most := writers_max(sinks)) is not None:
             rows = rows.coalesce(most)
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
-        tasks: list[Prepared] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
+        tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
         return Written(tuple(each for task in tasks for each in task.committables), found=self._found(tasks, record))
 
-    def _found(self, tasks: Sequence[Prepared], record: EpochRecord) -> tuple[Found, ...]:
+    def _found(self, tasks: Sequence[PreparedTask], record: EpochRecord) -> tuple[Found, ...]:
         """The bad records of each source. Raises BadRecord where it has too many."""
         found = []
         for number, source in self.sources.items():

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
 from onefold.core.job.life import Life
 from onefold.core.job.logs import logged_as, note
-from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
+from onefold.core.job.query import QueryJob, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -54,7 +54,7 @@ class QuerySession(Session):
     ) -> None:
         super().__init__(name, sinks, store, patience_s, letters, ways)
         self._sweeper: Sweeper | None = None
-        self._job: Job | None = None  # None until the sinks were opened for the running query
+        self._job: QueryJob | None = None  # None until the sinks were opened for the running query
         self._tally = tally
         self._has_worker_died = False  # in this epoch: then it is read with care
         self.before_drain: Callable[[EpochRecord], None] = lambda _: None  # may refuse to read an epoch again
@@ -78,7 +78,7 @@ class QuerySession(Session):
             if self._job is None:
                 self.prepare_workers(df.sparkSession)
                 fingerprint = self.open_sinks(arrow_of(df.schema) if writing is None else writing.schemas)
-                self._job = Job(fingerprint, self.names, self.write_through)
+                self._job = QueryJob(fingerprint, self.names, self.write_through)
             running = checkpoint.running_batch(df.sparkSession, query)
             request = self.drive(self.life.request(batch_id, self._job, running))
             self.check_counted(request.range)

@@ -26,16 +26,16 @@ from onefold.spark.formats.hbase_source import read_hbase
 from onefold.spark.runtime.columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
-from onefold.spark.verify.origin import EPOCH, Origin
+from onefold.spark.verify.origin import EPOCH, SourceRecords
 from onefold.spark.verify.reconcile import Versions
 
-__all__ = ["Due", "due", "newest_by_epoch", "read_results"]
+__all__ = ["DueRows", "due", "newest_by_epoch", "read_results"]
 
 SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
 
 
 @dataclass(frozen=True)
-class Due:
+class DueRows:
     """`rows` come from the source; with `versions` several may be of one row, else each is one. `shown` are those of
     their columns that the table has; `sums` those of doubles, with the sizes of what was added in `__size_` and their
     name."""
@@ -54,7 +54,7 @@ class _Newest:
     delete_when_null: str | None = None
 
 
-def due(rows: DataFrame, sink: HBaseSink) -> Due:
+def due(rows: DataFrame, sink: HBaseSink) -> DueRows:
     """The rows that the table must have once these rows are written."""
     settings = sink.settings
     mode, key = settings.mode, settings.declared.row_key.names
@@ -62,19 +62,21 @@ def due(rows: DataFrame, sink: HBaseSink) -> Due:
     shown = tuple(mapping.schema.names)
     match mode:
         case ByRowKey():
-            return Due(rows, key, shown, _Newest(mode.order, mode.delete_when_true))
+            return DueRows(rows, key, shown, _Newest(mode.order, mode.delete_when_true))
         case Rolling(merge=None):
-            return Due(rows, key, shown, _Newest(mode.order))
+            return DueRows(rows, key, shown, _Newest(mode.order))
         case Rolling(merge=merge):
             assert merge is not None
             return _merged(rows, merge, mapping)
         case Incremental(merge=merge):
             once = rows.dropDuplicates([*key, mode.sequence])
-            return Due(once, key, shown, _Newest((mode.sequence,))) if merge is None else _merged(once, merge, mapping)
+            return (
+                DueRows(once, key, shown, _Newest((mode.sequence,))) if merge is None else _merged(once, merge, mapping)
+            )
     raise AssertionError(mode)
 
 
-def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
+def newest_by_epoch(wanted: DueRows, origin: SourceRecords) -> DueRows:
     """The same, with each row's epoch as its order, where rows have none of their own: then the newest epoch's stays.
 
     Only where some key has different rows: it takes all of the records a second time.
@@ -90,7 +92,7 @@ def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
     return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
 
 
-def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:
+def read_results(spark: SparkSession, sink: HBaseSink, wanted: DueRows) -> DataFrame:
     """The table's rows. A document that does not fit counts as a changed row, and does not stop the comparison."""
     source = HBaseSource(sink.settings.hbase, sink.settings.declared)
     schema = wanted.rows.select(columns(wanted.shown)).schema
@@ -110,7 +112,7 @@ def _snapped(name: str) -> Column:
     return F.when(is_near, wanted).otherwise(there).alias(name)
 
 
-def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
+def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> DueRows:
     key, shown = mapping.row_key.names, tuple(mapping.schema.names)
     sums: tuple[str, ...] = ()
     if isinstance(merge, Declared):
@@ -123,7 +125,7 @@ def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
     else:
         rows = rows.select(columns(shown))
         kept = rows.schema
-    return Due(mapped(rows.repartition(*columns(key)), _fold(merge, mapping), kept), key, shown, sums=sums)
+    return DueRows(mapped(rows.repartition(*columns(key)), _fold(merge, mapping), kept), key, shown, sums=sums)
 
 
 def _fold(merge: Merge, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

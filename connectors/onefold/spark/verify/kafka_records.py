@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType
 from onefold.core import ConfigError, Positions, Range
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.encoding import Records
+from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.formats.records import read_records
@@ -226,7 +226,7 @@ class _AnyOrder(IdOrder):
         """Checks nothing: the sink has refused bad rows when it wrote."""
 
 
-def _encoded(settings: KafkaSinkConfig, batch: pa.RecordBatch) -> Iterator[Records]:
+def _encoded(settings: KafkaSinkConfig, batch: pa.RecordBatch) -> Iterator[EncodedRecords]:
     if settings.delivery == "keyed":
         yield from settings.ids.records(settings.encoding, batch, _AnyOrder())
     else:

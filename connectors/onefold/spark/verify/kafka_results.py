@@ -27,13 +27,13 @@ from onefold.spark.verify.kafka_records import (
     records_due,
     seen_by_readers,
 )
-from onefold.spark.verify.origin import EPOCH, Origin
+from onefold.spark.verify.origin import EPOCH, SourceRecords
 
 __all__ = ["compare_with_topic"]
 
 
 def compare_with_topic(
-    origin: Origin, sink: KafkaSink, key: Sequence[str], leftovers: Sequence[Committable]
+    origin: SourceRecords, sink: KafkaSink, key: Sequence[str], leftovers: Sequence[Committable]
 ) -> Comparison:
     """Compare an origin's rows with the topic. Raises ConfigError where a foreign open transaction hides a part.
 

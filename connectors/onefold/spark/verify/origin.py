@@ -20,7 +20,7 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
 from onefold.spark.formats.records import read_records
 
-__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "Origin"]
+__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "SourceRecords"]
 
 EPOCH = "__onefold_epoch"
 FORGOTTEN = 0  # stands for all epochs before the first one on record
@@ -84,7 +84,7 @@ def _cover(spans: list[tuple[int, int, int]], start: int, end: int, epoch: int) 
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceRecords:
     """The records of a source in some ranges, and what the pipeline makes of them: `transform`.
 
     What is read of them again and again is kept, in memory or on disk, until `release`.

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from onefold.core import BadRecord, ConfigError
 from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
-from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.databases import SqlDatabase
 from onefold.sinks.sql.naming import exactly
-from onefold.sinks.sql.plan import Settings
+from onefold.sinks.sql.plan import SqlSettings
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
 
 __all__ = ["read_sql_table"]
@@ -44,11 +44,11 @@ def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> Da
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
 
 
-def _database(settings: Settings) -> SqlDatabase:
+def _database(settings: SqlSettings) -> SqlDatabase:
     return SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
 
 
-def _check(settings: Settings, wanted: pa.Schema) -> None:
+def _check(settings: SqlSettings, wanted: pa.Schema) -> None:
     database = _database(settings)
     try:
         with database.connected() as connection:
@@ -67,7 +67,7 @@ def _check(settings: Settings, wanted: pa.Schema) -> None:
         )
 
 
-def _read(settings: Settings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(settings: SqlSettings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     database = _database(settings)
     try:
         with database.connected() as connection:
@@ -85,37 +85,37 @@ def _read(settings: Settings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         database.close()
 
 
-def _partitions(settings: Settings, found: sa.CursorResult[Any]) -> Iterator[Any]:
+def _partitions(settings: SqlSettings, found: sa.CursorResult[Any]) -> Iterator[Any]:
     try:
         yield from found.partitions()
     except ValueError as error:  # SQLAlchemy's, of a text that is no date
         raise _unreadable(settings, plain(str(error))) from None
 
 
-def _array(settings: Settings, field: pa.Field, kind: Kind, values: tuple[Any, ...]) -> pa.Array:
+def _array(settings: SqlSettings, field: pa.Field, kind: SqlKind, values: tuple[Any, ...]) -> pa.Array:
     try:
         return pa.array([value if value is None else _exact(kind, value) for value in values], field.type)
     except (ValueError, TypeError, OverflowError, decimal.InvalidOperation) as error:
         raise _unreadable(settings, f"column {field.name}, {field.type}: {plain(str(error))}") from None
 
 
-def _exact(kind: Kind, value: Any) -> Any:
+def _exact(kind: SqlKind, value: Any) -> Any:
     match kind.family:
-        case Family.DECIMAL:  # in SQLite a text
+        case SqlFamily.DECIMAL:  # in SQLite a text
             return decimal.Decimal(value)
-        case Family.INTEGER if isinstance(value, decimal.Decimal) and value == int(value):  # out of a DECIMAL(20, 0)
+        case SqlFamily.INTEGER if isinstance(value, decimal.Decimal) and value == int(value):  # out of a DECIMAL(20, 0)
             return int(value)
         case _:
             return value
 
 
-def _kind(field: pa.Field) -> Kind:
+def _kind(field: pa.Field) -> SqlKind:
     kind = kind_of(field.type)
     assert kind is not None, "the driver has looked"
     return kind
 
 
-def _unreadable(settings: Settings, says: str) -> BadRecord:
+def _unreadable(settings: SqlSettings, says: str) -> BadRecord:
     return BadRecord(
         "value-not-readable",
         f"table {settings.table} has a value that no row of the pipeline has: {says}. Mend that value, or remove its"

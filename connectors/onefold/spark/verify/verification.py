@@ -37,7 +37,7 @@ from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.due import Due
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
-from onefold.spark.verify.origin import Origin
+from onefold.spark.verify.origin import SourceRecords
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _verify(
     history = flow.history()
     begin = _begin(facts, history, source)
     due = Due(begin, flow.moves(), flow.beginning())
-    origin = Origin(spark, source, due.ranges(ledger.positions, sink.name), history, expected.rows)
+    origin = SourceRecords(spark, source, due.ranges(ledger.positions, sink.name), history, expected.rows)
     try:
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, flow.name, sink)
@@ -289,7 +289,7 @@ def _rows_of(spark: SparkSession, sink: PostgresSink | SqlSink, schema: StructTy
         yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
 
 
-def _compare_with_hbase(origin: Origin, sink: HBaseSink) -> Comparison:
+def _compare_with_hbase(origin: SourceRecords, sink: HBaseSink) -> Comparison:
     # Here, for who verifies a Postgres table need not have HBase's client.
     from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
 

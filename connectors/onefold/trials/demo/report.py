@@ -13,11 +13,11 @@ from onefold.cli.verify.verdicts import add_verdicts, print_violations
 from onefold.spark.verify.verification import Verification
 from onefold.trials.demo.settings import DemoSettings
 
-__all__ = ["Strike", "Tally", "print_report"]
+__all__ = ["DemoTally", "StrikeReport", "print_report"]
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class StrikeReport:
     """What was done to what, where, and when (in seconds since 1970)."""
 
     what: str
@@ -27,17 +27,17 @@ class Strike:
 
 
 @dataclass
-class Tally:
+class DemoTally:
     """What the demo did to the pipeline, and what the pipeline's processes told of their batches."""
 
-    strikes: list[Strike] = field(default_factory=list)
+    strikes: list[StrikeReport] = field(default_factory=list)
     zombies_fenced: int = 0
     outcomes: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, what: str, how: str) -> int:
         return sum((strike.what, strike.how) == (what, how) for strike in self.strikes)
 
-    def recoveries(self) -> list[tuple[Strike, float | None]]:
+    def recoveries(self) -> list[tuple[StrikeReport, float | None]]:
         """Each strike, and the seconds until a batch was complete again: None where another strike came first."""
         ends = [strike.at_s for strike in self.strikes[1:]] + [float("inf")]
         told = sorted(outcome["at"] for outcome in self.outcomes)
@@ -58,7 +58,7 @@ class Tally:
         return float(sum(o["rows"] for o in warm) / (sum(o["seconds"] for o in warm) or 1.0))
 
 
-def _struck(tally: Tally) -> Table:
+def _struck(tally: DemoTally) -> Table:
     """Each strike, and how long the next batch took to be complete: a new process, its recovery, and the batch."""
     table = Table(box=None, pad_edge=False)
     for name in ("what", "how", "where"):
@@ -72,7 +72,7 @@ def _struck(tally: Tally) -> Table:
 
 
 def print_report(
-    console: Console, settings: DemoSettings, tally: Tally, verification: Verification, directory: Path
+    console: Console, settings: DemoSettings, tally: DemoTally, verification: Verification, directory: Path
 ) -> None:
     found = verification.comparison
     console.print(_struck(tally))

@@ -17,7 +17,7 @@ from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core.errors import Fenced
 from onefold.local import KafkaServer, PostgresServer
 from onefold.trials.demo.audit import audit
-from onefold.trials.demo.report import Strike, Tally, print_report
+from onefold.trials.demo.report import DemoTally, StrikeReport, print_report
 from onefold.trials.demo.script import Act, Kill, KillPostgres, KillSomewhere, Zombie, failpoints, script
 from onefold.trials.demo.settings import DemoSettings
 from onefold.trials.workload.orders import produce
@@ -90,7 +90,7 @@ class _Play:
     console: Console
     cleanup: ExitStack
     coming: deque[str | None]  # failpoints of the processes to be started; behind them one that is not struck
-    tally: Tally = field(default_factory=Tally)
+    tally: DemoTally = field(default_factory=DemoTally)
     reach_s_max: float = REACH_S_MAX
     doing: str = "starts the pipeline"
     _processes: list[JobProcess] = field(default_factory=list)
@@ -221,7 +221,7 @@ class _Play:
         self._struck("pipeline", "kill -9", where)
 
     def _struck(self, what: str, how: str, where: str) -> None:
-        self.tally.strikes.append(Strike(what, how, where, time.time()))
+        self.tally.strikes.append(StrikeReport(what, how, where, time.time()))
         self.console.print(f"  {how:8} {what:10} {where}", highlight=False)
 
     def _failed(self, process: JobProcess, what: str) -> WorkloadFailed:

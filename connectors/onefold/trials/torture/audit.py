@@ -11,7 +11,7 @@ from onefold.core.invariants import DECIDED, INVARIANTS, AtomicEpoch, Comparison
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.flow.writing import STATE
 from onefold.trials.torture.destinations.comparison import RecordId
-from onefold.trials.torture.destinations.destination import Committed, Due
+from onefold.trials.torture.destinations.destination import CommittedParts, DueRecords
 from onefold.trials.torture.destinations.registry import destinations
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
@@ -91,7 +91,7 @@ class Auditor:
         self._read_topic(first.positions if first else Positions())
         leftovers = self.leftovers()
         epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
-        due = Due(self._orders, self._unreadable, tuple(epoch for epoch in epochs if epoch.state in DECIDED))
+        due = DueRecords(self._orders, self._unreadable, tuple(epoch for epoch in epochs if epoch.state in DECIDED))
         found = {destination.name: destination.look(due) for destination in self.destinations}
         compared = {name: there.comparison for name, there in found.items()}
         reader = self.watcher.reader
@@ -138,7 +138,7 @@ class Auditor:
                 self._orders[place] = order
         self._read_to = end
 
-    def _committed(self, ledgers: Mapping[str, LedgerEntry | None]) -> Committed | None:
+    def _committed(self, ledgers: Mapping[str, LedgerEntry | None]) -> CommittedParts | None:
         """None where one of the destinations cannot tell."""
         parts: list[Committable] = []
         since = 0
@@ -148,4 +148,4 @@ class Auditor:
                 return None
             parts += found.parts
             since = max(since, found.since)
-        return Committed(tuple(parts), since)
+        return CommittedParts(tuple(parts), since)

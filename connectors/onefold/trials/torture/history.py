@@ -27,10 +27,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-__all__ = ["History"]
+__all__ = ["HistoryLog"]
 
 
-class History:
+class HistoryLog:
     """Writes each line at once, so that nothing is missing when the run itself is killed."""
 
     def __init__(self, path: Path) -> None:

@@ -13,10 +13,10 @@ from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
 if TYPE_CHECKING:
     from onefold.testing.containers.cut import Direction
 
-__all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
+__all__ = ["DRIVER_PLACES", "FaultKind", "PlannedFault", "faults", "kinds"]
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What can befall a pipeline. The values are the names in the history."""
 
     KILL_DRIVER = "kill driver"
@@ -92,92 +92,98 @@ _IN_WORKERS_OF = {
     "transactional": ("kafka:begun", "kafka:begun#3"),
     **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
 }
-_OF_HBASE_AT = {Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT}
+_OF_HBASE_AT = {FaultKind.KILL_HBASE_AT, FaultKind.COMPACT_HBASE_AT}
 _OF_HBASE = {
-    Kind.KILL_HBASE,
-    Kind.PAUSE_HBASE,
-    Kind.CUT_HBASE,
-    Kind.KILL_THRIFT,
-    Kind.PAUSE_THRIFT,
-    Kind.CUT_THRIFT,
-    Kind.FLUSH_HBASE,
-    Kind.COMPACT_HBASE,
+    FaultKind.KILL_HBASE,
+    FaultKind.PAUSE_HBASE,
+    FaultKind.CUT_HBASE,
+    FaultKind.KILL_THRIFT,
+    FaultKind.PAUSE_THRIFT,
+    FaultKind.CUT_THRIFT,
+    FaultKind.FLUSH_HBASE,
+    FaultKind.COMPACT_HBASE,
     *_OF_HBASE_AT,
 }
 
 # A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
-    Kind.KILL_DRIVER: 1,
-    Kind.KILL_DRIVER_HALF: 1,
-    Kind.KILL_DRIVER_AT: 2,
-    Kind.PAUSE_DRIVER: 2,
-    Kind.ZOMBIE_DRIVER: 1,
-    Kind.KILL_WORKER: 6,
-    Kind.PAUSE_WORKER: 4,
-    Kind.KILL_WORKER_AT: 5,
-    Kind.KILL_EXECUTOR: 4,
-    Kind.PAUSE_EXECUTOR: 3,
-    Kind.CUT_EXECUTOR: 2,
-    Kind.ORPHAN_WORKER: 2,
-    Kind.KILL_POSTGRES: 3,
-    Kind.KILL_KAFKA: 1,
-    Kind.KILL_KAFKA_AT: 2,
-    Kind.KILL_HBASE: 2,
-    Kind.KILL_HBASE_AT: 2,
-    Kind.KILL_THRIFT: 5,
-    Kind.PAUSE_THRIFT: 3,
-    Kind.FLUSH_HBASE: 5,
-    Kind.COMPACT_HBASE: 4,
-    Kind.COMPACT_HBASE_AT: 2,
-    Kind.KILL_PRODUCER: 1,
-    Kind.END_BACKENDS: 7,
-    Kind.LOSE_SHUFFLE: 5,
-    Kind.TAKE_SLOTS: 3,
-    Kind.PAUSE_POSTGRES: 2,
-    Kind.PAUSE_KAFKA: 2,
-    Kind.PAUSE_HBASE: 2,
-    Kind.CUT_DRIVER_FROM_POSTGRES: 3,
-    Kind.CUT_DRIVER_FROM_KAFKA: 3,
-    Kind.CUT_EXECUTOR_FROM_POSTGRES: 3,
-    Kind.CUT_EXECUTOR_FROM_KAFKA: 3,
-    Kind.CUT_POSTGRES: 2,
-    Kind.CUT_KAFKA: 2,
-    Kind.CUT_HBASE: 2,
-    Kind.CUT_THRIFT: 3,
-    Kind.CUT_DRIVER_AT: 1,
+    FaultKind.KILL_DRIVER: 1,
+    FaultKind.KILL_DRIVER_HALF: 1,
+    FaultKind.KILL_DRIVER_AT: 2,
+    FaultKind.PAUSE_DRIVER: 2,
+    FaultKind.ZOMBIE_DRIVER: 1,
+    FaultKind.KILL_WORKER: 6,
+    FaultKind.PAUSE_WORKER: 4,
+    FaultKind.KILL_WORKER_AT: 5,
+    FaultKind.KILL_EXECUTOR: 4,
+    FaultKind.PAUSE_EXECUTOR: 3,
+    FaultKind.CUT_EXECUTOR: 2,
+    FaultKind.ORPHAN_WORKER: 2,
+    FaultKind.KILL_POSTGRES: 3,
+    FaultKind.KILL_KAFKA: 1,
+    FaultKind.KILL_KAFKA_AT: 2,
+    FaultKind.KILL_HBASE: 2,
+    FaultKind.KILL_HBASE_AT: 2,
+    FaultKind.KILL_THRIFT: 5,
+    FaultKind.PAUSE_THRIFT: 3,
+    FaultKind.FLUSH_HBASE: 5,
+    FaultKind.COMPACT_HBASE: 4,
+    FaultKind.COMPACT_HBASE_AT: 2,
+    FaultKind.KILL_PRODUCER: 1,
+    FaultKind.END_BACKENDS: 7,
+    FaultKind.LOSE_SHUFFLE: 5,
+    FaultKind.TAKE_SLOTS: 3,
+    FaultKind.PAUSE_POSTGRES: 2,
+    FaultKind.PAUSE_KAFKA: 2,
+    FaultKind.PAUSE_HBASE: 2,
+    FaultKind.CUT_DRIVER_FROM_POSTGRES: 3,
+    FaultKind.CUT_DRIVER_FROM_KAFKA: 3,
+    FaultKind.CUT_EXECUTOR_FROM_POSTGRES: 3,
+    FaultKind.CUT_EXECUTOR_FROM_KAFKA: 3,
+    FaultKind.CUT_POSTGRES: 2,
+    FaultKind.CUT_KAFKA: 2,
+    FaultKind.CUT_HBASE: 2,
+    FaultKind.CUT_THRIFT: 3,
+    FaultKind.CUT_DRIVER_AT: 1,
 }
-_MORE_INTO_KAFKA = {Kind.KILL_KAFKA: 3}
+_MORE_INTO_KAFKA = {FaultKind.KILL_KAFKA: 3}
 _OF_POSTGRES = {
-    Kind.KILL_POSTGRES,
-    Kind.PAUSE_POSTGRES,
-    Kind.END_BACKENDS,
-    Kind.CUT_DRIVER_FROM_POSTGRES,
-    Kind.CUT_POSTGRES,
+    FaultKind.KILL_POSTGRES,
+    FaultKind.PAUSE_POSTGRES,
+    FaultKind.END_BACKENDS,
+    FaultKind.CUT_DRIVER_FROM_POSTGRES,
+    FaultKind.CUT_POSTGRES,
 }
-_EXECUTORS_CUT = {Kind.CUT_EXECUTOR_FROM_POSTGRES, Kind.CUT_EXECUTOR_FROM_KAFKA}
-_OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER, *_EXECUTORS_CUT}
-_CUTS = {
-    Kind.CUT_DRIVER_FROM_POSTGRES,
-    Kind.CUT_DRIVER_FROM_KAFKA,
-    Kind.CUT_POSTGRES,
-    Kind.CUT_KAFKA,
-    Kind.CUT_HBASE,
-    Kind.CUT_THRIFT,
-    Kind.CUT_DRIVER_AT,
+_EXECUTORS_CUT = {FaultKind.CUT_EXECUTOR_FROM_POSTGRES, FaultKind.CUT_EXECUTOR_FROM_KAFKA}
+_OF_CLUSTERS = {
+    FaultKind.KILL_EXECUTOR,
+    FaultKind.PAUSE_EXECUTOR,
+    FaultKind.CUT_EXECUTOR,
+    FaultKind.ORPHAN_WORKER,
     *_EXECUTORS_CUT,
 }
-_OF_CONTAINERS = {Kind.PAUSE_POSTGRES, Kind.PAUSE_KAFKA, Kind.PAUSE_HBASE, *_CUTS}
+_CUTS = {
+    FaultKind.CUT_DRIVER_FROM_POSTGRES,
+    FaultKind.CUT_DRIVER_FROM_KAFKA,
+    FaultKind.CUT_POSTGRES,
+    FaultKind.CUT_KAFKA,
+    FaultKind.CUT_HBASE,
+    FaultKind.CUT_THRIFT,
+    FaultKind.CUT_DRIVER_AT,
+    *_EXECUTORS_CUT,
+}
+_OF_CONTAINERS = {FaultKind.PAUSE_POSTGRES, FaultKind.PAUSE_KAFKA, FaultKind.PAUSE_HBASE, *_CUTS}
 
 _HOLD_S = (0.5, 4.0)
 _HOLDS_S = {
     **dict.fromkeys(_OF_CONTAINERS, (2.0, 16.0)),  # a client of HBase waits 10 s for an answer
-    Kind.CUT_DRIVER_AT: (66.0, 76.0),  # and one of Postgres or Kafka at most 60 s
+    FaultKind.CUT_DRIVER_AT: (66.0, 76.0),  # and one of Postgres or Kafka at most 60 s
 }
 _DIRECTIONS: tuple[Direction, ...] = ("both", "incoming", "outgoing")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """One fault. It strikes `delay_s` after the one before, or after the next complete epoch if `after_epoch`.
 
     `hold_s` is how long a process stays paused, a server down or cut off, or a slot taken; `choice` (0 to 1) picks the
@@ -185,7 +191,7 @@ class Fault:
     packets a cut drops: what comes to the server or worker that is cut, what it sends, or both.
     """
 
-    kind: Kind
+    kind: FaultKind
     delay_s: float
     after_epoch: bool
     hold_s: float
@@ -196,22 +202,22 @@ class Fault:
 
 def kinds(
     deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
-) -> list[Kind]:
+) -> list[FaultKind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
-    out.add(Kind.LOSE_SHUFFLE if on_engine else Kind.KILL_WORKER_AT)
+    out.add(FaultKind.LOSE_SHUFFLE if on_engine else FaultKind.KILL_WORKER_AT)
     if not in_containers:
         out |= _OF_CONTAINERS
     if "two_phase" not in deliveries:
-        out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
+        out.add(FaultKind.TAKE_SLOTS)  # nobody prepares anything in Postgres
     into_kafka = not {*deliveries}.isdisjoint(INTO_KAFKA)
     if not into_kafka:
-        out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
+        out.add(FaultKind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
     if {*deliveries}.isdisjoint(INTO_HBASE):
         out |= _OF_HBASE
     if {*deliveries} <= {*INTO_KAFKA, *INTO_HBASE}:
         out |= (
-            {Kind.CUT_EXECUTOR_FROM_POSTGRES} if on_cluster else _OF_POSTGRES
+            {FaultKind.CUT_EXECUTOR_FROM_POSTGRES} if on_cluster else _OF_POSTGRES
         )  # the store is a file, but on a cluster
     weights = _WEIGHTS | (_MORE_INTO_KAFKA if into_kafka else {})
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
@@ -219,7 +225,7 @@ def kinds(
 
 def faults(
     seed: int, deliveries: Collection[str], on_cluster: bool, in_containers: bool = False, *, on_engine: bool = False
-) -> Iterator[Fault]:
+) -> Iterator[PlannedFault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
     deck = kinds(deliveries, on_cluster, in_containers, on_engine=on_engine)
@@ -228,16 +234,16 @@ def faults(
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     places = {
-        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
-        Kind.KILL_WORKER_AT: in_workers,
-        **dict.fromkeys((Kind.KILL_KAFKA_AT, Kind.CUT_DRIVER_AT), (*_PLACES_OF_DESTINATION, *of_sinks)),
+        FaultKind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
+        FaultKind.KILL_WORKER_AT: in_workers,
+        **dict.fromkeys((FaultKind.KILL_KAFKA_AT, FaultKind.CUT_DRIVER_AT), (*_PLACES_OF_DESTINATION, *of_sinks)),
         **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
     }
     first = list(dict.fromkeys(deck))
     rng.shuffle(first)
     while True:
         for kind in first:
-            yield Fault(
+            yield PlannedFault(
                 kind=kind,
                 delay_s=round(rng.uniform(0.1, 1.5), 2),
                 after_epoch=rng.random() < 0.5,

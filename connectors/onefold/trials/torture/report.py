@@ -13,10 +13,10 @@ from onefold.cli.verify.verdicts import add_verdicts, print_violations
 from onefold.trials.torture.audit import Audit
 from onefold.trials.torture.settings import TortureSettings
 
-__all__ = ["Tally", "live_table", "print_report"]
+__all__ = ["TortureTally", "live_table", "print_report"]
 
 
-class Tally:
+class TortureTally:
     """What has happened so far."""
 
     def __init__(self, settings: TortureSettings) -> None:
@@ -44,7 +44,7 @@ class Tally:
         return bool(self.audits) and all(audit.is_exact for audit in self.audits)
 
 
-def live_table(tally: Tally) -> Group:
+def live_table(tally: TortureTally) -> Group:
     """What is shown while it runs."""
     last = tally.audits[-1] if tally.audits else None
     table = Table(title=f"round {tally.round}: {tally.doing}", show_header=False)
@@ -62,7 +62,7 @@ def live_table(tally: Tally) -> Group:
 
 def print_report(
     console: Console,
-    tally: Tally,
+    tally: TortureTally,
     exits: Counter[str],
     complaints: Sequence[str],
     retries: Mapping[str, int],

@@ -19,9 +19,9 @@ from onefold.core.sql.url import shown
 from onefold.sinks import PostgresSink
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
-from onefold.trials.torture.history import History
-from onefold.trials.torture.plan import Fault, faults
-from onefold.trials.torture.report import Tally, live_table, print_report
+from onefold.trials.torture.history import HistoryLog
+from onefold.trials.torture.plan import PlannedFault, faults
+from onefold.trials.torture.report import TortureTally, live_table, print_report
 from onefold.trials.torture.servers import TortureServers
 from onefold.trials.torture.settings import PIPELINE, TortureSettings, spark_settings
 from onefold.trials.torture.strikes.dispatch import strike
@@ -29,7 +29,7 @@ from onefold.trials.torture.strikes.strike import Missed
 from onefold.trials.torture.strikes.targets import FLOW
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.watcher import Watcher
-from onefold.trials.torture.world import World
+from onefold.trials.torture.world import TortureWorld
 from onefold.trials.workload.processes import JobProcess
 from onefold.trials.workload.servers import clear, create_topic, interrupted_once, progress_bar
 from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
@@ -64,7 +64,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         world = _world(settings, directory, servers)
         cleanup.callback(world.history.close)
         cleanup.callback(world.close)
-        tally = Tally(settings)
+        tally = TortureTally(settings)
         live = Live(console=console, get_renderable=lambda: live_table(tally), transient=True)
         with live if console.is_terminal else heartbeat(console, tally.told):
             failure = _rounds(world, tally, console)
@@ -78,7 +78,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         return exact
 
 
-def _world(settings: TortureSettings, directory: Path, servers: TortureServers) -> World:
+def _world(settings: TortureSettings, directory: Path, servers: TortureServers) -> TortureWorld:
     postgres, cluster = servers.postgres, servers.cluster
     job = Job(
         bootstrap_servers=servers.kafka.bootstrap_servers,
@@ -100,7 +100,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         workers=WORKERS[0] if settings.on_engine else 0,
         state=settings.state,
     )
-    history = History(directory / "history.jsonl")
+    history = HistoryLog(directory / "history.jsonl")
     watcher = Watcher(job, history)
     auditor = Auditor(job, watcher)
     history.write(
@@ -128,7 +128,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
     else:
         masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
         supervisor = Supervisor(tuple(replace(job, master=master) for master in masters), history)
-    return World(settings, job, servers, history, supervisor, watcher, auditor)
+    return TortureWorld(settings, job, servers, history, supervisor, watcher, auditor)
 
 
 def _store(settings: TortureSettings, directory: Path, servers: TortureServers) -> str | None:
@@ -140,7 +140,7 @@ def _store(settings: TortureSettings, directory: Path, servers: TortureServers) 
     return PostgresSink(servers.postgres.url, table=TABLE).store_url()
 
 
-def _rounds(world: World, tally: Tally, console: Console) -> str | None:
+def _rounds(world: TortureWorld, tally: TortureTally, console: Console) -> str | None:
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
@@ -175,11 +175,11 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
     raise AssertionError("count has no end")
 
 
-def _is_beyond(world: World, epoch: int) -> bool:
+def _is_beyond(world: TortureWorld, epoch: int) -> bool:
     return world.watcher.complete > epoch
 
 
-def _one_fault(world: World, fault: Fault, tally: Tally, console: Console) -> int:
+def _one_fault(world: TortureWorld, fault: PlannedFault, tally: TortureTally, console: Console) -> int:
     """1 if it struck, 0 if there was nothing to strike."""
     complete = world.watcher.complete
     tally.doing = f"{fault.kind.value}, soon"
@@ -223,6 +223,6 @@ def _lines(logs: Path) -> Iterator[str]:
             yield from file
 
 
-def _clock(world: World) -> str:
+def _clock(world: TortureWorld) -> str:
     minutes, seconds = divmod(int(world.history.seconds), 60)
     return f"{minutes:>3}:{seconds:02d}"

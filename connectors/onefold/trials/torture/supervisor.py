@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onefold.core.errors import Fenced, InDoubt, Retriable
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.workload.processes import JobProcess
 from onefold.trials.workload.settings import Job
 
@@ -24,7 +24,7 @@ class Supervisor:
     """One current process, and the zombies that were replaced while they were paused."""
 
     jobs: tuple[Job, ...]  # taken in turns: with task retries and without; of a flow, with more workers and fewer
-    history: History
+    history: HistoryLog
     zombies: list[JobProcess] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Transition
 from onefold.core.store.checkpoint_store import KEEP_EPOCHS, CheckpointStore
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.workload.settings import Job
@@ -25,7 +25,7 @@ class Watcher:
     """What was seen of each epoch, also of those that the store has pruned since."""
 
     job: Job
-    history: History
+    history: HistoryLog
     records: dict[int, EpochRecord] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
     _looked_s: float = 0.0

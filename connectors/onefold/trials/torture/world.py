@@ -12,7 +12,7 @@ from pathlib import Path
 from onefold.core import Positions, Relation
 from onefold.trials.torture.audit import Audit, Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
-from onefold.trials.torture.history import History
+from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.servers import TortureServers
 from onefold.trials.torture.settings import TortureSettings
 from onefold.trials.torture.supervisor import Supervisor
@@ -24,7 +24,7 @@ from onefold.trials.workload.producer import Orders
 from onefold.trials.workload.servers import WorkloadFailed
 from onefold.trials.workload.settings import PARTITIONS, TOPIC, Job
 
-__all__ = ["NeverRests", "World"]
+__all__ = ["NeverRests", "TortureWorld"]
 
 TICK_S = 0.05
 ZOMBIE_S_MAX = 90.0
@@ -38,11 +38,11 @@ class NeverRests(WorkloadFailed):
 
 
 @dataclass
-class World:
+class TortureWorld:
     settings: TortureSettings
     job: Job
     servers: TortureServers
-    history: History
+    history: HistoryLog
     supervisor: Supervisor
     watcher: Watcher
     auditor: Auditor

@@ -22,7 +22,7 @@ from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.ways import ways
 
-__all__ = ["Job", "QueryLife", "Running", "RunningQuery", "must_drain"]
+__all__ = ["QueryJob", "QueryLife", "Running", "RunningQuery", "must_drain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RunningQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueryJob:
     """What all batches of a run share, known once its sinks are open."""
 
     fingerprint: str
@@ -109,7 +109,7 @@ class QueryLife(Life):
         self.query, self._last_end, self._returned = query, None, None
         return True
 
-    def request(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[EpochRequest]:
+    def request(self, batch_id: int, job: QueryJob, running: Running | None = None) -> Protocol[EpochRequest]:
         """What one batch of the bound run asks for. `running` is what the runtime itself says of it, if it can."""
         query = present(self.query, "a batch belongs to a run")
         if self._returned is not None and self._returned[0] == batch_id:

@@ -25,11 +25,11 @@ from onefold.core.protocol.effects import (
     WriteLedger,
 )
 
-__all__ = ["Origin", "begin_at", "take"]
+__all__ = ["SavepointOrigin", "begin_at", "take"]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SavepointOrigin:
     """The last complete epoch of the other pipeline, and the initial positions that were frozen there, if any were."""
 
     epoch: int
@@ -50,7 +50,7 @@ class Origin:
         return end.relation_to(self.end) is Relation.SAME
 
 
-def take(origin: Origin, sinks: tuple[str, ...], again: bool = False) -> Protocol[tuple[Generation, str]]:
+def take(origin: SavepointOrigin, sinks: tuple[str, ...], again: bool = False) -> Protocol[tuple[Generation, str]]:
     """A new generation of the pipeline that is to begin there, and its store's id.
 
     Raises ConfigError where it has written or begun something; with `again` that may be this very origin.
@@ -72,7 +72,7 @@ def take(origin: Origin, sinks: tuple[str, ...], again: bool = False) -> Protoco
     return generation, facts.store_id
 
 
-def begin_at(origin: Origin, generation: Generation, store_id: str, sinks: tuple[str, ...]) -> Protocol[None]:
+def begin_at(origin: SavepointOrigin, generation: Generation, store_id: str, sinks: tuple[str, ...]) -> Protocol[None]:
     """Write the epoch into every sink's ledger, then into the store. The same again changes nothing."""
     if origin.frozen is not None:
         yield from retry(Freeze(generation, origin.frozen))
@@ -88,7 +88,7 @@ def _is_empty(entry: LedgerEntry) -> bool:
     return entry.epoch == 0 and not entry.members and entry.announced is None
 
 
-def _check_is_new(facts: StoreFacts, origin: Origin, again: bool) -> None:
+def _check_is_new(facts: StoreFacts, origin: SavepointOrigin, again: bool) -> None:
     if again and origin.is_last_of(facts):
         return
     if facts.last is not None or facts.unfinished:

@@ -17,7 +17,7 @@ __all__ = [
     "LOCKED_ROW",
     "STORED_AND_LAST",
     "UNFINISHED_AND_LAST",
-    "Chain",
+    "EpochChain",
     "adding",
     "chain_of",
     "completing",
@@ -126,7 +126,7 @@ def unfinished_epochs(transaction: Transaction, pipeline: str) -> tuple[EpochRec
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class EpochChain:
     """Where a pipeline's epochs stand: those that are open, decided or damaged, the last one past its commit point, and
     the highest number and T of all; 0 where there is none."""
 
@@ -136,16 +136,16 @@ class Chain:
     newest_ms: int
 
 
-def chain_of(transaction: Transaction, generation: Generation, rows: Sequence[Any]) -> Chain:
+def chain_of(transaction: Transaction, generation: Generation, rows: Sequence[Any]) -> EpochChain:
     """By what UNFINISHED_AND_LAST answers, to a transaction of this generation."""
     found = [record_of(row) for row in rows]
     unfinished = tuple(record for record in found if record.state in _UNFINISHED)
     last = _last_of(found)
     if last is not None and last.generation == generation.number and last.query_id != ADOPTED:
         # This generation opened it, above all others, and nothing since. (One it adopted may be older than others.)
-        return Chain(unfinished, last, last.epoch, last.timestamp_ms)
+        return EpochChain(unfinished, last, last.epoch, last.timestamp_ms)
     (row,) = transaction.rows(_HIGHEST, {"pipeline": generation.pipeline})
-    return Chain(unfinished, last, row.epoch or 0, row.timestamp_ms or 0)
+    return EpochChain(unfinished, last, row.epoch or 0, row.timestamp_ms or 0)
 
 
 def found_epochs(transaction: Transaction, pipeline: str, span: Range) -> list[EpochRecord]:

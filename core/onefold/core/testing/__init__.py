@@ -3,7 +3,6 @@
 from onefold.core.invariants import (
     INVARIANTS,
     AtomicEpoch,
-    Chain,
     Decision,
     Evidence,
     FencedNeverDecides,
@@ -14,6 +13,7 @@ from onefold.core.invariants import (
     NothingInDoubt,
     ResolveOnce,
     Transition,
+    UnbrokenChain,
     violations,
 )
 from onefold.core.testing.conformance import (
@@ -36,7 +36,15 @@ from onefold.core.testing.simulator.models import (
     ModelTwoPhaseSink,
     ModelWriteThroughSink,
 )
-from onefold.core.testing.simulator.simulator import CONFIGURATIONS, Failure, Plan, Report, Run, explore, simulate
+from onefold.core.testing.simulator.simulator import (
+    CONFIGURATIONS,
+    Failure,
+    Report,
+    SimulatedRun,
+    SimulationPlan,
+    explore,
+    simulate,
+)
 
 __all__ = [
     "BOUNDS",
@@ -50,7 +58,6 @@ __all__ = [
     "Bound",
     "BrokenPromise",
     "Caught",
-    "Chain",
     "ConformanceReport",
     "Decision",
     "Evidence",
@@ -69,14 +76,15 @@ __all__ = [
     "NoDuplicate",
     "NoLoss",
     "NothingInDoubt",
-    "Plan",
     "Promise",
     "Proof",
     "Report",
     "ResolveOnce",
-    "Run",
+    "SimulatedRun",
+    "SimulationPlan",
     "Subject",
     "Transition",
+    "UnbrokenChain",
     "catch_mutants",
     "check_sink",
     "check_source",

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
-from onefold.core.writing.bad_records import Bad, Found, Letters, Policy
+from onefold.core.writing.bad_records import Bad, Found, LetterWriter, Policy
 
 __all__ = ["Attempt", "Batches", "Written", "attempting", "write_task"]
 
@@ -90,7 +90,7 @@ def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Po
     """Runs a task: every batch goes to every sink, and bad records to theirs."""
     attempts = [Attempt(sink) for sink in sinks]
     dead = [Attempt(policy.sink)] if policy is not None and policy.sink is not None else []
-    letters = Letters(policy, task, dead[0].write if dead else None) if policy is not None else None
+    letters = LetterWriter(policy, task, dead[0].write if dead else None) if policy is not None else None
     with attempting(task, attempts + dead) as prepared:
         for batch in batches:
             if isinstance(batch, Bad):

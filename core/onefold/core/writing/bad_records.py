@@ -15,7 +15,7 @@ from onefold.core.errors import BadRecord
 from onefold.core.source import Source
 from onefold.core.writing.dead_letters import letters
 
-__all__ = ["Bad", "Found", "Letters", "Policy", "Tally"]
+__all__ = ["Bad", "Found", "LetterWriter", "Policy", "Tally"]
 
 log = logging.getLogger("onefold")
 
@@ -57,7 +57,7 @@ Found: TypeAlias = tuple[int, Policy]
 """How many bad records of a source an epoch has, and what becomes of them."""
 
 
-class Letters:
+class LetterWriter:
     """One task's bad records: counted, and written to the sink that takes them."""
 
     def __init__(self, policy: Policy, task: TaskId, write: Callable[[pa.RecordBatch], None] | None) -> None:

@@ -22,7 +22,7 @@ from onefold.engine.dataflow.plan import Chain
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.backend import Frozen, StateBackend
 
-__all__ = ["Keep", "Phase", "State", "Subtask"]
+__all__ = ["Keep", "Phase", "Subtask", "SubtaskState"]
 
 Keep = Callable[[TaskId, Frozen], Committable]
 
@@ -38,7 +38,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SubtaskState:
     """A subtask's keyed state: where it is, and how a frozen one becomes a committable of the epoch."""
 
     backend: StateBackend
@@ -56,7 +56,7 @@ class Subtask:
         parallelism: int,
         max_parallelism: int,
         logics: Mapping[int, Logic],
-        state: State | None = None,
+        state: SubtaskState | None = None,
         in_order: bool = False,
         mark: Mark | None = None,
     ) -> None:

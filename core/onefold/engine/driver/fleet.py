@@ -19,8 +19,8 @@ from onefold.core.source import Source, Split
 from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.driver.watching import Watch
-from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, Open, Ready, Restoring, Stop
+from onefold.engine.driver.watching import WorkerWatch
+from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop
 from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
@@ -46,7 +46,7 @@ class Fleet:
 
     def __init__(self, nursery: Nursery, plan: Plan, workers: int, marks: Marks | None = None) -> None:
         self._nursery, self._plan, self._workers = nursery, plan, workers
-        self._watch = Watch(plan, marks or Marks(workers))
+        self._watch = WorkerWatch(plan, marks or Marks(workers))
         self._epochs: dict[int, int] = {}  # of the runs that are open
         self._drains_s: float | None = None  # since when the flow is to end
         self._members: list[_Member] = []
@@ -64,7 +64,7 @@ class Fleet:
         self,
         sources: Mapping[int, Source],
         sinks: Mapping[int, Sink],
-        state: Restoring | None,
+        state: RestoreFrom | None,
         guarded: bool,
         in_order: frozenset[int] = frozenset(),
     ) -> None:
@@ -102,7 +102,7 @@ class Fleet:
     def open(self, run: int, task: TaskId) -> None:
         """The epoch of a run that began ahead is open."""
         self._epochs[run] = task.epoch
-        self._order([Open(run, task)] * self._workers)
+        self._order([OpenedEpoch(run, task)] * self._workers)
 
     def collect(self, run: int) -> list[Done]:
         """Wait until all workers have acknowledged the run. Raises the error of one that failed, WorkerFailed where one

@@ -25,12 +25,12 @@ from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
-from onefold.engine.driver.settings import Settings
-from onefold.engine.driver.standing import Kept, Standing, check_workers, standing, with_workers
+from onefold.engine.driver.settings import RunSettings
+from onefold.engine.driver.standing import FlowStanding, Kept, check_workers, standing, with_workers
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
-from onefold.engine.workers.messages import Restoring
+from onefold.engine.workers.messages import RestoreFrom
 from onefold.engine.workers.nursery import NurseryLost
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
@@ -57,7 +57,7 @@ class FlowRun:
         plan: Plan,
         session: Session,
         fleet: Fleet,
-        settings: Settings,
+        settings: RunSettings,
         state_root: str | None,
         written: HasWritten,
         databases: Scratch | None = None,
@@ -156,7 +156,7 @@ class FlowRun:
         finally:
             planners.close()
 
-    def _epochs(self, planners: Planners, writers: Writers, at: Standing, fingerprint: str) -> None:
+    def _epochs(self, planners: Planners, writers: Writers, at: FlowStanding, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
         while not self._drains:
@@ -176,7 +176,7 @@ class FlowRun:
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
 
-    def _next(self, planners: Planners, writers: Writers, at: Standing) -> Range | None:
+    def _next(self, planners: Planners, writers: Writers, at: FlowStanding) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
@@ -186,7 +186,9 @@ class FlowRun:
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
         return Range(at.at, end) if end != at.at or is_due else None
 
-    def _epoch(self, planners: Planners, writers: Writers, at: Standing, span: Range, fingerprint: str) -> Standing:
+    def _epoch(
+        self, planners: Planners, writers: Writers, at: FlowStanding, span: Range, fingerprint: str
+    ) -> FlowStanding:
         session = self._session
         session.check_counted(span)
         request = EpochRequest(
@@ -202,7 +204,7 @@ class FlowRun:
             store_id = present(session.started, "an epoch is run after a start").store_id
             session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
-        now = Standing.after(outcome.record)
+        now = FlowStanding.after(outcome.record)
         writers.decided(now)
         if writers.bad:
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, writers.bad)
@@ -217,7 +219,7 @@ class FlowRun:
                 own.check()
         return now
 
-    def _begin_added(self, planners: Planners, at: Standing) -> None:
+    def _begin_added(self, planners: Planners, at: FlowStanding) -> None:
         session = self._session
         for names, setting in session.patience.retry(
             lambda: [*planners.begin_added(at.at, session.pin)], "asking where the sources begin"
@@ -249,14 +251,14 @@ class FlowRun:
         while wait is not None and wait.left_s > 0 and not self._drains:
             wait.pause()
 
-    def _launch(self, at: Standing, guarded: bool) -> None:
+    def _launch(self, at: FlowStanding, guarded: bool) -> None:
         state = None
         if self._state_root is not None:
             name, backend, scratch = self._session.name, self._settings.state, None
             if self._databases is not None:
                 self._databases.empty()
                 scratch = str(self._databases.folder)
-            state = Restoring(self._state_root, name, backend, self._generation, at.handles, scratch)
+            state = RestoreFrom(self._state_root, name, backend, self._generation, at.handles, scratch)
         sinks = {node.number: writing.sink for node, writing in self._plan.graph.writings()}
         self._fleet.launch(self._sources, sinks, state, guarded, self._in_order)
 

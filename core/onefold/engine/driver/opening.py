@@ -24,7 +24,7 @@ from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.has_written import HasWritten
-from onefold.engine.driver.settings import Settings
+from onefold.engine.driver.settings import RunSettings
 from onefold.engine.state import folder_of
 from onefold.engine.workers.nursery import Nursery
 from onefold.flow.planning.starts import check_apart
@@ -42,7 +42,7 @@ def opened(
     plan: Plan,
     nursery: Nursery,
     marks: Marks,
-    settings: Settings,
+    settings: RunSettings,
     checkpoint: str,
     store: str | None,
     retain: int,

@@ -86,9 +86,9 @@ def run(
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need
             from onefold.engine.driver.opening import opened
-            from onefold.engine.driver.settings import Settings
+            from onefold.engine.driver.settings import RunSettings
 
-        settings = Settings(workers, state, epoch_interval_s, restart, on_outcome)
+        settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")

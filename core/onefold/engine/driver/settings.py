@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.restart import Restart
 
-__all__ = ["Settings"]
+__all__ = ["RunSettings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """`onefold.engine.run` says what each is."""
 
     workers: int

@@ -13,7 +13,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.engine.state import STATE
 
-__all__ = ["Kept", "Standing", "check_workers", "standing", "with_workers"]
+__all__ = ["FlowStanding", "Kept", "check_workers", "standing", "with_workers"]
 
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
 
@@ -22,7 +22,7 @@ Kept = Callable[[EpochRecord], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FlowStanding:
     """`until` is where the next epoch must end, where one that writes through was begun; `epoch` is the last decided
     one, 0 before the first."""
 
@@ -32,18 +32,18 @@ class Standing:
     until: Positions | None = None
 
     @classmethod
-    def after(cls, record: EpochRecord) -> Standing:
+    def after(cls, record: EpochRecord) -> FlowStanding:
         handles = tuple(c.handle for c in record.manifest if c.sink == STATE)
         return cls(record.range.end.of_records(), record.epoch, handles)
 
 
-def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> Standing:
+def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> FlowStanding:
     """Where the next epoch begins, and how. Raises CheckpointMismatch where the flow keeps state, and the last epoch
     has none of it: one that was adopted from the ledgers has no manifest, and the state's own notes tell."""
     if facts.last is None:
         begin = present(started.start, "a start finds where a first epoch begins")
-        return Standing(begin, until=started.until)
-    found = Standing.after(facts.last)
+        return FlowStanding(begin, until=started.until)
+    found = FlowStanding.after(facts.last)
     if kept is not None and not found.handles:
         found = replace(found, handles=kept(facts.last))
     if kept is not None and not found.handles:
@@ -54,7 +54,7 @@ def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> Standing
             " and start over with empty tables under a new name",
         )
     begun = facts.begun
-    return found if begun is None else Standing(found.at, found.epoch, found.handles, begun.range.end)
+    return found if begun is None else FlowStanding(found.at, found.epoch, found.handles, begun.range.end)
 
 
 def with_workers(fingerprint: str, workers: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Marks
 from onefold.engine.dataflow.plan import Plan
 
-__all__ = ["Watch"]
+__all__ = ["WorkerWatch"]
 
 SILENT_S = 10.0  # in one call, before it is told
 TOLD_EVERY_S_MAX = 600.0
@@ -25,7 +25,7 @@ class _Seen:
     next_s: float = 0.0  # when it is told next
 
 
-class Watch:
+class WorkerWatch:
     """Of the workers that process an epoch. `look` is to be called about once a second."""
 
     def __init__(self, plan: Plan, marks: Marks) -> None:

@@ -19,7 +19,7 @@ from onefold.core.source import Split
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
-from onefold.engine.driver.standing import Standing
+from onefold.engine.driver.standing import FlowStanding
 from onefold.engine.workers.messages import Done
 
 __all__ = ["Splitting", "Workers", "Writers"]
@@ -74,8 +74,8 @@ class Writers:
         fleet: Workers,
         planners: Splitting,
         tracker: Tracker,
-        standing: Standing,
-        launch: Callable[[Standing, bool], None],
+        standing: FlowStanding,
+        launch: Callable[[FlowStanding, bool], None],
         plan_ahead: Callable[[Range], Range | None],
         progressed: Callable[[float], None],
     ) -> None:
@@ -163,7 +163,7 @@ class Writers:
         self._launch(self._standing, self._guarded)
         self._at = self._standing.at
 
-    def decided(self, standing: Standing) -> None:
+    def decided(self, standing: FlowStanding) -> None:
         """The epoch that they have run is decided. Those that read with care do so no longer."""
         self._standing = standing
         if self._guarded:

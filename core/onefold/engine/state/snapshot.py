@@ -35,8 +35,8 @@ __all__ = [
     "OPERATOR",
     "Draft",
     "Footer",
-    "Part",
     "Piece",
+    "SnapshotPart",
     "copied",
     "footers_for",
     "is_handle",
@@ -77,7 +77,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SnapshotPart:
     """Entries of one state, as an Arrow IPC stream at an offset of the file. Of a log they are changes, of a base all
     that some part of the state held; both are put in the order of the files. Or a file of RocksDB, by its name."""
 
@@ -103,7 +103,7 @@ class Footer:
     end: int
     max_parallelism: int
     pieces: tuple[Piece, ...] = ()  # the earlier files, the oldest first
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[SnapshotPart, ...] = field(default=())
 
 
 Draft = tuple[StateSpec, str, int, pa.Buffer | bytes]  # spec, what, rows, stream
@@ -130,11 +130,11 @@ def write_snapshot(storage: Storage, name: str, footer: Footer, drafts: Iterable
     written: list[Piece] = []
 
     def content() -> Iterator[pa.Buffer | bytes]:
-        parts: list[Part] = []
+        parts: list[SnapshotPart] = []
         at = 0
         for spec, what, rows, stream in drafts:
             size = len(stream)
-            parts.append(Part(spec.uid, spec.name, spec.kind.value, what, rows, at, size, zlib.crc32(stream)))
+            parts.append(SnapshotPart(spec.uid, spec.name, spec.kind.value, what, rows, at, size, zlib.crc32(stream)))
             at += size
             yield stream
         text = json.dumps({"version": VERSION, **asdict(replace(footer, parts=tuple(parts)))}).encode()
@@ -184,7 +184,7 @@ def _footer_of(values: dict[str, Any], size: int) -> Footer:
     """The footer of a file with `size` bytes before it. Raises ValueError, TypeError or KeyError for what `Footer` does
     not say, or names of other files than a snapshot's."""
     pieces = tuple(checked(Piece, piece) for piece in values.pop("pieces"))
-    parts = tuple(checked(Part, part) for part in values.pop("parts"))
+    parts = tuple(checked(SnapshotPart, part) for part in values.pop("parts"))
     footer = checked(Footer, values | {"pieces": pieces, "parts": parts})
     is_database = any(part.what == FILE for part in parts)  # whose earlier files are its own, and no snapshots
     is_whole = (
@@ -199,7 +199,7 @@ def _footer_of(values: dict[str, Any], size: int) -> Footer:
     return footer
 
 
-def read_part(storage: Storage, name: str, part: Part) -> bytes:
+def read_part(storage: Storage, name: str, part: SnapshotPart) -> bytes:
     """Raises DataLoss where the file is gone, cut or changed."""
     data = _read(storage, name, part.at, part.bytes)
     if len(data) != part.bytes or zlib.crc32(data) != part.crc:

@@ -31,17 +31,17 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker
-from onefold.engine.driver.standing import Standing, standing
+from onefold.engine.driver.standing import FlowStanding, standing
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
-from onefold.engine.testing.model_fleet import ModelFleet, Subject
+from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Processing, Reading, Writing
 from onefold.flow.ordering import in_fixed_order
 from onefold.flow.processor import StatefulProcessor
 
-__all__ = ["DRIVER_DIES", "FlowWorld", "Outcome"]
+__all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]
 
 FLOW = "model"
 RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
@@ -110,7 +110,7 @@ class _Splits:
 
 
 @dataclass
-class Outcome:
+class WorldOutcome:
     """What became of a run: what is wrong, and what could have happened at each point."""
 
     wrong: list[str]
@@ -121,7 +121,7 @@ class FlowWorld:
     """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first."""
 
     def __init__(
-        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: Subject, workers: int = 2
+        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, workers: int = 2
     ) -> None:
         self.script = dict(script)
         self.options: list[tuple[str, ...]] = []
@@ -151,7 +151,7 @@ class FlowWorld:
         self.options.append(tuple(options))
         return options[min(self.script.get(len(self.options) - 1, 0), len(options) - 1)]
 
-    def run(self) -> Outcome:
+    def run(self) -> WorldOutcome:
         """To the end of the source, and once more, so that nothing is left of what died."""
         try:
             while not self._live():
@@ -163,8 +163,8 @@ class FlowWorld:
             self.script.clear()
             self._live()
         except Exception as error:
-            return Outcome([f"{type(error).__name__}: {error}"], self.options)
-        return Outcome(self._wrong(), self.options)
+            return WorldOutcome([f"{type(error).__name__}: {error}"], self.options)
+        return WorldOutcome(self._wrong(), self.options)
 
     def _live(self) -> bool:
         """One driver, from its start to the source's end: False where it died, or gave up."""
@@ -184,7 +184,7 @@ class FlowWorld:
             while (span := _range(at, writers)) is not None:
                 request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)
                 outcome = self._drive(driver, writers.heeding(life.run_epoch(request, LIVES_MAX)), writers)
-                at = Standing.after(outcome.record)
+                at = FlowStanding.after(outcome.record)
                 writers.decided(at)
             self._drive(driver, life.sweep())
         except (CrashError, Retriable, InDoubt, NeedsStart):
@@ -238,7 +238,7 @@ class FlowWorld:
         return wrong
 
 
-def _range(at: Standing, writers: Writers) -> Range | None:
+def _range(at: FlowStanding, writers: Writers) -> Range | None:
     if writers.ahead is not None:
         return writers.ahead
     if at.until is not None:

@@ -13,7 +13,7 @@ from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
 from onefold.engine.dataflow.plan import Chain, Plan
-from onefold.engine.dataflow.subtask import Phase, State, Subtask
+from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.making import make_logic
@@ -21,7 +21,7 @@ from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.messages import Done
 from onefold.engine.workers.reader import Reader
 
-__all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "ModelFleet", "Subject"]
+__all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "FleetSubject", "ModelFleet"]
 
 Choose = Callable[[Sequence[str]], str]
 Action = Callable[[], None]
@@ -30,7 +30,7 @@ WORKERS_DIE, THEIR_WORK_LANDS_LATER = "workers die", "workers die, and what they
 
 
 @dataclass(frozen=True)
-class Subject:
+class FleetSubject:
     """What is tried: the production code, or a mutant of it."""
 
     subtask: type[Subtask] = Subtask
@@ -55,7 +55,7 @@ class ModelFleet:
     workers: int
     sinks: Mapping[int, Sink]
     snapshots: ModelSnapshots
-    subject: Subject
+    subject: FleetSubject
     choose: Choose
     in_order: frozenset[int] = frozenset()
     late: list[Action] = field(default_factory=list)
@@ -161,7 +161,7 @@ class ModelFleet:
         if chain.uid is not None:
             backend = ModelBackend(self.snapshots)
             backend.restore(handles, self.subject.groups(index, self.workers, of))
-            state = State(backend, self.snapshots.keep)
+            state = SubtaskState(backend, self.snapshots.keep)
         logics = {
             n.number: make_logic(self.plan.graph, n, self.sinks, backend, index, self.workers) for n in chain.nodes
         }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.testing.simulator.models import ModelTwoPhaseSink, Work
+from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
 from onefold.engine.state.backend import Frozen, Key, StateSpec, Value
@@ -28,7 +28,7 @@ class ModelSnapshots:
     def keep(self, task: TaskId, frozen: Frozen) -> Committable:
         handle = frozen.store()
         committable = Committable(STATE, SinkKind.TWO_PHASE, handle, task.generation, task.epoch, 0)
-        self.sink.keep(Work(committable, ()), task.timestamp_ms)
+        self.sink.keep(PreparedRows(committable, ()), task.timestamp_ms)
         return committable
 
     def read(self, handle: str) -> dict[StateSpec, Entries]:

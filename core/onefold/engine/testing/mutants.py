@@ -11,7 +11,7 @@ from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Barrier, Effect
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.processing import ProcessingLogic
-from onefold.engine.testing.model_fleet import Subject
+from onefold.engine.testing.model_fleet import FleetSubject
 
 __all__ = ["MUTANTS", "OF_ORDER"]
 
@@ -70,9 +70,9 @@ def _all_groups(index: int, parallelism: int, max_parallelism: int) -> Sequence[
 
 
 MUTANTS = {
-    "the barrier goes on before the state is frozen": Subject(subtask=_FrozenLate),
-    "a channel is not held back": Subject(inbound=_NotHeldBack),
-    "timers are not restored": Subject(spoil=_forget_timers),
-    "a key group is restored twice": Subject(groups=_all_groups),
+    "the barrier goes on before the state is frozen": FleetSubject(subtask=_FrozenLate),
+    "a channel is not held back": FleetSubject(inbound=_NotHeldBack),
+    "timers are not restored": FleetSubject(spoil=_forget_timers),
+    "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
-OF_ORDER = Subject(in_order=_ByArrival)  # wrong at several points together, and before a sink that writes through
+OF_ORDER = FleetSubject(in_order=_ByArrival)  # wrong at several points together, and before a sink that writes through

@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
-from onefold.engine.testing.flow_world import DRIVER_DIES, FlowWorld, Outcome
-from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, Subject
+from onefold.engine.testing.flow_world import DRIVER_DIES, FlowWorld, WorldOutcome
+from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject
 
 __all__ = ["Explored", "explore", "sample", "simulate"]
 
 STRIKES, STRIKE_SHARE = {DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER}, 0.02
-PRODUCTION = Subject()
+PRODUCTION = FleetSubject()
 
 
-def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: Subject = PRODUCTION) -> Outcome:
+def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject = PRODUCTION) -> WorldOutcome:
     return FlowWorld(kinds, script, subject).run()
 
 
 class _Shuffled(FlowWorld):
     """What happens next is chance, and at few of its points something dies."""
 
-    def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: Subject) -> None:
+    def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: FleetSubject) -> None:
         super().__init__(kinds, {}, subject)
         self._chance = random.Random(seed)
         self._strikes_left = 2
@@ -37,7 +37,7 @@ class _Shuffled(FlowWorld):
         return self._chance.choice(harmless)
 
 
-def sample(kinds: Sequence[SinkKind], seed: int, subject: Subject = PRODUCTION) -> Outcome:
+def sample(kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION) -> WorldOutcome:
     """One schedule of all, with workers at any pace."""
     return _Shuffled(kinds, seed, subject).run()
 
@@ -54,7 +54,7 @@ class Explored:
 def explore(
     kinds: Sequence[SinkKind],
     deviations: int,
-    subject: Subject = PRODUCTION,
+    subject: FleetSubject = PRODUCTION,
     failures_max: int = 3,
 ) -> Explored:
     """Every schedule that takes another option than the first at no more than so many points."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
 
-__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "Open", "Ready", "Restoring", "Stop"]
+__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Restoring:
+class RestoreFrom:
     """Where a flow's state is kept, by which backend, and the snapshots that the last decided epoch made it. `scratch`
     is the driver's folder for databases."""
 
@@ -44,7 +44,7 @@ class Launch:
     links: tuple[Link, ...]
     sources: Mapping[int, Source]
     sinks: Mapping[int, Sink]
-    state: Restoring | None
+    state: RestoreFrom | None
     guarded: bool = False
     in_order: frozenset[int] = frozenset()
 
@@ -67,7 +67,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenedEpoch:
     """The epoch of a run that is read ahead is open."""
 
     run: int

@@ -15,7 +15,7 @@ from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.messages import Restoring
+from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
@@ -63,7 +63,7 @@ def _kinds(aggregate: Aggregate, given: pa.Schema) -> str:
     return " and ".join(form_name(kind) if family(kind) in _EXACT else str(kind) for kind in kinds)
 
 
-def snapshots_by_uid(restoring: Restoring, plan: Plan) -> dict[str, list[str]]:
+def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]:
     """The snapshots of each operator. Raises CheckpointMismatch where an operator with state is not there any more."""
     storage = Storage(restoring.root, restoring.flow)
     found: dict[str, list[str]] = {}

@@ -11,14 +11,14 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.marks import Mark, Marks
 from onefold.engine.dataflow.plan import Chain, Plan
-from onefold.engine.dataflow.subtask import State, Subtask
+from onefold.engine.dataflow.subtask import Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.making import make_logic
 from onefold.engine.state.backend import Frozen, StateBackend
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import committable
 from onefold.engine.state.storage import Storage
-from onefold.engine.workers.messages import Launch, Restoring
+from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.wire import Outgoing, receive_message
@@ -75,7 +75,7 @@ def _subtask(
         backend = _backend(restoring, storage, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
         mark(backend, chain)
-        state = State(backend, _keep)
+        state = SubtaskState(backend, _keep)
     backend_of = None if state is None else state.backend
     logics = {
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
@@ -93,7 +93,7 @@ def _subtask(
     )
 
 
-def _backend(restoring: Restoring, storage: Storage, max_parallelism: int) -> StateBackend:
+def _backend(restoring: RestoreFrom, storage: Storage, max_parallelism: int) -> StateBackend:
     if restoring.backend == MemoryBackend.name:
         return MemoryBackend(storage, restoring.generation, max_parallelism)
     from onefold.engine.state.rocks import RocksBackend  # needs its package

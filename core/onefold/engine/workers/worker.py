@@ -15,7 +15,7 @@ from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Mark, no_mark
 from onefold.engine.dataflow.plan import Exchange, Plan
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
-from onefold.engine.workers.messages import Begin, Done, Failed, Link, Open, Ready, Stop
+from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encoded_item
 
@@ -194,15 +194,15 @@ class Worker:
             match order:
                 case Begin(run, splits, task):
                     if task is not None:
-                        self._open(Open(run, task))
+                        self._open(OpenedEpoch(run, task))
                     for number, reader in self._readers.items():
                         reader.begin(run, splits.get(number, ()))
-                case Open():
+                case OpenedEpoch():
                     self._open(order)
                 case Stop():
                     self._is_over = True
 
-    def _open(self, order: Open) -> None:
+    def _open(self, order: OpenedEpoch) -> None:
         for subtask in self._subtasks:
             subtask.open(order.run, order.task)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Box", "Line", "Placed", "Slot", "placed"]
+__all__ = ["Box", "Connector", "LayerLayout", "Slot", "placed"]
 
 SWEEPS = 8  # over all layers, each ordering a layer by its neighbours
 GAP = 22  # between boxes of a layer, in pixels
@@ -29,7 +29,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Connector:
     """From one box to one with a higher number. `is_exchange`: between tasks."""
 
     start: int
@@ -49,14 +49,14 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LayerLayout:
     """The layers, from left to right, each from top to bottom; and of each line the slots that it joins, in order."""
 
     layers: list[list[Slot]]
     ways: list[list[Slot]]
 
 
-def placed(boxes: Sequence[Box], lines: Sequence[Line], heights: Mapping[int, float]) -> Placed:
+def placed(boxes: Sequence[Box], lines: Sequence[Connector], heights: Mapping[int, float]) -> LayerLayout:
     """The boxes and lines in their places; heights in pixels, y from 0 on."""
     depth = _depths(boxes, lines)
     own = {box.number: Slot(depth[box.number], box, heights[box.number]) for box in boxes}
@@ -70,10 +70,10 @@ def placed(boxes: Sequence[Box], lines: Sequence[Line], heights: Mapping[int, fl
             layers[slot.layer].append(slot)
         ways.append([own[line.start], *between, own[line.end]])
     _order(layers, ways)
-    return Placed(layers, ways)
+    return LayerLayout(layers, ways)
 
 
-def _depths(boxes: Sequence[Box], lines: Sequence[Line]) -> dict[int, int]:
+def _depths(boxes: Sequence[Box], lines: Sequence[Connector]) -> dict[int, int]:
     """Each box's layer: one further than the last of those before it; sources just before who reads them."""
     depth = {box.number: 0 for box in boxes}
     for box in sorted(boxes, key=lambda box: box.number):

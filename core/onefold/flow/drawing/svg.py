@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from textwrap import wrap
 
-from onefold.flow.drawing.layers import Box, Line, Placed, Slot, placed
+from onefold.flow.drawing.layers import Box, Connector, LayerLayout, Slot, placed
 
 __all__ = ["drawn"]
 
@@ -35,7 +35,7 @@ ARROW = (
 )
 
 
-def drawn(title: str, boxes: Sequence[Box], lines: Sequence[Line], notes: Sequence[str]) -> str:
+def drawn(title: str, boxes: Sequence[Box], lines: Sequence[Connector], notes: Sequence[str]) -> str:
     """The picture, with notes below it."""
     texts = {box.number: _texts(box) for box in boxes}
     heights = {number: len(text) * LINE + 2 * PAD for number, text in texts.items()}
@@ -86,7 +86,7 @@ def _width(layer: Sequence[Slot], texts: dict[int, list[tuple[str, str]]]) -> fl
     return max([CHARACTERS_MIN, *longest]) * CHARACTER + 2 * PAD
 
 
-def _gaps(found: Placed, lines: Sequence[Line]) -> list[float]:
+def _gaps(found: LayerLayout, lines: Sequence[Connector]) -> list[float]:
     """The space behind each layer: room for the labels of the lines that end behind it."""
     gaps = [float(COLUMN_GAP)] * len(found.layers)
     for line, way in zip(lines, found.ways, strict=True):
@@ -95,7 +95,7 @@ def _gaps(found: Placed, lines: Sequence[Line]) -> list[float]:
     return gaps
 
 
-def _ports(found: Placed) -> list[tuple[float, float]]:
+def _ports(found: LayerLayout) -> list[tuple[float, float]]:
     """Where each line leaves its first box and enters its last one, so that those of one box stand apart."""
     leaving, entering = defaultdict[int, list[tuple[float, int]]](list), defaultdict[int, list[tuple[float, int]]](list)
     for at, way in enumerate(found.ways):
@@ -113,7 +113,7 @@ def _ports(found: Placed) -> list[tuple[float, float]]:
 
 
 def _line(
-    line: Line, way: Sequence[Slot], ports: tuple[float, float], lefts: Sequence[float], widths: Sequence[float]
+    line: Connector, way: Sequence[Slot], ports: tuple[float, float], lefts: Sequence[float], widths: Sequence[float]
 ) -> Iterator[str]:
     middles = [ports[0], *(slot.y + slot.height / 2 for slot in way[1:-1]), ports[1]]
     path, right, before = "", 0.0, 0.0

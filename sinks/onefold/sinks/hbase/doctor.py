@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from onefold.clients.hbase import tables
 from onefold.clients.hbase.limits import limits, misfits
 from onefold.clients.hbase.settings import Address, HBaseSettings
-from onefold.clients.hbase.tables import Family
+from onefold.clients.hbase.tables import ColumnFamily
 from onefold.core.findings import Finding, Level
-from onefold.sinks.hbase.plan import Settings
+from onefold.sinks.hbase.plan import HBaseSinkSettings
 
 __all__ = ["examine"]
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
+def examine(settings: HBaseSinkSettings) -> Iterator[Finding]:
     hbase, declared = settings.hbase, settings.declared
     shape = tables.describe(hbase, declared.table)
     for family in () if shape is None else shape.families:
@@ -24,7 +24,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield from _server(hbase, address)
 
 
-def _forgets(table: str, family: Family, mode: str) -> Finding:
+def _forgets(table: str, family: ColumnFamily, mode: str) -> Finding:
     what = {
         "row_key": "an epoch that stays open for longer is lost in part",
         "rolling": "an epoch that stays open for longer is lost in part, and a row that was forgotten begins anew",

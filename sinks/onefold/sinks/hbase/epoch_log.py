@@ -13,8 +13,8 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
-from onefold.sinks.epoch_log import State, Unreadable, parsed
-from onefold.sinks.hbase.plan import Plan, Settings
+from onefold.sinks.epoch_log import LedgerState, Unreadable, parsed
+from onefold.sinks.hbase.plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.naming import part
 
 __all__ = ["LEDGER_FAMILY", "SINK", "STATE", "TableNotes"]
@@ -35,7 +35,7 @@ class TableNotes:
     (`plan`), the layout of what it writes.
     """
 
-    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
+    def __init__(self, settings: HBaseSinkSettings, pipeline: str, plan: HBasePlan | None = None) -> None:
         self._settings = settings
         self._where = settings.where(pipeline)
         self._table = HBaseTable(settings.hbase, settings.ledger, repeats=False)  # the driver does
@@ -43,12 +43,12 @@ class TableNotes:
         self._identity = settings.identity()
         self._layout = plan.layout() if plan is not None else {}
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         """Raises ConfigError where the sink is not what it was, CheckpointMismatch where no sink wrote the row."""
         return self._state(self._read()[0])
 
-    def others(self) -> Mapping[str, State]:
-        found: dict[str, State] = {}
+    def others(self) -> Mapping[str, LedgerState]:
+        found: dict[str, LedgerState] = {}
         for rows in self._table.scan(b"", b"", [STATE, SINK]):
             states, sinks = (column.to_pylist() for column in rows.values)
             for key, state, sink in zip(rows.keys.to_pylist(), states, sinks, strict=True):
@@ -56,12 +56,12 @@ class TableNotes:
                     continue
                 try:
                     if _texts(sink).get("table") == self._settings.declared.table:
-                        found[key.decode(errors="replace")] = State.from_json(state)
+                        found[key.decode(errors="replace")] = LedgerState.from_json(state)
                 except Unreadable as error:
                     log.warning("%s: the ledger row %r is none that a sink wrote: %s", self._where, key, error)
         return found
 
-    def write(self, state: State, generation: int) -> State:
+    def write(self, state: LedgerState, generation: int) -> LedgerState:
         """Write the state, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):
             text, known = self._read()
@@ -86,9 +86,9 @@ class TableNotes:
     def close(self) -> None:
         """Does nothing: connections belong to the process."""
 
-    def _state(self, text: bytes | None) -> State:
+    def _state(self, text: bytes | None) -> LedgerState:
         try:
-            return State() if text is None else State.from_json(text)
+            return LedgerState() if text is None else LedgerState.from_json(text)
         except Unreadable as error:
             raise self._of_others(error) from None
 

@@ -18,7 +18,7 @@ from onefold.clients.hbase.wire import Columns
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.sinks.hbase.epoch_log import TableNotes
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 
 __all__ = ["Hidden", "check_shown", "hidden"]
 
@@ -31,7 +31,7 @@ def check_shown(
     table: HBaseTable,
     written: Sequence[tuple[pa.BinaryArray, pa.BooleanArray]],
     columns: Columns,
-    plan: Plan,
+    plan: HBasePlan,
     task: TaskId,
 ) -> None:
     """Raise ConfigError where a row that this task has put is hidden, and Fenced where a later epoch hides it.

@@ -13,7 +13,7 @@ from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.contract import Guarantee, SinkWriter, TaskId
 
-__all__ = ["Mode", "Plan", "Settings"]
+__all__ = ["HBasePlan", "HBaseSinkSettings", "Mode"]
 
 
 class Mode(Protocol):
@@ -56,11 +56,11 @@ class Mode(Protocol):
         """The columns by which rows are compared with those of other epochs; none where they are not compared."""
         ...
 
-    def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
+    def writer(self, plan: HBasePlan, task: TaskId) -> SinkWriter: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HBaseSinkSettings:
     name: str
     hbase: HBaseSettings
     declared: TableMapping
@@ -81,10 +81,10 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HBasePlan:
     """What the writers of an opened sink need. `mapping` is bound to the rows' `schema`."""
 
-    settings: Settings
+    settings: HBaseSinkSettings
     mapping: TableMapping
     schema: pa.Schema
 

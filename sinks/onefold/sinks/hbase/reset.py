@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.clients.hbase import tables
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
-from onefold.sinks.epoch_log import State, Unreadable
+from onefold.sinks.epoch_log import LedgerState, Unreadable
 from onefold.sinks.hbase.epoch_log import SINK, STATE
 from onefold.sinks.naming import part
 
@@ -57,7 +57,7 @@ class HBaseReset:
     def close(self) -> None:
         """Does nothing: connections belong to the process."""
 
-    def _noted(self) -> Iterator[tuple[bytes, State]]:
+    def _noted(self) -> Iterator[tuple[bytes, LedgerState]]:
         if tables.describe(self.hbase, self.ledger) is None:
             return
         start = f"{part(self.pipeline)}/".encode()
@@ -67,9 +67,9 @@ class HBaseReset:
                 yield key, _state(text)
 
 
-def _state(text: bytes | None) -> State:
+def _state(text: bytes | None) -> LedgerState:
     """What a row says, be it nothing that a sink wrote."""
     try:
-        return State() if text is None else State.from_json(text)
+        return LedgerState() if text is None else LedgerState.from_json(text)
     except Unreadable:
-        return State()
+        return LedgerState()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.clients.hbase import tables
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.tables import Family, TableShape
+from onefold.clients.hbase.tables import ColumnFamily, TableShape
 from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
@@ -19,12 +19,12 @@ from onefold.sinks.hbase import doctor
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.modes.modes import mode_of
-from onefold.sinks.hbase.plan import Plan, Settings
+from onefold.sinks.hbase.plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 __all__ = ["HBaseSink"]
 
-_LEDGER = (Family(LEDGER_FAMILY),)
+_LEDGER = (ColumnFamily(LEDGER_FAMILY),)
 
 
 class HBaseSink:
@@ -63,7 +63,7 @@ class HBaseSink:
     @constructed_from(HBaseSinkConfig)
     def __init__(self, options: HBaseSinkConfig) -> None:
         declared = _declared(options)
-        self._settings = Settings(
+        self._settings = HBaseSinkSettings(
             name=options.name or declared.table,
             hbase=options.settings,
             declared=declared,
@@ -73,7 +73,7 @@ class HBaseSink:
             ledger=options.ledger,
         )
         _check(self._settings)
-        self._plan: Plan | None = None
+        self._plan: HBasePlan | None = None
 
     def __repr__(self) -> str:
         table = self._settings.declared.table
@@ -84,7 +84,7 @@ class HBaseSink:
         return self._settings.name
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> HBaseSinkSettings:
         """The options as the sink works with them, for verify and tests."""
         return self._settings
 
@@ -93,14 +93,14 @@ class HBaseSink:
 
     def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
         settings, families = self._settings, self._settings.declared.families
-        plan: Plan | None = None
+        plan: HBasePlan | None = None
         ledger = yield from self._check_ledger()
         if schema is None:
             says = "the rows are not known here: whether they can be cells of the table is checked at the start"
             yield Finding(Level.UNCHECKED, says)
         else:
             mapping = settings.mode.bound(settings.declared, schema)
-            families, plan = mapping.families, Plan(settings, mapping, schema)
+            families, plan = mapping.families, HBasePlan(settings, mapping, schema)
         yield from tables.checks(settings.hbase, settings.declared.table, _wanted(families), _cuts(settings))
         return self._made(pipeline, plan) if ledger is not None else None
 
@@ -139,11 +139,11 @@ class HBaseSink:
     def recover(self, pipeline: str) -> Committer:
         return self._committer(pipeline, None)
 
-    def _committer(self, pipeline: str, plan: Plan | None) -> AnnouncingCommitter:
+    def _committer(self, pipeline: str, plan: HBasePlan | None) -> AnnouncingCommitter:
         self._check_kept(tables.ensure(self._settings.hbase, self._settings.ledger, _LEDGER))
         return self._made(pipeline, plan)
 
-    def _made(self, pipeline: str, plan: Plan | None) -> AnnouncingCommitter:
+    def _made(self, pipeline: str, plan: HBasePlan | None) -> AnnouncingCommitter:
         settings = self._settings
         names = ErrorNames(
             sink=settings.name,
@@ -158,7 +158,7 @@ class HBaseSink:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
         tables.ensure(settings.hbase, mapping.table, _wanted(mapping.families), _cuts(settings))
-        plan = Plan(settings, mapping, schema)
+        plan = HBasePlan(settings, mapping, schema)
         committer = self._committer(pipeline, plan)
         committer.ledger()  # refuses rows that would become other bytes, before anybody writes one
         self._plan = plan
@@ -196,13 +196,13 @@ class HBaseSink:
         return self._settings.mode.writer(self._plan, task)
 
 
-def _cuts(settings: Settings) -> Sequence[bytes]:
+def _cuts(settings: HBaseSinkSettings) -> Sequence[bytes]:
     """Where the regions of a table begin that the sink makes, after the first."""
     return settings.declared.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
 
 
-def _wanted(families: Iterable[bytes]) -> list[Family]:
-    return [Family(name) for name in sorted(families)]
+def _wanted(families: Iterable[bytes]) -> list[ColumnFamily]:
+    return [ColumnFamily(name) for name in sorted(families)]
 
 
 def _declared(options: HBaseSinkConfig) -> TableMapping:
@@ -221,7 +221,7 @@ def _declared(options: HBaseSinkConfig) -> TableMapping:
     return replace(options, tombstone_column=f"{family}:_deleted").mapping
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: HBaseSinkSettings) -> None:
     table = settings.declared.table
     if table.removeprefix("default:") == settings.ledger.removeprefix("default:"):
         raise ConfigError(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.contract import SinkKind, TaskId
 from onefold.sinks.columns import check_columns
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.write_through import written
 from onefold.sinks.writer import AttemptWriter
 
@@ -18,7 +18,7 @@ __all__ = ["HBaseWriter"]
 class HBaseWriter(AttemptWriter):
     """`abort` drops rows that are not written yet. Written rows stay: the epoch is written again over them."""
 
-    def __init__(self, plan: Plan, task: TaskId) -> None:
+    def __init__(self, plan: HBasePlan, task: TaskId) -> None:
         super().__init__(plan.settings.name, SinkKind.WRITE_THROUGH, task)
         self._plan = plan
 

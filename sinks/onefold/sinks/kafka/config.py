@@ -11,7 +11,7 @@ from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
-from onefold.sinks.kafka.encoding import Encoding, Format
+from onefold.sinks.kafka.encoding import Format, RecordEncoding
 from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.kafka.naming import Names, check_prefix, ledger_topic
 
@@ -82,8 +82,8 @@ class KafkaSinkConfig:
             )
 
     @cached_property
-    def encoding(self) -> Encoding:
-        return Encoding(self.format, tuple(self.key), tuple(self.headers))
+    def encoding(self) -> RecordEncoding:
+        return RecordEncoding(self.format, tuple(self.key), tuple(self.headers))
 
     @cached_property
     def ids(self) -> Ids:

@@ -13,7 +13,7 @@ from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.values import json_encoder
 from onefold.core.values.exact import Mismatch, exact_cast
 
-__all__ = ["Encoding", "Format", "Records"]
+__all__ = ["EncodedRecords", "Format", "RecordEncoding"]
 
 Format = Literal["json", "raw"]
 ROWS_MAX = 10_000  # at once: the texts of so many rows stay well below Arrow's 2 GiB a column
@@ -30,7 +30,7 @@ _OWN = frozenset({"value", "key", "headers", "partition", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class EncodedRecords:
     """Some rows, column by column as a producer takes them; None where no record has such a thing.
 
     `timestamps` are milliseconds; 0 is the producer's own clock, as -1 in `partitions` is its own partitioner.
@@ -54,7 +54,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class RecordEncoding:
     """How a sink's rows become records.
 
     With `json` a value is one JSON object of all columns but `headers`'. The key is the text (or the bytes) of the one
@@ -111,7 +111,7 @@ class Encoding:
         if not self._valued(schema.names):
             raise SchemaMismatch("no-value-column", "no column is left for the value: headers names them all")
 
-    def records(self, batch: pa.RecordBatch) -> Iterator[Records]:
+    def records(self, batch: pa.RecordBatch) -> Iterator[EncodedRecords]:
         """The rows of a batch whose schema was checked, in order. Raises BadRecord for a value without a JSON."""
         encode = self._of_raw if self.format == "raw" else self._of_json
         for start in range(0, batch.num_rows, ROWS_MAX):
@@ -123,10 +123,10 @@ class Encoding:
                     f"{self._culprit(batch)}: {error}. Filter such rows before the sink, or mend them",
                 ) from error
 
-    def _of_json(self, batch: pa.RecordBatch) -> Records:
+    def _of_json(self, batch: pa.RecordBatch) -> EncodedRecords:
         names = self._valued(batch.schema.names)
         values = json_encoder.objects(names, [batch.column(name) for name in names])
-        return Records(
+        return EncodedRecords(
             values=_bytes(values),
             keys=self._keys(batch) if self.key else None,
             headers=[*self._named(batch)] if self.headers else None,
@@ -143,7 +143,7 @@ class Encoding:
             return _parts(columns[0])
         return _bytes(json_encoder.objects(self.key, columns))
 
-    def _of_raw(self, batch: pa.RecordBatch) -> Records:
+    def _of_raw(self, batch: pa.RecordBatch) -> EncodedRecords:
         there = {name: batch.column(name) for name in batch.schema.names}
         headers = partitions = timestamps = None
         if "headers" in there:
@@ -156,7 +156,7 @@ class Encoding:
             partitions = _partitions(there["partition"])
         if "timestamp" in there:
             timestamps = _timestamps(there["timestamp"])
-        return Records(
+        return EncodedRecords(
             values=_bytes(there["value"]),
             keys=_bytes(there["key"]) if "key" in there else None,
             headers=headers,

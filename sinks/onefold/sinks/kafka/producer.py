@@ -14,7 +14,7 @@ from onefold.clients.per_process import PerProcess
 from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.encoding import Records
+from onefold.sinks.kafka.encoding import EncodedRecords
 
 __all__ = ["RecordProducer", "connect"]
 
@@ -64,7 +64,7 @@ class RecordProducer:
         self.client = PRODUCER.open(Producer, {**config, "on_delivery": failed, "error_cb": said.append})
         connect(self.client, settings, doing)
 
-    def send(self, topic: str, records: Records) -> None:
+    def send(self, topic: str, records: EncodedRecords) -> None:
         """Hand these to the producer, in order; waits where its queue is full."""
         if self._failures:
             raise self._failed()

@@ -12,7 +12,7 @@ from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Record
+from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 from onefold.sinks.naming import part
 
 __all__ = ["KafkaReset"]
@@ -109,7 +109,7 @@ class KafkaReset:
             item.key
             for items, _ in txn_admin.read_log(self._kafka, self._ledger, 0)
             for item in items
-            if isinstance(item, Record)
+            if isinstance(item, LogRecord)
         )
         others = sorted(key for key in keys if not key.startswith(self._mine))
         if others:

@@ -23,14 +23,14 @@ from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.ledger import layout, pruning
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.ledger.pruning import SinkState
-from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, names_in
+from onefold.sinks.postgres.ledger.pruning import KeptOfSink
+from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, TargetName, gid_prefix, names_in
 
-__all__ = ["Operations", "Prepared"]
+__all__ = ["Operations", "PreparedTransaction"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTransaction:
     """A prepared transaction as the server lists it. `gid` is None for other people's; names are None where cut.
 
     A name says nothing of whose it is: `is_ours` is whether this session may end it."""
@@ -62,7 +62,7 @@ class Operations:
     def store_url(self) -> str:
         return store_url(self.url, schema=self.schema)
 
-    def prepared(self) -> list[Prepared]:
+    def prepared(self) -> list[PreparedTransaction]:
         """All of them, the oldest first."""
         known = {gid_prefix(*pair, self.schema): pair for pair in self.sinks()}
         with self.connected("listing prepared transactions") as connection:
@@ -77,7 +77,9 @@ class Operations:
             gid = Gid.parse_any(name)
             names = (known.get(gid.prefix) or names_in(gid.prefix)) if gid else None
             found.append(
-                Prepared(name, owner, database, is_here, is_ours, prepared_at, age_s, gid, *(names or (None, None)))
+                PreparedTransaction(
+                    name, owner, database, is_here, is_ours, prepared_at, age_s, gid, *(names or (None, None))
+                )
             )
         return found
 
@@ -95,19 +97,19 @@ class Operations:
             rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
         return [(pipeline, sink) for pipeline, sink in rows]
 
-    def kept(self) -> tuple[list[SinkState], list[str]]:
+    def kept(self) -> tuple[list[KeptOfSink], list[str]]:
         """What is kept for every sink, and stage tables that belong to none."""
         if not self.has_tables():
             return [], []
         with self.connected("reading the bookkeeping") as connection:
             return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
 
-    def remove(self, found: SinkState | str) -> None:
+    def remove(self, found: KeptOfSink | str) -> None:
         """A sink's bookkeeping, or a stage table alone."""
         with self.connected("pruning the bookkeeping") as connection:
             pruning.remove(connection, self.schema, found)
 
-    def roll_back(self, transactions: Iterable[Prepared]) -> None:
+    def roll_back(self, transactions: Iterable[PreparedTransaction]) -> None:
         """End them, whatever a manifest says of them. Raises ConfigError for another role's."""
         with self.connected("rolling back prepared transactions") as connection:
             for transaction in transactions:
@@ -129,7 +131,7 @@ class Operations:
     def committer(self, pipeline: str, sink: str, owners: Iterable[str] = ()) -> PostgresCommitter:
         """A sink's committer, as the role that prepared what it has to finish. Raises ConfigError if this can't be."""
         role = self._role_for(sorted(set(owners)))
-        table = str(Table(None, sink))  # a committer that was not opened touches none
+        table = str(TargetName(None, sink))  # a committer that was not opened touches none
         settings = PostgresSinkConfig(self.url, table, name=sink, lock_timeout_s=10, ledger=self.schema, role=role)
         return PostgresCommitter(settings, pipeline, None)
 

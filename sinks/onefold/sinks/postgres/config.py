@@ -12,7 +12,7 @@ from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.clients.postgres import connection
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import BOOKKEEPING, Table
+from onefold.sinks.postgres.naming import BOOKKEEPING, TargetName
 from onefold.sinks.staged.config import SqlSinkConfig
 
 __all__ = ["Delivery", "PostgresSinkConfig"]
@@ -56,15 +56,15 @@ class PostgresSinkConfig(SqlSinkConfig):
         _ = self.target, self.rejects, self.conninfo("")
 
     @cached_property
-    def target(self) -> Table:
-        return Table.parse(self.table)
+    def target(self) -> TargetName:
+        return TargetName.parse(self.table)
 
     @cached_property
-    def rejects(self) -> Table:
+    def rejects(self) -> TargetName:
         """Where rows go that Postgres refuses: `rejects_table`, or a table beside the ledger."""
         if self.rejects_table is None:
-            return Table(self.ledger, "onefold_dead_letters")
-        return Table.parse(self.rejects_table)
+            return TargetName(self.ledger, "onefold_dead_letters")
+        return TargetName.parse(self.rejects_table)
 
     @property
     def wanted(self) -> Delivery | None:

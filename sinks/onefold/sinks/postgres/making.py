@@ -16,7 +16,7 @@ from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.plan import planned, written_of
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
-from onefold.sinks.postgres.schema.target import Target
+from onefold.sinks.postgres.schema.target import TargetTable
 
 __all__ = ["makes"]
 
@@ -26,7 +26,7 @@ def makes(
     settings: PostgresSinkConfig,
     pipeline: str,
     schema: pa.Schema | None,
-    found: Target | None,
+    found: TargetTable | None,
     delivery: tuple[Delivery, str],
 ) -> Iterator[Finding]:
     """A finding for each thing that is not there yet, or not as the rows need it; nothing is made. `found` is the
@@ -45,7 +45,7 @@ def _makes(
     settings: PostgresSinkConfig,
     pipeline: str,
     schema: pa.Schema | None,
-    found: Target | None,
+    found: TargetTable | None,
     delivery: tuple[Delivery, str],
 ) -> Iterator[tuple[str, list[str]]]:
     books, changes = settings.bookkeeping(pipeline), settings.changes
@@ -71,8 +71,8 @@ def _makes(
 
 
 def _table(
-    connection: Connection, settings: PostgresSinkConfig, schema: pa.Schema, found: Target | None
-) -> tuple[Target, str, list[str]]:
+    connection: Connection, settings: PostgresSinkConfig, schema: pa.Schema, found: TargetTable | None
+) -> tuple[TargetTable, str, list[str]]:
     """The target as the first start leaves it, what becomes of it, and by which statements."""
     written = written_of(schema, settings, found)
     if found is None:

@@ -17,7 +17,7 @@ __all__ = [
     "BOOKKEEPING",
     "SENT_AGAIN",
     "Gid",
-    "Table",
+    "TargetName",
     "gid_prefix",
     "names_in",
     "stage_name",
@@ -29,7 +29,7 @@ GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TargetName:
     """A table's name as the user gave it: `orders`, `shop.orders`, `"odd.schema"."odd.table"`.
 
     Case is kept as written, with or without quotes: `Orders` is the table that SQL calls `"Orders"`.
@@ -39,7 +39,7 @@ class Table:
     name: str
 
     @classmethod
-    def parse(cls, text: str) -> Table:
+    def parse(cls, text: str) -> TargetName:
         return cls(*table_parts(text))
 
     @property

@@ -13,14 +13,14 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.schema.comparison import columns_of
-from onefold.sinks.postgres.schema.target import Target
+from onefold.sinks.postgres.schema.target import TargetTable
 from onefold.sinks.postgres.schema.types import Column, own
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = [
     "ATTEMPT",
     "DELETED",
-    "Plan",
+    "PostgresPlan",
     "check_stage",
     "choose",
     "is_staged",
@@ -38,7 +38,7 @@ _POSITION = "onefold_position_"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PostgresPlan:
     """What one `open` found out. The names of tables are SQL already, but for the stage's bare name `stage`."""
 
     pipeline: str
@@ -102,7 +102,7 @@ def slots(conn: connection.Connection) -> tuple[int, int]:
 
 
 def choose(
-    wanted: Delivery | None, slots_max: int, target: Target | None, changes: Changes | None
+    wanted: Delivery | None, slots_max: int, target: TargetTable | None, changes: Changes | None
 ) -> tuple[Delivery, str]:
     """The delivery, and why. Raises ConfigError where what was asked for cannot work."""
     blockers = target.blockers(changes.key if changes is not None else ()) if target is not None else ()
@@ -140,7 +140,7 @@ def _writers_max(free: int) -> int:
     return max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
 
 
-def written_of(schema: pa.Schema, settings: PostgresSinkConfig, found: Target | None) -> pa.Schema:
+def written_of(schema: pa.Schema, settings: PostgresSinkConfig, found: TargetTable | None) -> pa.Schema:
     """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
     theirs = {column.name for column in found.columns} if found is not None else set()
     left_out = {name for name in settings.source_position if name not in theirs}
@@ -168,15 +168,15 @@ def planned(
     settings: PostgresSinkConfig,
     pipeline: str,
     schema: pa.Schema,
-    target: Target,
+    target: TargetTable,
     delivery: tuple[Delivery, str],
     slots_free: int,
-) -> Plan:
+) -> PostgresPlan:
     """The plan for a table that is there as it is to be, without what is kept beside it. Raises SchemaMismatch."""
     chosen, reason = delivery
     written = written_of(schema, settings, target)
     stage = stage_name(pipeline, settings.name)
-    return Plan(
+    return PostgresPlan(
         pipeline=pipeline,
         delivery=chosen,
         reason=reason,

@@ -16,22 +16,31 @@ from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.plan import Plan, check_stage, choose, is_staged, planned, position_of, slots, written_of
+from onefold.sinks.postgres.plan import (
+    PostgresPlan,
+    check_stage,
+    choose,
+    is_staged,
+    planned,
+    position_of,
+    slots,
+    written_of,
+)
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.comparison import check_may_insert, columns_of
-from onefold.sinks.postgres.schema.target import Target
+from onefold.sinks.postgres.schema.target import TargetTable
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["Found", "checks", "resolve"]
+__all__ = ["TableChecks", "checks", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableChecks:
     """What the checks found out. `target` is None where a start makes the table, `has_ledger` False where it makes the
     ledger."""
 
-    target: Target | None
+    target: TargetTable | None
     delivery: Delivery
     reason: str
     slots_free: int
@@ -40,7 +49,7 @@ class Found:
 
 def checks(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema | None
-) -> Checks[Found]:
+) -> Checks[TableChecks]:
     """What `resolve` rests on, for a transaction that only reads. Raises ConfigError, SchemaMismatch."""
     ledger, changes = settings.ledger, settings.changes
     has_ledger = settings.bookkeeping(pipeline).check(connection)
@@ -65,11 +74,15 @@ def checks(
     if settings.on_error == "dead_letter":
         yield from tried(lambda: _check_letters(connection, settings))
     yield from making.makes(connection, settings, pipeline, schema, found, (delivery, reason))
-    return Found(found, delivery, reason, slots_max - slots_used, has_ledger)
+    return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger)
 
 
 def _fits(
-    connection: Connection, settings: PostgresSinkConfig, found: Target, written: pa.Schema | None, delivery: Delivery
+    connection: Connection,
+    settings: PostgresSinkConfig,
+    found: TargetTable,
+    written: pa.Schema | None,
+    delivery: Delivery,
 ) -> Iterator[Finding]:
     yield from tried(lambda: _check_columns(settings, found, written))
     changes = settings.changes
@@ -89,7 +102,7 @@ def _check_rows(schema: pa.Schema, written: pa.Schema, settings: PostgresSinkCon
         check_stage(written.names, position, changes)
 
 
-def _check_columns(settings: PostgresSinkConfig, found: Target, written: pa.Schema | None) -> None:
+def _check_columns(settings: PostgresSinkConfig, found: TargetTable, written: pa.Schema | None) -> None:
     if written is None:
         check_may_insert(found, None)
     elif not (settings.evolve and evolution.check(found, written)):
@@ -115,8 +128,8 @@ def _slots(slots_max: int, used: int, delivery: Delivery) -> Finding:
 
 
 def resolve(
-    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema, found: Found
-) -> Plan:
+    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema, found: TableChecks
+) -> PostgresPlan:
     """Make what is missing, after the checks. Raises ConfigError, SchemaMismatch."""
     books, changes, delivery = settings.bookkeeping(pipeline), settings.changes, found.delivery
     written = written_of(schema, settings, found.target)
@@ -144,7 +157,7 @@ def resolve(
 _TELLABLE = ("bool", "int2", "int4", "int8", "numeric", "text", "varchar", "bytea", "date", "timestamp", "timestamptz")
 
 
-def _check_key(connection: Connection, found: Target, changes: Changes, delivery: Delivery) -> None:
+def _check_key(connection: Connection, found: TargetTable, changes: Changes, delivery: Delivery) -> None:
     key = ", ".join(map(identifier, changes.key))
     if not found.takes_copy:
         raise ConfigError(

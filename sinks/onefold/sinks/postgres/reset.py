@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import with_parameters
-from onefold.sinks.postgres.admin import Operations, Prepared
+from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 from onefold.sinks.postgres.ledger import pruning
-from onefold.sinks.postgres.ledger.pruning import SinkState
+from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.naming import SENT_AGAIN, Table, gid_prefix
+from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName, gid_prefix
 
 __all__ = ["PostgresReset"]
 
@@ -30,8 +30,8 @@ class PostgresReset:
 
     operations: Operations
     pipeline: str
-    tables: tuple[Table, ...]
-    rejects: tuple[Table, ...]
+    tables: tuple[TargetName, ...]
+    rejects: tuple[TargetName, ...]
 
     @property
     def server(self) -> str:
@@ -87,11 +87,11 @@ class PostgresReset:
     def close(self) -> None:
         self.operations.close()
 
-    def _kept(self) -> list[SinkState]:
+    def _kept(self) -> list[KeptOfSink]:
         kept, _ = self.operations.kept()
         return [each for each in kept if each.pipeline == self.pipeline]
 
-    def _prepared(self) -> list[Prepared]:
+    def _prepared(self) -> list[PreparedTransaction]:
         """Those of this pipeline with this ledger: another schema may have a pipeline of the same name."""
         return [
             each
@@ -104,10 +104,10 @@ class PostgresReset:
         ]
 
     @property
-    def _sent_again(self) -> Table:
-        return Table(self.operations.schema, SENT_AGAIN)
+    def _sent_again(self) -> TargetName:
+        return TargetName(self.operations.schema, SENT_AGAIN)
 
-    def _rows_of(self, connection: Connection, table: Table) -> int:
+    def _rows_of(self, connection: Connection, table: TargetName) -> int:
         """How many rows are the pipeline's, of a table that has those of others, too."""
         if not _is_there(connection, table.sql):
             return 0
@@ -118,13 +118,13 @@ class PostgresReset:
         return int(count)
 
 
-def _find(connection: Connection, table: Table) -> Table | None:
+def _find(connection: Connection, table: TargetName) -> TargetName | None:
     """The table with its schema; None if there is no such table."""
     row = connection.execute(_FIND, (table.sql,)).fetchone()
-    return None if row is None else Table(*row)
+    return None if row is None else TargetName(*row)
 
 
-def _rows(connection: Connection, table: Table) -> str | None:
+def _rows(connection: Connection, table: TargetName) -> str | None:
     if (found := _find(connection, table)) is None:
         return None
     ((rows,),) = connection.execute(

@@ -20,7 +20,7 @@ from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.plan import Plan
+from onefold.sinks.postgres.plan import PostgresPlan
 from onefold.sinks.postgres.schema import identity
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
@@ -65,7 +65,7 @@ class PostgresSink:
     @constructed_from(PostgresSinkConfig)
     def __init__(self, settings: PostgresSinkConfig) -> None:
         self._settings = settings
-        self._plan: Plan | None = None
+        self._plan: PostgresPlan | None = None
 
     def __repr__(self) -> str:
         delivery = self._plan.delivery.value if self._plan else self._settings.delivery
@@ -151,7 +151,7 @@ class PostgresSink:
         found = yield from self._checks(pipeline, schema, "doctor")
         return PostgresCommitter(self._settings, pipeline, None) if found.has_ledger else None
 
-    def _checks(self, pipeline: str, schema: pa.Schema | None, whose: str) -> Checks[planner.Found]:
+    def _checks(self, pipeline: str, schema: pa.Schema | None, whose: str) -> Checks[planner.TableChecks]:
         doing = self._doing(pipeline, "opening")
         with pool.borrow(self._settings.conninfo(whose), doing) as connection, connection.transaction():
             connection.execute("SET TRANSACTION READ ONLY")

@@ -16,10 +16,10 @@ from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import ATTEMPT, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, PostgresPlan
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
+from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.staged.attempts import attempt_number, handle
 from onefold.sinks.writer import AttemptWriter
@@ -30,7 +30,7 @@ __all__ = ["PostgresWriter"]
 class PostgresWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
-    def __init__(self, settings: PostgresSinkConfig, plan: Plan, task: TaskId) -> None:
+    def __init__(self, settings: PostgresSinkConfig, plan: PostgresPlan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         is_staged = plan.delivery is Delivery.STAGED
         super().__init__(settings.name, SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE, task)
@@ -114,7 +114,7 @@ class PostgresWriter(AttemptWriter):
             dead += self._merge_own(connection, len(dead))
         if dead:
             table = present(self._plan.rejects, "rejected rows without a table for them")
-            origin = Origin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
+            origin = LetterOrigin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
             dead_letters.insert(connection, table, origin, dead)
         prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.ledger)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))

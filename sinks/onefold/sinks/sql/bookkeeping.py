@@ -22,7 +22,7 @@ from onefold.core.positions import Positions
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.sinks.staged.ledger import Books
 
-__all__ = ["Bookkeeping", "Kept", "forget", "kept", "metadata", "staged", "stages"]
+__all__ = ["Kept", "SqlBookkeeping", "forget", "kept", "metadata", "staged", "stages"]
 
 VERSION = 1
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
@@ -66,7 +66,7 @@ _version = sa.Table(
 )
 
 
-class Bookkeeping(Books[sa.Connection]):
+class SqlBookkeeping(Books[sa.Connection]):
     """In the connection's default schema. Staged epochs have no members beyond the ledger's row: rows and ledger row
     are one transaction."""
 

@@ -13,9 +13,9 @@ from onefold.core.contract import Committable, Decided, EpochRecord
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging
 from onefold.sinks.sql.adapters.registry import adapter_of
-from onefold.sinks.sql.bookkeeping import Bookkeeping
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.databases import database_of, over
-from onefold.sinks.sql.plan import Plan, Settings
+from onefold.sinks.sql.plan import SqlPlan, SqlSettings
 from onefold.sinks.staged.committer import LedgerCommitter
 
 __all__ = ["SqlCommitter"]
@@ -24,9 +24,9 @@ __all__ = ["SqlCommitter"]
 class SqlCommitter(LedgerCommitter[sa.Connection]):
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
 
-    _books: Bookkeeping
+    _books: SqlBookkeeping
 
-    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
+    def __init__(self, settings: SqlSettings, pipeline: str, plan: SqlPlan | None) -> None:
         super().__init__(settings.name, settings.changes, settings.bookkeeping(pipeline))
         self._settings, self._plan = settings, plan
         self._database = database_of(settings, pipeline)

@@ -14,7 +14,7 @@ from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError
 from onefold.core.sql.backend import reason
 from onefold.core.sql.database import Database
-from onefold.sinks.sql.plan import Settings
+from onefold.sinks.sql.plan import SqlSettings
 
 __all__ = ["SqlDatabase", "creating", "database_of", "driver_of", "over"]
 
@@ -40,10 +40,10 @@ class SqlDatabase(Database):
             yield connection
 
 
-_databases = PerProcess(dict[tuple[str, Settings], SqlDatabase])
+_databases = PerProcess(dict[tuple[str, SqlSettings], SqlDatabase])
 
 
-def database_of(settings: Settings, pipeline: str) -> SqlDatabase:
+def database_of(settings: SqlSettings, pipeline: str) -> SqlDatabase:
     """`close` lets its idle connections go; it can be used again."""
     key = (pipeline, settings)
     with _databases.lock:

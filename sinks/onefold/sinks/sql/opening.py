@@ -17,14 +17,14 @@ from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import metadata
 from onefold.sinks.sql.databases import SqlDatabase, creating, database_of, driver_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
-from onefold.sinks.sql.plan import Plan, Settings
+from onefold.sinks.sql.plan import SqlPlan, SqlSettings
 
 __all__ = ["checks", "resolve"]
 
 _Types = Mapping[str, SqlType]
 
 
-def checks(settings: Settings, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
+def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
     """What `resolve` rests on, with nothing made; the value is whether the ledger is there. Raises ConfigError,
     SchemaMismatch."""
     database = database_of(settings, pipeline)
@@ -60,7 +60,7 @@ def checks(settings: Settings, pipeline: str, schema: pa.Schema | None) -> Check
 def _makes(
     database: SqlDatabase,
     connection: sa.Connection | None,
-    settings: Settings,
+    settings: SqlSettings,
     pipeline: str,
     schema: pa.Schema | None,
     there: Mapping[str, target.There] | None,
@@ -87,7 +87,7 @@ def _makes(
 def _fits(
     connection: sa.Connection,
     adapter: Adapter,
-    settings: Settings,
+    settings: SqlSettings,
     pipeline: str,
     schema: pa.Schema | None,
     there: Mapping[str, target.There],
@@ -107,7 +107,7 @@ def _fits(
     adapter.check_rights(connection, into, verbs)
 
 
-def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema: pa.Schema) -> Plan:
+def resolve(connection: sa.Connection, settings: SqlSettings, pipeline: str, schema: pa.Schema) -> SqlPlan:
     """Make what is missing, in `SqlDatabase.making_tables`, after the checks. Raises ConfigError, SchemaMismatch."""
     adapter = adapter_of(url_of(settings.url, "the SQL sink's"), connection.dialect)
     there = target.find(connection, adapter, settings.table)
@@ -123,7 +123,7 @@ def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema
     )
 
 
-def _written(adapter: Adapter, settings: Settings, schema: pa.Schema) -> pa.Schema:
+def _written(adapter: Adapter, settings: SqlSettings, schema: pa.Schema) -> pa.Schema:
     """The columns that go into the table. Raises ConfigError, SchemaMismatch for names that cannot be there."""
     reserved = RESERVED & {*schema.names}
     if reserved:
@@ -153,18 +153,18 @@ def _written(adapter: Adapter, settings: Settings, schema: pa.Schema) -> pa.Sche
 def _planned(
     dialect: sa.Dialect,
     adapter: Adapter,
-    settings: Settings,
+    settings: SqlSettings,
     pipeline: str,
     schema: pa.Schema,
     there: Mapping[str, target.There],
-) -> tuple[Plan, _Types, _Types]:
+) -> tuple[SqlPlan, _Types, _Types]:
     """The plan, without the stage's whole name; the types of the stage's columns; and as which a deletion's are
     remembered. Where equality matters, types are the target's."""
     changes, key = settings.changes, settings.key
     order = changes.order if changes is not None else ()
     written = _written(adapter, settings, schema)
     columns = target.columns_of(dialect, adapter, settings.table, there, written, order)
-    plan = Plan(
+    plan = SqlPlan(
         pipeline,
         settings.table,
         columns,

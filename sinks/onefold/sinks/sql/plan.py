@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.sinks.sql.adapters.kinds import Family, Kind
-from onefold.sinks.sql.bookkeeping import Bookkeeping
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, TableName, exactly
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["Column", "Plan", "Settings"]
+__all__ = ["SqlColumn", "SqlPlan", "SqlSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SqlSettings:
     """A sink's settings as the user gave them; the URL, which may hold a password, stays out of every text."""
 
     url: str = field(repr=False)
@@ -31,27 +31,27 @@ class Settings:
         """The columns that name a row; none where rows are appended."""
         return self.changes.key if self.changes is not None else ()
 
-    def bookkeeping(self, pipeline: str) -> Bookkeeping:
-        return Bookkeeping(pipeline, self.name)
+    def bookkeeping(self, pipeline: str) -> SqlBookkeeping:
+        return SqlBookkeeping(pipeline, self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SqlColumn:
     """A column of the rows: its own Arrow type, and the kind as which it travels."""
 
     name: str
     source: pa.DataType
-    kind: Kind
+    kind: SqlKind
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SqlPlan:
     """What one `open` found out. `columns` are written, `names` are all that the rows have. `stage` and `deleted` are
     tables of this sink alone."""
 
     pipeline: str
     target: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
     names: tuple[str, ...]
     stage: str
     deleted: str | None
@@ -67,7 +67,7 @@ class Plan:
         if self.deleted is not None:
             own.append(sa.column(DELETED, sa.Boolean))
         columns = [
-            sa.column(exactly(c.name), sa.Boolean if c.kind.family is Family.BOOLEAN else None) for c in self.columns
+            sa.column(exactly(c.name), sa.Boolean if c.kind.family is SqlFamily.BOOLEAN else None) for c in self.columns
         ]
         return sa.table(self.stage, *columns, *own)
 

@@ -23,7 +23,7 @@ from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.naming import TableName
-from onefold.sinks.sql.plan import Plan, Settings
+from onefold.sinks.sql.plan import SqlPlan, SqlSettings
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.config import SqlSinkConfig
 
@@ -65,14 +65,14 @@ class SqlSink:
 
     @constructed_from(SqlSinkConfig)
     def __init__(self, config: SqlSinkConfig) -> None:
-        self._settings = Settings(
+        self._settings = SqlSettings(
             url=_complete(config.url),
             table=TableName.parse(config.table),
             name=config.name,
             changes=config.changes,
             lock_timeout_s=config.lock_timeout_s,
         )
-        self._plan: Plan | None = None
+        self._plan: SqlPlan | None = None
 
     def __repr__(self) -> str:
         mode = "upsert" if self._settings.changes else "append"
@@ -83,7 +83,7 @@ class SqlSink:
         return self._settings.name
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SqlSettings:
         return self._settings
 
     @property

@@ -15,10 +15,10 @@ from sqlalchemy.schema import CreateTable
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
-from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping, staged, stages
 from onefold.sinks.sql.databases import creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
-from onefold.sinks.sql.plan import Plan
+from onefold.sinks.sql.plan import SqlPlan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
@@ -28,10 +28,10 @@ __all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "making",
 def create(
     connection: sa.Connection,
     adapter: Adapter,
-    plan: Plan,
+    plan: SqlPlan,
     types: Mapping[str, SqlType],
     kept_types: Mapping[str, SqlType],
-) -> Plan:
+) -> SqlPlan:
     """The sink's own tables, inside `SqlDatabase.making_tables`; returns the plan with the stage's name.
 
     `types` are those of the stage's columns, `kept_types` as which a deletion's are remembered. Raises ConfigError
@@ -49,7 +49,7 @@ def making(
     dialect: sa.Dialect,
     connection: sa.Connection | None,
     adapter: Adapter,
-    plan: Plan,
+    plan: SqlPlan,
     types: Mapping[str, SqlType],
     kept_types: Mapping[str, SqlType],
 ) -> list[str]:
@@ -65,20 +65,20 @@ def making(
     return [*made, *gone, *creating(dialect, [deleted])]
 
 
-def _whole_stage(dialect: sa.Dialect, adapter: Adapter, plan: Plan, types: Mapping[str, SqlType]) -> sa.Table:
+def _whole_stage(dialect: sa.Dialect, adapter: Adapter, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
     """The stage with its whole name, which ends with a digest of its layout."""
     layout = _layout(dialect, _stage(plan.stage, adapter, plan, types))
     return _stage(f"{plan.stage}_{digest(layout)}", adapter, plan, types)
 
 
-def check(connection: sa.Connection, adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) -> None:
+def check(connection: sa.Connection, adapter: Adapter, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> None:
     """Raise ConfigError where deletions are remembered by another key or order."""
     deleted = _deleted(adapter, plan, kept_types)
     if deleted is not None and sa.inspect(connection).has_table(stages.name):
         _is_remembered(connection, deleted)
 
 
-def _deleted(adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
+def _deleted(adapter: Adapter, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
     """Where deletions are remembered; None where rows are never deleted."""
     changes = plan.changes
     if changes is None or plan.deleted is None:
@@ -90,7 +90,7 @@ def _deleted(adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) ->
     return sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **adapter.stage_options)
 
 
-def _stage(name: str, adapter: Adapter, plan: Plan, types: Mapping[str, SqlType]) -> sa.Table:
+def _stage(name: str, adapter: Adapter, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
     columns = [sa.Column(exactly(column.name), types[column.name]) for column in plan.columns]
     own = [sa.Column(each, sa.BigInteger, primary_key=True, autoincrement=False) for each in (ATTEMPT, ROW)]
     if plan.deleted is not None:
@@ -129,7 +129,9 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
     connection.execute(stages.insert().values(name=table.name, layout=_layout(connection.dialect, table)))
 
 
-def drop_outgrown(connection: sa.Connection, adapter: Adapter, books: Bookkeeping, stage: str, generation: int) -> bool:
+def drop_outgrown(
+    connection: sa.Connection, adapter: Adapter, books: SqlBookkeeping, stage: str, generation: int
+) -> bool:
     """Drop this sink's stages for other columns than `stage` has, unless somebody uses them or may be about to.
 
     In `SqlDatabase.making_tables`, for whoever commits an epoch of that generation, before it is complete: who opened
@@ -145,7 +147,7 @@ def drop_outgrown(connection: sa.Connection, adapter: Adapter, books: Bookkeepin
     return len(gone) == len(others)
 
 
-def verify(connection: sa.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
+def verify(connection: sa.Connection, books: SqlBookkeeping, committables: Sequence[Committable]) -> None:
     """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
     for stage, attempts in by_stage(committables).items():
         query = sa.select(staged.c.attempt, staged.c.rows).where(_named(stage, attempts))
@@ -158,8 +160,8 @@ def verify(connection: sa.Connection, books: Bookkeeping, committables: Sequence
 def merge(
     connection: sa.Connection,
     adapter: Adapter,
-    books: Bookkeeping,
-    plan: Plan,
+    books: SqlBookkeeping,
+    plan: SqlPlan,
     epoch: int,
     timestamp_ms: int,
     committables: Sequence[Committable],
@@ -179,7 +181,7 @@ def merge(
     check_moved(books.where(epoch), moved, sum(attempts.values()))
 
 
-def move(connection: sa.Connection, adapter: Adapter, plan: Plan, attempts: Sequence[int], timestamp_ms: int) -> int:
+def move(connection: sa.Connection, adapter: Adapter, plan: SqlPlan, attempts: Sequence[int], timestamp_ms: int) -> int:
     """Bring the attempts' rows into the target; how many rows there were."""
     stage, target = plan.stage_table(), plan.target_table()
     of_these = stage.c[ATTEMPT].in_(attempts)
@@ -202,7 +204,7 @@ def discard(connection: sa.Connection, committables: Sequence[Committable]) -> N
         connection.execute(staged.delete().where(_named(stage, attempts)))
 
 
-def leftovers(connection: sa.Connection, books: Bookkeeping, up_to_generation: int) -> list[Committable]:
+def leftovers(connection: sa.Connection, books: SqlBookkeeping, up_to_generation: int) -> list[Committable]:
     query = (
         sa.select(staged)
         .where(

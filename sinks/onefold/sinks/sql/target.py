@@ -12,7 +12,7 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.adapters.kinds import kind_of
 from onefold.sinks.sql.naming import TableName, exactly
-from onefold.sinks.sql.plan import Column
+from onefold.sinks.sql.plan import SqlColumn
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = [
@@ -106,7 +106,7 @@ def columns_of(
     there: Mapping[str, There],
     schema: pa.Schema,
     order: Sequence[str],
-) -> tuple[Column, ...]:
+) -> tuple[SqlColumn, ...]:
     """How each field of `schema` travels. Raises SchemaMismatch naming every column that cannot."""
     names = schema.names
     problems = [
@@ -132,7 +132,7 @@ def columns_of(
                 f"such value; cast the rows' column, or alter the table's to {declared}"
             )
         else:
-            columns.append(Column(field.name, field.type, kind))
+            columns.append(SqlColumn(field.name, field.type, kind))
     problems += [
         f"{name}: the table says NOT NULL without a default, and the rows bring no such column (that which "
         "delete_when_true names is not written); add it to the rows, or give it a default"

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, RANK, TIMESTAMP
-from onefold.sinks.sql.plan import Plan
+from onefold.sinks.sql.plan import SqlPlan
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["upsert"]
@@ -25,7 +25,7 @@ _MS = 1000
 def upsert(
     connection: sa.Connection,
     adapter: Adapter,
-    plan: Plan,
+    plan: SqlPlan,
     changes: Changes,
     attempts: Sequence[int],
     timestamp_ms: int,
@@ -50,7 +50,7 @@ def upsert(
     connection.execute(sa.delete(deleted).where(deleted.c[TIMESTAMP] < kept_since_ms))
 
 
-def _newest(plan: Plan, changes: Changes, attempts: Sequence[int]) -> sa.Subquery:
+def _newest(plan: SqlPlan, changes: Changes, attempts: Sequence[int]) -> sa.Subquery:
     """The staged rows, each with its rank among those of its key."""
     stage = plan.stage_table()
     columns: list[sa.ColumnElement[Any]] = [stage.c[column.name] for column in plan.columns]

@@ -20,7 +20,7 @@ from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of, driver_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
-from onefold.sinks.sql.plan import Plan, Settings
+from onefold.sinks.sql.plan import SqlPlan, SqlSettings
 from onefold.sinks.staged.attempts import attempt_number, handle
 from onefold.sinks.writer import AttemptWriter
 
@@ -32,7 +32,7 @@ ROWS_MAX = 50_000  # that are encoded at once
 class SqlWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
-    def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
+    def __init__(self, settings: SqlSettings, plan: SqlPlan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
         self._plan = plan

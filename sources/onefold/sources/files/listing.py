@@ -21,13 +21,13 @@ from onefold.core.values.plain import plain, said_without, shown_url
 from onefold.core.writing.durable_files import opened, opened_below
 from onefold.sources.files.walking import Walk, is_hidden
 
-__all__ = ["CODECS", "Folder", "Listed", "changed", "codec_of", "gone"]
+__all__ = ["CODECS", "Folder", "ListedFile", "changed", "codec_of", "gone"]
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFile:
     """A file by its name within the folder and by its whole path, as it was when it was listed. `version` changes when
     its contents do."""
 
@@ -59,7 +59,7 @@ class Folder:
             self._root = os.path.realpath(self._root)
         self._walk = Walk(self._root)
         self._was_there = False
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, ListedFile] = {}
 
     @cached_property
     def base(self) -> str:
@@ -69,7 +69,7 @@ class Folder:
         path = self._root.rpartition("/")[0] if self._is_file else self._root
         return f"{self.path.partition('://')[0]}://{urlparse(self.path).hostname or ''}/{path.strip('/')}"
 
-    def list(self, pattern: str) -> dict[str, Listed]:
+    def list(self, pattern: str) -> dict[str, ListedFile]:
         """The files whose own names match, by their whole paths, without what is hidden (`.x`, `_x`)."""
         with self._asking("listing its files"):
             if (root := self.filesystem.get_file_info(self._root)).type == fs.FileType.NotFound:
@@ -87,7 +87,7 @@ class Folder:
         self._listed, self._was_there = {file.name: file for file in found}, True
         return {file.path: file for file in found}
 
-    def now(self, name: str) -> Listed | None:
+    def now(self, name: str) -> ListedFile | None:
         """One file as it is now; None where there is none."""
         with self._asking(f"looking at {plain(name)}"):
             if not self.is_local:
@@ -103,7 +103,7 @@ class Folder:
                 os.close(number)
         return self._seen(name, found.st_size, found.st_mtime_ns)
 
-    def check_same(self, name: str, version: str) -> Listed:
+    def check_same(self, name: str, version: str) -> ListedFile:
         """The file, which must be as it was. Raises DataLoss where it is gone, or has changed."""
         there = self.now(name)
         if there is None:
@@ -198,13 +198,13 @@ class Folder:
             if info.type == fs.FileType.File and not any(map(is_hidden, name.split("/"))):
                 yield name, info.size, info.mtime_ns
 
-    def _seen(self, name: str, size: int, mtime_ns: int) -> Listed:
+    def _seen(self, name: str, size: int, mtime_ns: int) -> ListedFile:
         last = self._listed.get(name)
         if last is not None and last.size == size and last.modified_ns == mtime_ns:
             return last
         # Object stores have times of seconds in some answers, and of less in others.
         moment = mtime_ns if self.is_local else mtime_ns // 1_000_000_000
-        return Listed(name, f"{self.base}/{name}", size, mtime_ns, f"{size}:{moment}")
+        return ListedFile(name, f"{self.base}/{name}", size, mtime_ns, f"{size}:{moment}")
 
     def _missing(self) -> OnefoldError:
         if self._was_there:  # a filesystem that is not mounted for a while

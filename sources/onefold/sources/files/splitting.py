@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from onefold.sources.files.config import FileSourceConfig
-from onefold.sources.files.listing import Folder, Listed, codec_of
+from onefold.sources.files.listing import Folder, ListedFile, codec_of
 
 __all__ = ["SPLIT_BYTES", "FileRange", "is_packed", "splits_of"]
 
@@ -31,7 +31,7 @@ def is_packed(name: str) -> bool:
     return codec_of(name) is not None
 
 
-def splits_of(source: FileSourceConfig, folder: Folder, file: Listed) -> Iterator[tuple[FileRange, int]]:
+def splits_of(source: FileSourceConfig, folder: Folder, file: ListedFile) -> Iterator[tuple[FileRange, int]]:
     """The parts of a file with their sizes in bytes, always the same ones. None of an empty file."""
     is_whole = source.csv_multiline or (source.format != "parquet" and is_packed(file.name))
     if file.size <= SPLIT_BYTES or is_whole:
@@ -44,7 +44,7 @@ def splits_of(source: FileSourceConfig, folder: Folder, file: Listed) -> Iterato
             yield FileRange(file.name, file.version, start, end), end - start
 
 
-def _row_groups(folder: Folder, file: Listed) -> Iterator[tuple[FileRange, int]]:
+def _row_groups(folder: Folder, file: ListedFile) -> Iterator[tuple[FileRange, int]]:
     with folder.opened(file.name) as opened, folder.decoding(file.name, "Parquet"):
         metadata = pq.ParquetFile(opened).metadata
         sizes = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]

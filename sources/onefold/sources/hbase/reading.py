@@ -14,11 +14,11 @@ from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import BadRecord
 from onefold.core.values.exact import Mismatch, exact_cast
 
-__all__ = ["Part", "read"]
+__all__ = ["RegionPart", "read"]
 
 
 @dataclass(frozen=True)
-class Part:
+class RegionPart:
     """What one task reads: the rows from `start` to before `stop`, b"" for the end. Pickles."""
 
     settings: HBaseSettings
@@ -35,7 +35,7 @@ class Part:
         return f"reading table {self.mapping.table} of HBase from {self.start!r} to {until}"
 
 
-def read(part: Part) -> Iterator[pa.RecordBatch]:
+def read(part: RegionPart) -> Iterator[pa.RecordBatch]:
     """Reads the rows of the part that have at least one of its cells, as batches of exactly its schema.
 
     Raises `BadRecord`, `Retriable`, `ConfigError`; batches that came before an error must not be used.

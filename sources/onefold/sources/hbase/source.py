@@ -19,7 +19,7 @@ from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.source import Keep
-from onefold.sources.hbase.reading import Part, read
+from onefold.sources.hbase.reading import RegionPart, read
 from onefold.sources.table_source import TableSource
 
 __all__ = ["HBaseSource"]
@@ -81,7 +81,7 @@ class HBaseSource(HBaseTableConfig, TableSource):
         """The declared columns. Raises ConfigError where an encoding has to be said."""
         return self.reading()[1]
 
-    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+    def parts(self, schema: pa.Schema | None = None) -> list[RegionPart]:
         """One for each region; together they have each row once, also while regions are split or merged.
 
         Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
@@ -93,11 +93,11 @@ class HBaseSource(HBaseTableConfig, TableSource):
         # By their starts: a region that is being split is listed beside its halves, and no row may come twice.
         starts = sorted({start for start, _ in regions} | {b""})
         return [
-            Part(self.settings, mapping, delivered, start, stop, range_ms, self.deleted_as)
+            RegionPart(self.settings, mapping, delivered, start, stop, range_ms, self.deleted_as)
             for start, stop in zip(starts, [*starts[1:], b""], strict=True)
         ]
 
-    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: RegionPart) -> Iterator[pa.RecordBatch]:
         return read(part)
 
     @property

@@ -6,7 +6,7 @@
 
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.sources.kafka.fetching.fetcher import close_consumers, fetch
-from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.fetching.records import FetchedRecords, WantedFields
 from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
 from onefold.sources.kafka.formats.dispatch import check_schema, record_ddl
 from onefold.sources.kafka.formats.inferring import find_schema
@@ -23,6 +23,7 @@ __all__ = [
     "POSITION_COLUMNS",
     "RAW_COLUMNS",
     "Broker",
+    "FetchedRecords",
     "IdsWithin",
     "KafkaSource",
     "LagFigures",
@@ -31,8 +32,7 @@ __all__ = [
     "OrderedIds",
     "PartitionLag",
     "Planner",
-    "Records",
-    "Wanted",
+    "WantedFields",
     "check_schema",
     "close_consumers",
     "fetch",

@@ -11,7 +11,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.formats.bad_values import BadValue
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
-from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.fetching.records import FetchedRecords, WantedFields
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.offset_range import OffsetRange
 
@@ -30,7 +30,7 @@ _RAW_OF = {
 _RAW = pa.schema([raw.RAW_COLUMNS.field(name) for name in _RAW_OF.values()])
 
 
-def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.RecordBatch:
+def bad_batch(records: FetchedRecords, bad: Sequence[BadValue], wanted: WantedFields) -> pa.RecordBatch:
     """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that were not fetched."""
     if not bad:
         return empty_batch(BAD_COLUMNS)
@@ -44,7 +44,7 @@ def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.R
     return cut_to_fit(batch, [records.too_large.get(value.index, 0) for value in bad])
 
 
-def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int | None) -> BadRecord:
+def refused(wanted: OffsetRange, records: FetchedRecords, bad: BadValue, bad_max: int | None) -> BadRecord:
     """The error for a bad record where none is allowed (`bad_max` is None), or no more than that many."""
     at = f"{_at(wanted, records, bad)}: {bad.reason}. The value is {_short(records.values[bad.index])}"
     if bad_max is None:
@@ -60,7 +60,7 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
     )
 
 
-def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
+def may_change(wanted: OffsetRange, records: FetchedRecords, bad: BadValue) -> BadRecord:
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
         "record-verdict-unstable",
@@ -71,7 +71,7 @@ def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecor
     )
 
 
-def _at(wanted: OffsetRange, records: Records, bad: BadValue) -> str:
+def _at(wanted: OffsetRange, records: FetchedRecords, bad: BadValue) -> str:
     offset = records.column(_RAW.field("offset"))[bad.index].as_py()
     return f"{wanted.topic}/{wanted.partition} offset {offset}"
 

@@ -14,7 +14,7 @@ from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.kafka.bad_records import bad_batch, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
-from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.fetching.records import FetchedRecords, WantedFields
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.formats.dispatch import parser_of
@@ -95,7 +95,7 @@ class Parsing:
         self.wanted = _wanted(source, schema)
         self._reads_headers = "headers" in (schema.names if source.format == "raw" else source.columns)
 
-    def part(self, records: Records, wanted: OffsetRange) -> Part:
+    def part(self, records: FetchedRecords, wanted: OffsetRange) -> Part:
         """The next of them; `wanted` is where they are from, for the errors."""
         source = self._source
         try:
@@ -120,7 +120,7 @@ class Parsing:
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
-    def _separated(self, records: Records) -> Separated:
+    def _separated(self, records: FetchedRecords) -> Separated:
         known = dict(records.odd_headers) if self._reads_headers else {}
         known |= {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
         if self._parser is not None:
@@ -131,12 +131,12 @@ class Parsing:
         return Separated(bad=bad)
 
 
-def _wanted(source: KafkaSourceConfig, schema: pa.Schema) -> Wanted:
+def _wanted(source: KafkaSourceConfig, schema: pa.Schema) -> WantedFields:
     """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
     names = set(schema.names) if source.format == "raw" else wanted_of(source.columns)
     if source.on_error == "dead_letter":
         names = set(raw.RAW_COLUMNS.names)
-    return Wanted.of(names, lines=source.format == "json", record_bytes_max=source.record_bytes_max)
+    return WantedFields.of(names, lines=source.format == "json", record_bytes_max=source.record_bytes_max)
 
 
 def _too_large(size: int | None, record_bytes_max: int) -> str:

@@ -1,11 +1,11 @@
 """A Postgres table or query as a bounded source: COPY out to Arrow, in parts. Knows nothing of Spark.
 
-`PostgresSource` is what a user names; `plan` divides it into parts that pickle; `read` turns a `Part` into Arrow.
+`PostgresSource` is what a user names; `plan` divides it into parts that pickle; `read` turns a `TablePart` into Arrow.
 """
 
-from onefold.sources.postgres.planning import Part, describe, plan, resolve
+from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
 from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import HeldSnapshot, hold
 from onefold.sources.postgres.source import PostgresSource
 
-__all__ = ["HeldSnapshot", "Part", "PostgresSource", "describe", "hold", "plan", "read", "resolve"]
+__all__ = ["HeldSnapshot", "PostgresSource", "TablePart", "describe", "hold", "plan", "read", "resolve"]

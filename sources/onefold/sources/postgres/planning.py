@@ -12,20 +12,20 @@ from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import conninfo, session, settings
 from onefold.sources.postgres.relation import find
 from onefold.sources.postgres.splitting import Slice, slices
-from onefold.sources.postgres.types import Column, Fit, PostgresType, by_itself, fit
+from onefold.sources.postgres.types import Fit, ResultType, SelectedColumn, by_itself, fit
 
-__all__ = ["Part", "describe", "plan", "resolve"]
+__all__ = ["TablePart", "describe", "plan", "resolve"]
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """What one task reads. Pickles."""
 
     conninfo: str = field(repr=False)  # it may hold a password
     path: str  # search_path
     settings: dict[str, str | None]
     snapshot: str | None  # its id; None: the part's own
-    columns: tuple[Column, ...]
+    columns: tuple[SelectedColumn, ...]
     query: str
     label: str
 
@@ -34,7 +34,7 @@ class Part:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
 
-Types = tuple[tuple[str, PostgresType], ...]
+Types = tuple[tuple[str, ResultType], ...]
 
 
 def describe(source: PostgresSourceConfig) -> Types:
@@ -43,7 +43,7 @@ def describe(source: PostgresSourceConfig) -> Types:
         return find(connection, source).columns
 
 
-def plan(source: PostgresSourceConfig, schema: pa.Schema | None = None) -> list[Part]:
+def plan(source: PostgresSourceConfig, schema: pa.Schema | None = None) -> list[TablePart]:
     """The parts, which together are all rows once. With a `schema`: its columns, in its order, as its types.
 
     Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
@@ -59,16 +59,16 @@ def _part(
     source: PostgresSourceConfig,
     path: str,
     ours: dict[str, str | None],
-    columns: tuple[Column, ...],
+    columns: tuple[SelectedColumn, ...],
     pieces: list[Slice],
-) -> Part:
+) -> TablePart:
     selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
     condition = f" AND ({source.where}\n)" if source.where else ""
     query = " UNION ALL ".join(
         f"SELECT {selected} FROM {piece.relation} WHERE {piece.condition}{condition}" for piece in pieces
     )
     more = f", and {len(pieces) - 1} more" if len(pieces) > 1 else ""
-    return Part(
+    return TablePart(
         conninfo(source.url),
         path,
         ours,
@@ -79,14 +79,14 @@ def _part(
     )
 
 
-def _dimensions(columns: tuple[Column, ...]) -> list[str]:
+def _dimensions(columns: tuple[SelectedColumn, ...]) -> list[str]:
     """A list has one dimension; an array may have several, whatever its type says, and ADBC runs them together."""
     return [
         f"array_ndims({sql.Identifier(column.name).as_string()})" for column in columns if pa.types.is_list(column.wire)
     ]
 
 
-def resolve(source: PostgresSourceConfig, types: Types, schema: pa.Schema | None) -> tuple[Column, ...]:
+def resolve(source: PostgresSourceConfig, types: Types, schema: pa.Schema | None) -> tuple[SelectedColumn, ...]:
     """How each column of `schema` is read. Raises `SchemaMismatch`, with both schemas beside each other."""
     theirs = dict(types)
     if schema is None:

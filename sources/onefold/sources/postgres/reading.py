@@ -15,16 +15,16 @@ from adbc_driver_postgresql import StatementOptions
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sources.postgres import errors
 from onefold.sources.postgres.connection import STARTED, refused
-from onefold.sources.postgres.planning import Part
-from onefold.sources.postgres.types import Column
-from onefold.sources.postgres.values import Refused, convert
+from onefold.sources.postgres.planning import TablePart
+from onefold.sources.postgres.types import SelectedColumn
+from onefold.sources.postgres.values import ValueRefused, convert
 
 __all__ = ["read"]
 
 _BATCH_BYTES = 4 << 20
 
 
-def read(part: Part) -> Iterator[pa.RecordBatch]:
+def read(part: TablePart) -> Iterator[pa.RecordBatch]:
     """All rows of the part, in batches of some megabytes with exactly its schema; or an error, at the latest after
     the last batch: what came before an error counts for nothing.
 
@@ -49,7 +49,7 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
             raise errors.translate(error, part.label) from error
 
 
-def _begin(cursor: Any, part: Part) -> None:
+def _begin(cursor: Any, part: TablePart) -> None:
     snapshot, _, server = (part.snapshot or "").partition("@")
     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
     if snapshot:
@@ -65,7 +65,7 @@ def _begin(cursor: Any, part: Part) -> None:
         raise errors.not_held(snapshot, "another server answered", part.label)
 
 
-def _rows(part: Part, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _rows(part: TablePart, batch: pa.RecordBatch) -> pa.RecordBatch:
     dimensions = iter(batch.columns[len(part.columns) :])
     arrays = []
     for column, array in zip(part.columns, batch.columns, strict=False):
@@ -77,14 +77,14 @@ def _rows(part: Part, batch: pa.RecordBatch) -> pa.RecordBatch:
             )
         try:
             if pa.types.is_list(column.wire) and (pc.max(next(dimensions)).as_py() or 0) > 1:
-                raise Refused("an array of several dimensions")
+                raise ValueRefused("an array of several dimensions")
             arrays.append(convert(array, column.kind))
-        except Refused as refused:
+        except ValueRefused as refused:
             raise _bad(part, column, str(refused)) from None
     return pa.RecordBatch.from_arrays(arrays, schema=part.schema)
 
 
-def _bad(part: Part, column: Column, reason: str) -> BadRecord:
+def _bad(part: TablePart, column: SelectedColumn, reason: str) -> BadRecord:
     return BadRecord(
         "value-not-readable",
         f"{part.label}: column {column.name} ({column.sql}) holds {reason}. Read it as a string, or leave such rows "

@@ -13,20 +13,20 @@ from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import Connection
-from onefold.sources.postgres.types import PostgresType
+from onefold.sources.postgres.types import ResultType
 
-__all__ = ["Relation", "find"]
+__all__ = ["TableRelation", "find"]
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class TableRelation:
     """`text` stands after FROM; `oid` and `kind` (pg_class.relkind) are None for a query. `path` is the search_path
     under which it was found, and is read."""
 
     text: str
     oid: int | None
     kind: str | None
-    columns: tuple[tuple[str, PostgresType], ...]
+    columns: tuple[tuple[str, ResultType], ...]
     path: str
 
 
@@ -50,7 +50,7 @@ ORDER BY number
 _READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
-def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
+def find(connection: Connection, source: PostgresSourceConfig) -> TableRelation:
     """Look the source up and lock it (ACCESS SHARE, with all partitions) until the transaction's end.
 
     A snapshot that is taken after this sees what is read later: nobody can truncate, drop or rewrite it meanwhile.
@@ -85,7 +85,7 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
             f"{source.name} must have at least one column, and each name once; it has "
             f"{', '.join(name for name, _ in columns) or 'none'}",
         )
-    return Relation(text, oid, kind, columns, path)
+    return TableRelation(text, oid, kind, columns, path)
 
 
 def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple[int, str, str]:
@@ -116,12 +116,12 @@ def _known(source: PostgresSourceConfig, wanted: Sequence[str], names: Sequence[
             raise ConfigError("no-such-column", f"{source.name} has no column {name!r}{hint}")
 
 
-def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tuple[tuple[str, PostgresType], ...]:
+def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tuple[tuple[str, ResultType], ...]:
     columns = range(described.nfields)
     names = [(described.fname(i) or b"").decode() for i in columns]
     # Of a domain, the server names its base type here.
     given = [described.ftype(i) for i in columns], [described.fmod(i) for i in columns]
-    types = [PostgresType(*row) for row in connection.execute(_TYPES, given)]
+    types = [ResultType(*row) for row in connection.execute(_TYPES, given)]
     return tuple(zip(names, types, strict=True))
 
 

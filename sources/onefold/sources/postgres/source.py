@@ -16,7 +16,7 @@ from onefold.core.source import Keep
 from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import conninfo
-from onefold.sources.postgres.planning import Part, describe, plan, resolve
+from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
 from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import hold
 from onefold.sources.table_source import PlannedTable, TableSource
@@ -83,7 +83,7 @@ class PostgresSource(PostgresSourceConfig, TableSource):
             )
         return schema_of(self.schema)
 
-    def parts(self, schema: pa.Schema | None = None) -> list[Part]:
+    def parts(self, schema: pa.Schema | None = None) -> list[TablePart]:
         return plan(self, schema_of(self.schema) if schema is None and self.schema else schema)
 
     def planned(self) -> PlannedTable:
@@ -96,7 +96,7 @@ class PostgresSource(PostgresSourceConfig, TableSource):
             raise
         return PlannedTable(parts, held.release)
 
-    def batches(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         return read(part)
 
     def exposure(self) -> str:

@@ -9,7 +9,7 @@ from psycopg import sql
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import Connection
-from onefold.sources.postgres.relation import Relation
+from onefold.sources.postgres.relation import TableRelation
 
 __all__ = ["Slice", "slices"]
 
@@ -25,7 +25,7 @@ class Slice:
     label: str
 
 
-def slices(connection: Connection, source: PostgresSourceConfig, relation: Relation) -> list[list[Slice]]:
+def slices(connection: Connection, source: PostgresSourceConfig, relation: TableRelation) -> list[list[Slice]]:
     """The parts, each as the slices that it reads in one statement."""
     if source.splits == 1:
         return [[Slice(relation.text, "true", "all rows")]]
@@ -45,7 +45,7 @@ ORDER BY c.oid
 """
 
 
-def _by_blocks(connection: Connection, source: PostgresSourceConfig, relation: Relation) -> list[list[Slice]]:
+def _by_blocks(connection: Connection, source: PostgresSourceConfig, relation: TableRelation) -> list[list[Slice]]:
     whole = [[Slice(relation.text, "true", "all rows")]]
     if relation.kind not in ("r", "m", "p"):
         return whole
@@ -82,7 +82,7 @@ _KEYS = {
 }
 
 
-def _by_key(connection: Connection, source: PostgresSourceConfig, relation: Relation, key: str) -> list[Slice]:
+def _by_key(connection: Connection, source: PostgresSourceConfig, relation: TableRelation, key: str) -> list[Slice]:
     column = sql.Identifier(key).as_string()
     kind = _type_of(connection, relation, column)
     if kind not in _KEYS:
@@ -114,7 +114,7 @@ def _by_key(connection: Connection, source: PostgresSourceConfig, relation: Rela
     return pieces
 
 
-def _type_of(connection: Connection, relation: Relation, column: str) -> str:
+def _type_of(connection: Connection, relation: TableRelation, column: str) -> str:
     """The key need not be among the columns that are read."""
     described = connection.execute(f"SELECT {column} FROM {relation.text} LIMIT 0".encode()).pgresult
     assert described is not None

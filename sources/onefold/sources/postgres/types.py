@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from psycopg import sql
 
-__all__ = ["Column", "Fit", "PostgresType", "by_itself", "fit"]
+__all__ = ["Fit", "ResultType", "SelectedColumn", "by_itself", "fit"]
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresType:
+class ResultType:
     """A column's type as the server describes it. `typmod` is -1 where the type has none."""
 
     name: str  # pg_type.typname, of a domain its base type's
@@ -38,7 +38,7 @@ class Fit(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SelectedColumn:
     """A column of the result: `select` is its SQL, `wire` what ADBC makes of that, `kind` what is delivered."""
 
     name: str
@@ -71,7 +71,7 @@ _TEXTS = ("text", "varchar", "bpchar", "name")
 _DIGITS_MAX = 38
 
 
-def by_itself(kind: PostgresType) -> pa.DataType:
+def by_itself(kind: ResultType) -> pa.DataType:
     """The Arrow type of a column for which none was given."""
     if kind.element is not None:
         return pa.list_(_scalar(kind.element, kind.typmod, kind.is_plain))
@@ -98,26 +98,26 @@ def _bounds(typmod: int) -> tuple[int, int] | None:
     return (precision, scale) if precision <= _DIGITS_MAX else None
 
 
-def fit(name: str, there: PostgresType, wanted: pa.DataType) -> tuple[Fit, Column]:
+def fit(name: str, there: ResultType, wanted: pa.DataType) -> tuple[Fit, SelectedColumn]:
     """How a column of type `there` is read as `wanted`."""
     column = sql.Identifier(name).as_string()
     as_text = f"{column}::text AS {column}"
     if wanted == pa.string():
         select = column if there.element is None and there.is_plain and there.name in _TEXTS else as_text
-        return Fit.EXACT, Column(name, select, pa.string(), wanted, there.sql)
+        return Fit.EXACT, SelectedColumn(name, select, pa.string(), wanted, there.sql)
     if pa.types.is_null(wanted):
-        return Fit.CHECKED, Column(name, as_text, pa.string(), wanted, there.sql)
+        return Fit.CHECKED, SelectedColumn(name, as_text, pa.string(), wanted, there.sql)
     if there.element is not None:
         found = Fit.NO
         wire, as_texts = pa.string(), True
         if pa.types.is_list(wanted):
             found, wire, as_texts = _fit(there.element, there.typmod, there.is_plain, wanted.value_type)
         select = f"{column}::text[] AS {column}" if as_texts else column
-        return found, Column(name, select, pa.list_(wire), wanted, there.sql)
+        return found, SelectedColumn(name, select, pa.list_(wire), wanted, there.sql)
     if there.name == "uuid" and pa.types.is_binary(wanted):
-        return Fit.EXACT, Column(name, f"uuid_send({column}) AS {column}", wanted, wanted, there.sql)
+        return Fit.EXACT, SelectedColumn(name, f"uuid_send({column}) AS {column}", wanted, wanted, there.sql)
     found, wire, as_texts = _fit(there.name, there.typmod, there.is_plain, wanted)
-    return found, Column(name, as_text if as_texts else column, wire, wanted, there.sql)
+    return found, SelectedColumn(name, as_text if as_texts else column, wire, wanted, there.sql)
 
 
 def _fit(name: str, typmod: int, is_plain: bool, wanted: pa.DataType) -> tuple[Fit, pa.DataType, bool]:

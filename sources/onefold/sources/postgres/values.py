@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 from onefold.core.values.decimals import decimals_of
 from onefold.core.values.exact import Mismatch, exact_cast
 
-__all__ = ["Refused", "convert"]
+__all__ = ["ValueRefused", "convert"]
 
 _DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
 _DAY_US = 86_400_000_000
 _MICROS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
 
 
-class Refused(Exception):
+class ValueRefused(Exception):
     """A value has no place in the type that was asked for, for this reason."""
 
 
 def convert(array: Any, kind: pa.DataType) -> Any:
-    """`array` as `kind`. Raises `Refused`."""
+    """`array` as `kind`. Raises `ValueRefused`."""
     wire = array.type
     if pa.types.is_list(wire):
         values = convert(array.values, kind.value_type)
@@ -44,7 +44,7 @@ def convert(array: Any, kind: pa.DataType) -> Any:
     try:
         return exact_cast(array, kind)
     except Mismatch as error:
-        raise Refused(f"{error.value}: {error.reason}") from None
+        raise ValueRefused(f"{error.value}: {error.reason}") from None
 
 
 def _within(array: Any, number: pa.DataType, bounds: tuple[int, int], what: str) -> None:
@@ -52,7 +52,7 @@ def _within(array: Any, number: pa.DataType, bounds: tuple[int, int], what: str)
     found = pc.min_max(array.view(number))
     low, high = found["min"].as_py(), found["max"].as_py()
     if low is not None and (low < bounds[0] or high > bounds[1]):
-        raise Refused(what)
+        raise ValueRefused(what)
 
 
 def _durations(array: Any) -> Any:
@@ -67,7 +67,7 @@ def _durations(array: Any) -> Any:
         return pc.if_else(valid, numbers, pa.scalar(0, kind))
 
     if pc.any(pc.not_equal(column(ints[0::4], pa.int32()), 0)).as_py():
-        raise Refused("an interval with months or years, which have no fixed length")
+        raise ValueRefused("an interval with months or years, which have no fixed length")
     days = pc.multiply(column(ints[1::4], pa.int32()).cast(pa.int64()), _DAY_US)
     micros = pc.add_checked(days, pc.divide(column(longs[1::2], pa.int64()), 1000))
     return pc.if_else(valid, micros, pa.scalar(None, pa.int64())).cast(pa.duration("us"))
@@ -77,7 +77,7 @@ def _parsed(texts: Any, kind: pa.DataType) -> Any:
     """Numerics as text."""
     if pa.types.is_null(kind):
         if texts.null_count < len(texts):
-            raise Refused(f"{texts.drop_null()[0].as_py()!r}, and nothing but null was expected")
+            raise ValueRefused(f"{texts.drop_null()[0].as_py()!r}, and nothing but null was expected")
         return pa.nulls(len(texts))
     if pa.types.is_decimal(kind):
         return _cast(texts, lambda part: decimals_of(part, kind), kind)
@@ -96,4 +96,4 @@ def _cast(array: Any, cast: Callable[[Any], Any], kind: pa.DataType) -> Any:
             good = middle
         except pa.ArrowInvalid:
             bad = middle
-    raise Refused(f"{array[good].as_py()!r}, which {kind} cannot hold") from None
+    raise ValueRefused(f"{array[good].as_py()!r}, which {kind} cannot hold") from None

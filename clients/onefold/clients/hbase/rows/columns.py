@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from onefold.clients.hbase.rows import encodings
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
-__all__ = ["NULL", "Column", "KeyColumn"]
+__all__ = ["NULL", "CellColumn", "KeyColumn"]
 
 # A null's cell. A value that was left out would keep its older cell; FF is in no UTF-8, and no encoding has 5 bytes.
 NULL = b"\xffnull"
@@ -96,14 +96,14 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Column(KeyColumn):
+class CellColumn(KeyColumn):
     """A column in a cell `family:qualifier`. Null has a cell too, whose value is `NULL`."""
 
     family: bytes = b""
     qualifier: bytes = b""
 
     @classmethod
-    def cell(cls, name: str, text: str) -> Column:
+    def cell(cls, name: str, text: str) -> CellColumn:
         """Parses `f:amount`, or `f:amount decimal(12,2)`; odd bytes of a qualifier as in HBase's shell, `\\x20`."""
         found = _CELL.fullmatch(text.strip())
         if found is None:

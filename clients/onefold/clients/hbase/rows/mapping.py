@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.columns import NULL, Column
+from onefold.clients.hbase.rows.columns import NULL, CellColumn
 from onefold.clients.hbase.rows.rowkeys import RowKey
 from onefold.clients.hbase.tables import checked_name
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 
-__all__ = ["NULL", "Column", "RowKey", "TableMapping"]
+__all__ = ["NULL", "CellColumn", "RowKey", "TableMapping"]
 
 _FAMILY = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ASSIGNED = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<cell>.+?)\s*")
@@ -37,9 +37,9 @@ class TableMapping:
 
     table: str
     row_key: RowKey
-    columns: tuple[Column, ...] = ()
+    columns: tuple[CellColumn, ...] = ()
     family: str | None = None
-    tombstone_column: Column | None = None
+    tombstone_column: CellColumn | None = None
 
     @classmethod
     def of(
@@ -60,9 +60,9 @@ class TableMapping:
         return cls(
             table,
             row_key if isinstance(row_key, RowKey) else RowKey.of(row_key),
-            tuple(Column.cell(name, text) for name, text in cells.items()),
+            tuple(CellColumn.cell(name, text) for name, text in cells.items()),
             family,
-            None if tombstone_column is None else Column.cell("deleted", f"{tombstone_column} boolean"),
+            None if tombstone_column is None else CellColumn.cell("deleted", f"{tombstone_column} boolean"),
         )
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class TableMapping:
         return tuple(dict.fromkeys([*own, *(column.family for column in self._all_cells)]))
 
     @property
-    def _all_cells(self) -> tuple[Column, ...]:
+    def _all_cells(self) -> tuple[CellColumn, ...]:
         return self.columns if self.tombstone_column is None else (*self.columns, self.tombstone_column)
 
     def bound(self, schema: pa.Schema, without: Iterable[str] = ()) -> TableMapping:
@@ -139,7 +139,7 @@ class TableMapping:
                         "column-not-mapped",
                         f"the column {field.name!r} has no cell: name one in columns=, or a family= for all others",
                     )
-                column = Column(field.name, family=self.family.encode(), qualifier=field.name.encode())
+                column = CellColumn(field.name, family=self.family.encode(), qualifier=field.name.encode())
             columns.append(column.bound(field.type))
         if not columns:
             raise SchemaMismatch(

@@ -15,13 +15,13 @@ from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations.comparison import RecordId
 from onefold.trials.workload.mixed import MixedOrder
 
-__all__ = ["SERVER_ERRORS", "Committed", "Destination", "Due", "Found"]
+__all__ = ["SERVER_ERRORS", "CommittedParts", "Compared", "Destination", "DueRecords"]
 
 SERVER_ERRORS = (OnefoldError, psycopg.Error, KafkaException, KafkaError)  # raised by whoever asks one that is down
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRecords:
     """The source's records up to the pipeline's position: orders without refunds, and records that are no orders."""
 
     orders: Mapping[RecordId, MixedOrder]
@@ -30,7 +30,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Compared:
     """A destination compared with what is due. `disorders` name rows in another order than in the source."""
 
     comparison: Comparison
@@ -38,7 +38,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedParts:
     """The parts that a destination shows as committed, of the epochs from `since` on."""
 
     parts: tuple[Committable, ...]
@@ -64,7 +64,7 @@ class Destination(Protocol):
 
     def ledger(self) -> LedgerEntry | None: ...
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         """Compare the destination with what is due, once the pipeline rests."""
         ...
 
@@ -72,7 +72,7 @@ class Destination(Protocol):
         """All prepared, open or staged work, of any pipeline: none where the pipeline rests."""
         ...
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
         """The committed parts; None where the destination does not keep them."""
         ...
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from onefold.clients.hbase import HBaseTable
 from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.trials.torture.destinations.comparison import Row
-from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.hbase_comparison import ROWS, compare_newest_of_epochs, compare_totals
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.settings import CELLS, TABLE, Job
@@ -35,18 +35,18 @@ class HBaseRows:
         finally:
             committer.close()
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         rows = self._rows()
         if self.job.into_hbase == "row_key":
-            return Found(compare_newest_of_epochs(due.epochs, due.orders, rows))
-        return Found(compare_totals(due.orders, rows, by_partition=self.job.into_hbase == "incremental"))
+            return Compared(compare_newest_of_epochs(due.epochs, due.orders, rows))
+        return Compared(compare_totals(due.orders, rows, by_partition=self.job.into_hbase == "incremental"))
 
     def leftovers(self) -> tuple[Committable, ...]:
         """What is written shows, and nothing waits."""
         return ()
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
-        return Committed(())
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
+        return CommittedParts(())
 
     def close(self) -> None:
         """The connections are the process's, not its own."""

@@ -13,8 +13,8 @@ from typing import Any
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.verify.kafka_records import javas_partition
 from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
-from onefold.trials.torture.destinations.destination import Due, Found
-from onefold.trials.torture.destinations.kafka_reading import Written
+from onefold.trials.torture.destinations.destination import Compared, DueRecords
+from onefold.trials.torture.destinations.kafka_reading import TopicRecord
 from onefold.trials.workload.settings import ID_HEADER, TOPIC
 
 __all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
@@ -26,10 +26,10 @@ class _Sale:
 
     place: RecordId
     row: Row
-    written: Written
+    written: TopicRecord
 
 
-def compare_sales(due: Due, records: Collection[Written], partitions: int, *, keyed: bool) -> Found:
+def compare_sales(due: DueRecords, records: Collection[TopicRecord], partitions: int, *, keyed: bool) -> Compared:
     """Each order is there once, under its account as the key, in the partition where Java's producers put that key.
 
     With `keyed` it has its id in a header, and may be there again, the same, and a reader drops what it has seen.
@@ -44,10 +44,10 @@ def compare_sales(due: Due, records: Collection[Written], partitions: int, *, ke
     actual: dict[Hashable, list[Row]] = {}
     for sale in sales:
         actual.setdefault(_at(sale.place), []).append(sale.row)
-    return Found(compare_rows(expected, actual), disorders(sales))
+    return Compared(compare_rows(expected, actual), disorders(sales))
 
 
-def compare_letters(due: Due, records: Collection[Written], *, keyed: bool) -> Found:
+def compare_letters(due: DueRecords, records: Collection[TopicRecord], *, keyed: bool) -> Compared:
     """What no order can be read from is there once, byte for byte, with a reason, and nothing else is."""
     letters = unseen(records, None) if keyed else records
     expected: dict[Hashable, list[Row]] = {_at(place): [(value, True)] for place, value in due.unreadable.items()}
@@ -58,7 +58,7 @@ def compare_letters(due: Due, records: Collection[Written], *, keyed: bool) -> F
         row = base64.b64decode(letter["value"]), bool(letter["reason"]) and letter["source_topic"] == TOPIC
         actual.setdefault(_at(place), []).append(row)
     found = compare_rows(expected, actual)
-    return Found(
+    return Compared(
         Comparison(
             expected=found.expected,
             actual=0,
@@ -72,9 +72,9 @@ def compare_letters(due: Due, records: Collection[Written], *, keyed: bool) -> F
     )
 
 
-def unseen(records: Iterable[Written], header: str | None) -> list[Written]:
+def unseen(records: Iterable[TopicRecord], header: str | None) -> list[TopicRecord]:
     """The first of each id, which is in that header, or the key. One that comes again with other content stays."""
-    first: dict[tuple[Hashable, ...], Written] = {}
+    first: dict[tuple[Hashable, ...], TopicRecord] = {}
     for record in records:
         id_ = record.key if header is None else dict(record.headers).get(header)
         first.setdefault((id_, record.key, record.value, record.partition), record)
@@ -98,7 +98,7 @@ def disorders(sales: Iterable[_Sale]) -> tuple[str, ...]:
     return tuple(found[:SAMPLES_MAX] + ([f"and {more} more"] if more > 0 else []))
 
 
-def _sale(record: Written) -> _Sale:
+def _sale(record: TopicRecord) -> _Sale:
     order = _json(record)
     id_ = dict(record.headers).get(ID_HEADER)
     row = (
@@ -113,7 +113,7 @@ def _sale(record: Written) -> _Sale:
     return _Sale((order["kafka_partition"], order["kafka_offset"]), row, record)
 
 
-def _json(record: Written) -> Mapping[str, Any]:
+def _json(record: TopicRecord) -> Mapping[str, Any]:
     assert record.value is not None, f"offset {record.offset} of partition {record.partition} has no value"
     found: dict[str, Any] = json.loads(record.value, parse_float=Decimal)
     return found

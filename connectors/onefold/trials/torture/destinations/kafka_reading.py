@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-__all__ = ["TopicLog", "Written", "open_transactions", "unstable"]
+__all__ = ["TopicLog", "TopicRecord", "open_transactions", "unstable"]
 
 READ_S_MAX = 60.0
 _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -18,7 +18,7 @@ _OVER = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TopicRecord:
     """A record of a topic."""
 
     partition: int
@@ -35,10 +35,10 @@ class TopicLog:
     bootstrap_servers: str
     topic: str
     partitions: int
-    records: list[Written] = field(default_factory=list)  # in each partition's order
+    records: list[TopicRecord] = field(default_factory=list)  # in each partition's order
     _next: dict[int, int] = field(default_factory=dict)
 
-    def read(self) -> list[Written]:
+    def read(self) -> list[TopicRecord]:
         """Read up to the last stable offset of each partition, as it is now."""
         parts = [TopicPartition(self.topic, p) for p in range(self.partitions)]
         deadline_s = time.monotonic() + READ_S_MAX
@@ -50,7 +50,7 @@ class TopicLog:
             while any(consumer.position(part) < ends[part] for part in parts):
                 for part, records in consumer.poll(timeout_ms=500).items():
                     self.records += [
-                        Written(part.partition, r.offset, r.key, r.value, tuple(r.headers)) for r in records
+                        TopicRecord(part.partition, r.offset, r.key, r.value, tuple(r.headers)) for r in records
                     ]
                     self._next[part.partition] = records[-1].offset + 1
                 if time.monotonic() > deadline_s:

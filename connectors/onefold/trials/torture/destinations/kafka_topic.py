@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 
 from onefold.core import Committable, Committer, EpochRecord, LedgerEntry, OnefoldError, SinkKind
 from onefold.sinks import KafkaSink
-from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.kafka_comparison import compare_letters, compare_sales
-from onefold.trials.torture.destinations.kafka_reading import TopicLog, Written, open_transactions, unstable
+from onefold.trials.torture.destinations.kafka_reading import TopicLog, TopicRecord, open_transactions, unstable
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.servers import create_topic
 from onefold.trials.workload.settings import SALES_PARTITIONS, Job
 
 __all__ = ["KafkaTopic", "letters_topic", "sales_topic"]
 
-Compare = Callable[[Due, Collection[Written]], Found]
+Compare = Callable[[DueRecords, Collection[TopicRecord]], Compared]
 
 
 def sales_topic(job: Job) -> KafkaTopic:
     """Of a pipeline into Kafka."""
     is_keyed = job.into_kafka == "keyed"
 
-    def compare(due: Due, records: Collection[Written]) -> Found:
+    def compare(due: DueRecords, records: Collection[TopicRecord]) -> Compared:
         return compare_sales(due, records, SALES_PARTITIONS, keyed=is_keyed)
 
     return KafkaTopic(job.sales(), SALES_PARTITIONS, is_keyed, compare)
@@ -36,7 +36,7 @@ def letters_topic(job: Job) -> KafkaTopic:
     sink = job.letters()
     assert sink is not None
 
-    def compare(due: Due, records: Collection[Written]) -> Found:
+    def compare(due: DueRecords, records: Collection[TopicRecord]) -> Compared:
         return compare_letters(due, records, keyed=is_keyed)
 
     return KafkaTopic(sink, SALES_PARTITIONS, is_keyed, compare)
@@ -76,7 +76,7 @@ class KafkaTopic:
             self.close()
             raise
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         return self.compare(due, self._log.read())
 
     def leftovers(self) -> tuple[Committable, ...]:
@@ -85,21 +85,21 @@ class KafkaTopic:
         names = [*open_transactions(self._servers, self._prefix), *held]
         return tuple(Committable(self.name, SinkKind.TWO_PHASE, name, 0, 0, 0) for name in names)
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
         """What committed transactions have said of themselves in the ledger topic, under the manifests' handles.
 
         A transactional id is taken again only for a later epoch. A manifest's handle says which producer's it was, too,
         which no consumer sees.
         """
         if self.writes_through:
-            return Committed(())
+            return CommittedParts(())
         for record in self._ledger_log.read():
             id_ = (record.key or b"").decode()
             if id_.startswith(self._ids.ids) and id_ != self._ids.ledger and record.value is not None:
                 said = json.loads(record.value)
                 self._parts[said["epoch"], id_] = said["generation"]
         handles = {(e.epoch, c.handle.rpartition("#")[0]): c.handle for e in epochs for c in e.manifest}
-        return Committed(
+        return CommittedParts(
             tuple(
                 Committable(self.name, SinkKind.TWO_PHASE, handles.get((epoch, id_), id_), generation, epoch, 0)
                 for (epoch, id_), generation in self._parts.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from onefold.core import Committable, LedgerEntry, SinkKind
-from onefold.trials.torture.destinations.destination import Committed
+from onefold.trials.torture.destinations.destination import CommittedParts
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.settings import TABLE
 
@@ -42,11 +42,11 @@ def leftovers(url: str) -> tuple[Committable, ...]:
     return tuple(found)
 
 
-def committed_parts(url: str, sink: str, ledger: LedgerEntry | None) -> Committed:
+def committed_parts(url: str, sink: str, ledger: LedgerEntry | None) -> CommittedParts:
     """What two_phase has noted of a sink's parts, as far as the ledger row keeps it. Raises psycopg.Error."""
     with psycopg.connect(url, autocommit=True) as connection:
         parts = connection.execute(_PARTS, (PIPELINE, sink)).fetchall()
     found = tuple(
         Committable(sink, SinkKind.TWO_PHASE, gid, generation, epoch, rows) for epoch, generation, gid, rows in parts
     )
-    return Committed(found, since=ledger.epoch if ledger else 0)
+    return CommittedParts(found, since=ledger.epoch if ledger else 0)

@@ -11,7 +11,7 @@ import psycopg
 from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.trials.torture.destinations import postgres_server
 from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_appended, compare_newest
-from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import TABLES
 from onefold.trials.workload.settings import TABLE, Job
@@ -44,14 +44,14 @@ class PostgresTable:
         finally:
             committer.close()
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         compare = compare_newest if self.job.mode == "upsert" else compare_appended
-        return Found(compare(due.orders, self._rows(), self._dead()))
+        return Compared(compare(due.orders, self._rows(), self._dead()))
 
     def leftovers(self) -> tuple[Committable, ...]:
         return postgres_server.leftovers(self.job.postgres_url)
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
         """Merges leave no parts."""
         if self.job.into_postgres != "two_phase":
             return None

@@ -12,7 +12,7 @@ from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.invariants import Comparison
 from onefold.engine.state import STATE
 from onefold.engine.state.participant import StateSink
-from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.settings import Job
 
@@ -36,18 +36,18 @@ class StateFiles:
     def ledger(self) -> LedgerEntry | None:
         return StateSink(self.job.checkpoint).recover(PIPELINE).ledger()
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         """Lost are files that a note names, and that are gone."""
         del due
         gone = sorted(self._named() - self._there())
-        return Found(Comparison(0, 0, lost=len(gone), duplicated=0, changed=0, unexpected=0, samples={"lost": gone}))
+        return Compared(Comparison(0, 0, lost=len(gone), duplicated=0, changed=0, unexpected=0, samples={"lost": gone}))
 
     def leftovers(self) -> tuple[Committable, ...]:
         """The files that no note names."""
         there = self._there()  # before the notes: what is written meanwhile is then no leftover
         return tuple(Committable(STATE, SinkKind.TWO_PHASE, name, 0, 0, 0) for name in sorted(there - self._named()))
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
         del epochs, ledger
         notes = self._notes()
         parts = tuple(
@@ -55,7 +55,7 @@ class StateFiles:
             for note in notes
             for handle in note["handles"]
         )
-        return Committed(parts, since=min((note["epoch"] for note in notes), default=0))
+        return CommittedParts(parts, since=min((note["epoch"] for note in notes), default=0))
 
     def close(self) -> None:
         """Nothing is kept open."""

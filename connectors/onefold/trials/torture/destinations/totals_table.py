@@ -13,7 +13,7 @@ from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations import postgres_server
 from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
-from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOTALS, Job
@@ -50,17 +50,17 @@ class TotalsTable:
         finally:
             committer.close()
 
-    def look(self, due: Due) -> Found:
+    def look(self, due: DueRecords) -> Compared:
         found: dict[Hashable, list[Row]] = {}
         with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
             for row in connection.execute(f"SELECT account, total, orders FROM {TOTALS}".encode()):
                 found.setdefault(row[0], []).append(tuple(row))
-        return Found(compare_accounts(due.orders, found))
+        return Compared(compare_accounts(due.orders, found))
 
     def leftovers(self) -> tuple[Committable, ...]:
         return postgres_server.leftovers(self.job.postgres_url)
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> CommittedParts | None:
         del epochs
         return postgres_server.committed_parts(self.job.postgres_url, TOTALS, ledger)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onefold.local import LocalServerError
-from onefold.trials.torture.plan import Fault
+from onefold.trials.torture.plan import PlannedFault
 from onefold.trials.torture.strikes.strike import Missed, Struck, hold_at
-from onefold.trials.torture.world import World
+from onefold.trials.torture.world import TortureWorld
 from onefold.trials.workload.settings import ANSWER_S_MAX, TABLE
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["compact", "compact_at", "flush", "kill_hbase", "kill_hbase_at", "kill_thrift", "pause_thrift"]
 
 
-def kill_hbase(world: World, fault: Fault, struck: Struck) -> str:
+def kill_hbase(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     return _restart(world, fault, struck, "HBase")
 
 
-def kill_hbase_at(world: World, fault: Fault, struck: Struck) -> str:
+def kill_hbase_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """What was read before is written after: to a region server that has recovered from its log meanwhile."""
     process = hold_at(world, fault.place)
     try:
@@ -30,7 +30,7 @@ def kill_hbase_at(world: World, fault: Fault, struck: Struck) -> str:
         process.release()
 
 
-def _restart(world: World, fault: Fault, struck: Struck, target: str) -> str:
+def _restart(world: TortureWorld, fault: PlannedFault, struck: Struck, target: str) -> str:
     hbase = _hbase(world)
     struck(target, hbase.status().pid)
     hbase.hbase.kill()
@@ -39,7 +39,7 @@ def _restart(world: World, fault: Fault, struck: Struck, target: str) -> str:
     return "started again"
 
 
-def kill_thrift(world: World, fault: Fault, struck: Struck) -> str:
+def kill_thrift(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     hbase = _hbase(world)
     victim = _chosen(hbase, fault)
     struck(victim.name, victim.status().pid)
@@ -49,7 +49,7 @@ def kill_thrift(world: World, fault: Fault, struck: Struck) -> str:
     return "started again"
 
 
-def pause_thrift(world: World, fault: Fault, struck: Struck) -> str:
+def pause_thrift(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Its clients may give it up and go to the other one; what they had asked of it is done when it wakes."""
     victim, held_s = _chosen(_hbase(world), fault), ANSWER_S_MAX / 2 + 2 * fault.hold_s
     struck(victim.name, victim.status().pid)
@@ -61,21 +61,21 @@ def pause_thrift(world: World, fault: Fault, struck: Struck) -> str:
     return f"woken after {held_s:.1f} s"
 
 
-def flush(world: World, _fault: Fault, struck: Struck) -> str:
+def flush(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> str:
     hbase = _hbase(world)
     _rewrite(hbase, major=False)
     struck(f"table {TABLE}", hbase.status().pid)
     return ""
 
 
-def compact(world: World, _fault: Fault, struck: Struck) -> str:
+def compact(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> str:
     hbase = _hbase(world)
     _rewrite(hbase, major=True)
     struck(f"table {TABLE}", hbase.status().pid)
     return ""
 
 
-def compact_at(world: World, fault: Fault, struck: Struck) -> str:
+def compact_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Between what a driver or a task has read and what it then writes."""
     process = hold_at(world, fault.place)
     try:
@@ -96,10 +96,10 @@ def _rewrite(hbase: HBaseServer | HBaseContainer, *, major: bool) -> None:
         raise Missed(str(error)) from error
 
 
-def _chosen(hbase: HBaseServer | HBaseContainer, fault: Fault) -> Any:
+def _chosen(hbase: HBaseServer | HBaseContainer, fault: PlannedFault) -> Any:
     return hbase.thrifts[int(fault.choice * len(hbase.thrifts))]
 
 
-def _hbase(world: World) -> HBaseServer | HBaseContainer:
+def _hbase(world: TortureWorld) -> HBaseServer | HBaseContainer:
     assert world.servers.hbase is not None, "the plan knows whether there is one"
     return world.servers.hbase

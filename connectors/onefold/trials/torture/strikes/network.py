@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onefold.trials.torture.plan import Fault, Kind
+from onefold.trials.torture.plan import FaultKind, PlannedFault
 from onefold.trials.torture.strikes.strike import Struck, hold_at
-from onefold.trials.torture.world import World
+from onefold.trials.torture.world import TortureWorld
 
 if TYPE_CHECKING:
     from onefold.testing.containers.cut import Peer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["cut_driver", "cut_driver_at", "cut_executor", "cut_server", "cut_thrift", "pause_server"]
 
 
-def pause_server(world: World, fault: Fault, struck: Struck) -> str:
+def pause_server(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     server = _server(world, fault.kind)
     struck(server.name, server.pid)
     server.pause()
@@ -29,29 +29,29 @@ def pause_server(world: World, fault: Fault, struck: Struck) -> str:
     return f"woken after {fault.hold_s} s"
 
 
-def cut_driver(world: World, fault: Fault, struck: Struck) -> str:
+def cut_driver(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     server = _server(world, fault.kind)
     return _cut(world, fault, struck, server, "this machine", server.network.gateway)
 
 
-def cut_executor(world: World, fault: Fault, struck: Struck) -> str:
+def cut_executor(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """One of the workers, and so all of its executors."""
     cluster: Any = world.servers.cluster
     server = _server(world, fault.kind)
     return _cut(world, fault, struck, _chosen(cluster.workers, fault), server.name, server)
 
 
-def cut_server(world: World, fault: Fault, struck: Struck) -> str:
+def cut_server(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     return _cut(world, fault, struck, _server(world, fault.kind), "everybody", None)
 
 
-def cut_thrift(world: World, fault: Fault, struck: Struck) -> str:
+def cut_thrift(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Its clients give it up and go to the other one; what was sent to it lands when it hears again."""
     hbase: Any = world.servers.hbase
     return _cut(world, fault, struck, _chosen(hbase.thrifts, fault), "everybody", None)
 
 
-def cut_driver_at(world: World, fault: Fault, struck: Struck) -> str:
+def cut_driver_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """From one of the servers in which an epoch ends, for longer than a client waits: it cannot know what was done."""
     process = hold_at(world, fault.place)
     world.supervisor.spare(process)
@@ -63,7 +63,13 @@ def cut_driver_at(world: World, fault: Fault, struck: Struck) -> str:
 
 
 def _cut(
-    world: World, fault: Fault, struck: Struck, server: Any, peer: str, address: Peer, released: Any = None
+    world: TortureWorld,
+    fault: PlannedFault,
+    struck: Struck,
+    server: Any,
+    peer: str,
+    address: Peer,
+    released: Any = None,
 ) -> str:
     """`released` goes on once the cut is in force."""
     with server.cut(address, fault.direction):
@@ -74,17 +80,22 @@ def _cut(
     return f"mended after {fault.hold_s} s"
 
 
-def _server(world: World, kind: Kind) -> Any:
+def _server(world: TortureWorld, kind: FaultKind) -> Any:
     """The container, or all that are one server, that a kind names."""
     servers: Any = world.servers
     match kind:
-        case Kind.PAUSE_HBASE | Kind.CUT_HBASE:
+        case FaultKind.PAUSE_HBASE | FaultKind.CUT_HBASE:
             return servers.hbase.hbase  # its Thrift servers are struck by themselves
-        case Kind.PAUSE_KAFKA | Kind.CUT_KAFKA | Kind.CUT_DRIVER_FROM_KAFKA | Kind.CUT_EXECUTOR_FROM_KAFKA:
+        case (
+            FaultKind.PAUSE_KAFKA
+            | FaultKind.CUT_KAFKA
+            | FaultKind.CUT_DRIVER_FROM_KAFKA
+            | FaultKind.CUT_EXECUTOR_FROM_KAFKA
+        ):
             return servers.kafka
         case _:
             return servers.postgres
 
 
-def _chosen(some: Any, fault: Fault) -> Any:
+def _chosen(some: Any, fault: PlannedFault) -> Any:
     return some[int(fault.choice * len(some))]

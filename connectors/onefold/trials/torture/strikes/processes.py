@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 
 from onefold.local.process import ProcessRef
-from onefold.trials.torture.plan import Fault
+from onefold.trials.torture.plan import PlannedFault
 from onefold.trials.torture.settings import HEARTBEAT_LOST_S
 from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
-from onefold.trials.torture.strikes.targets import Role, Target, children, find
-from onefold.trials.torture.world import World
+from onefold.trials.torture.strikes.targets import Role, StrikeTarget, children, find
+from onefold.trials.torture.world import TortureWorld
 
 __all__ = [
     "cut_executor",
@@ -29,7 +29,7 @@ __all__ = [
 SUCCESSOR_S_MAX = 90.0
 
 
-def kill_driver(world: World, _fault: Fault, struck: Struck) -> str:
+def kill_driver(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> str:
     process = world.supervisor.current
     if process is None:
         raise Missed("no process of the pipeline runs")
@@ -38,7 +38,7 @@ def kill_driver(world: World, _fault: Fault, struck: Struck) -> str:
     return ""
 
 
-def kill_half(world: World, fault: Fault, struck: Struck) -> str:
+def kill_half(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     process = world.supervisor.current
     others = find([process.pid], Role.DRIVER_JVM, Role.NURSERY) if process else []
     if process is None or not others:
@@ -56,14 +56,14 @@ def kill_half(world: World, fault: Fault, struck: Struck) -> str:
     return ""
 
 
-def kill_at(world: World, fault: Fault, struck: Struck) -> str:
+def kill_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     process = hold_at(world, fault.place)
     struck(f"process {process.number} at {fault.place}", process.pid)
     world.supervisor.kill()
     return ""
 
 
-def pause_driver(world: World, fault: Fault, struck: Struck) -> str:
+def pause_driver(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     process = world.supervisor.current
     if process is None:
         raise Missed("no process of the pipeline runs")
@@ -75,7 +75,7 @@ def pause_driver(world: World, fault: Fault, struck: Struck) -> str:
     return f"woken after {fault.hold_s} s"
 
 
-def zombie(world: World, fault: Fault, struck: Struck) -> str:
+def zombie(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     process, supervisor = world.supervisor.current, world.supervisor
     if process is None:
         raise Missed("no process of the pipeline runs")
@@ -91,9 +91,9 @@ def zombie(world: World, fault: Fault, struck: Struck) -> str:
     return "woken beside its successor"
 
 
-def _one(world: World, fault: Fault, role: Role, where: str) -> Target:
+def _one(world: TortureWorld, fault: PlannedFault, role: Role, where: str) -> StrikeTarget:
     sessions = world.supervisor.sessions + world.executor_sessions if where == "all" else world.executor_sessions
-    found: list[Target] = []
+    found: list[StrikeTarget] = []
 
     def some() -> bool:
         found[:] = find(sessions, role)
@@ -104,14 +104,14 @@ def _one(world: World, fault: Fault, role: Role, where: str) -> Target:
     return found[int(fault.choice * len(found))]
 
 
-def kill_worker(world: World, fault: Fault, struck: Struck) -> str:
+def kill_worker(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     target = _one(world, fault, Role.WORKER, "all")
     struck(f"Python worker ({target.command})", target.process.pid)
     target.process.signal(signal.SIGKILL)
     return ""
 
 
-def kill_worker_at(world: World, fault: Fault, struck: Struck) -> str:
+def kill_worker_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Of a flow: its driver starts all workers again."""
     process = hold_at(world, fault.place)
     world.supervisor.spare(process)
@@ -125,7 +125,7 @@ def kill_worker_at(world: World, fault: Fault, struck: Struck) -> str:
     return ""
 
 
-def _hold(world: World, processes: list[ProcessRef], hold_s: float) -> None:
+def _hold(world: TortureWorld, processes: list[ProcessRef], hold_s: float) -> None:
     for process in processes:
         process.signal(signal.SIGSTOP)
     try:
@@ -135,28 +135,28 @@ def _hold(world: World, processes: list[ProcessRef], hold_s: float) -> None:
             process.signal(signal.SIGCONT)
 
 
-def pause_worker(world: World, fault: Fault, struck: Struck) -> str:
+def pause_worker(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     target = _one(world, fault, Role.WORKER, "all")
     struck(f"Python worker ({target.command})", target.process.pid)
     _hold(world, [target.process], fault.hold_s)
     return f"woken after {fault.hold_s} s"
 
 
-def kill_executor(world: World, fault: Fault, struck: Struck) -> str:
+def kill_executor(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     target = _one(world, fault, Role.EXECUTOR, "executors")
     struck("executor", target.process.pid)
     target.process.signal(signal.SIGKILL)
     return ""
 
 
-def pause_executor(world: World, fault: Fault, struck: Struck) -> str:
+def pause_executor(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     target = _one(world, fault, Role.EXECUTOR, "executors")
     struck("executor and its Python workers", target.process.pid)
     _hold(world, [target.process, *children(target.process)], fault.hold_s)
     return f"woken after {fault.hold_s} s"
 
 
-def cut_executor(world: World, fault: Fault, struck: Struck) -> str:
+def cut_executor(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Only the JVM is held: its Python workers go on with what they have got, and so does it once it wakes."""
     target = _one(world, fault, Role.EXECUTOR, "executors")
     struck("executor, without its Python workers", target.process.pid)
@@ -165,7 +165,7 @@ def cut_executor(world: World, fault: Fault, struck: Struck) -> str:
     return f"given up by Spark meanwhile, woken after {hold_s:.1f} s"
 
 
-def orphan(world: World, fault: Fault, struck: Struck) -> str:
+def orphan(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     workers: list[ProcessRef] = []
 
     def some() -> bool:

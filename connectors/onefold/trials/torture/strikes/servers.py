@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 
-from onefold.trials.torture.plan import Fault
+from onefold.trials.torture.plan import PlannedFault
 from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
-from onefold.trials.torture.world import World
+from onefold.trials.torture.world import TortureWorld
 
 __all__ = [
     "end_backends",
@@ -27,15 +27,15 @@ SHUFFLE_S_MAX = 15.0
 SHUFFLE_S = 1.5  # how long files are deleted as soon as they appear
 
 
-def kill_postgres(world: World, fault: Fault, struck: Struck) -> str:
+def kill_postgres(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     return _restart(world, fault, struck, world.servers.postgres, "Postgres")
 
 
-def kill_kafka(world: World, fault: Fault, struck: Struck) -> str:
+def kill_kafka(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     return _restart(world, fault, struck, world.servers.kafka, "Kafka")
 
 
-def kill_kafka_at(world: World, fault: Fault, struck: Struck) -> str:
+def kill_kafka_at(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     """Whatever was on its way when the driver stood there, it finds other connections and a coordinator that loads."""
     process = hold_at(world, fault.place)
     try:
@@ -45,7 +45,7 @@ def kill_kafka_at(world: World, fault: Fault, struck: Struck) -> str:
     return said
 
 
-def _restart(world: World, fault: Fault, struck: Struck, server: Any, target: str) -> str:
+def _restart(world: TortureWorld, fault: PlannedFault, struck: Struck, server: Any, target: str) -> str:
     struck(target, server.status().pid)
     server.kill()
     world.wait_unseeing(fault.hold_s / 2)
@@ -53,7 +53,7 @@ def _restart(world: World, fault: Fault, struck: Struck, server: Any, target: st
     return "started again"
 
 
-def kill_producer(world: World, _fault: Fault, struck: Struck) -> str:
+def kill_producer(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> str:
     producer = world.producer
     if producer is None or producer.exit_status is not None:
         raise Missed("no producer runs")
@@ -68,7 +68,7 @@ AND backend_type = 'client backend' AND application_name <> 'torture' ORDER BY s
 """
 
 
-def end_backends(world: World, fault: Fault, struck: Struck) -> str:
+def end_backends(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     with closing(_connect(world)) as connection:
         found: list[int] = []
         deadline_s = time.monotonic() + FIND_S_MAX
@@ -83,7 +83,7 @@ def end_backends(world: World, fault: Fault, struck: Struck) -> str:
     return ""
 
 
-def take_slots(world: World, fault: Fault, struck: Struck) -> str:
+def take_slots(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     taken: list[str] = []
     try:
         with closing(_connect(world)) as connection:
@@ -104,7 +104,7 @@ def take_slots(world: World, fault: Fault, struck: Struck) -> str:
     return f"given back after {fault.hold_s} s"
 
 
-def lose_shuffle(world: World, _fault: Fault, struck: Struck) -> str:
+def lose_shuffle(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> str:
     """Delete shuffle files as they appear, before anybody fetches them, if we are quick enough."""
     deadline_s, deleted, until_s = time.monotonic() + SHUFFLE_S_MAX, 0, None
     known = set(_shuffles(world.scratch))  # the older ones were fetched already
@@ -132,5 +132,5 @@ def _shuffles(roots: list[Path]) -> list[Path]:
     return found
 
 
-def _connect(world: World) -> psycopg.Connection[tuple[int]]:
+def _connect(world: TortureWorld) -> psycopg.Connection[tuple[int]]:
     return psycopg.connect(world.job.postgres_url, autocommit=True, application_name="torture", connect_timeout=5)

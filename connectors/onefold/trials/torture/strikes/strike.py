@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onefold.trials.torture.plan import Fault
-from onefold.trials.torture.world import World
+from onefold.trials.torture.plan import PlannedFault
+from onefold.trials.torture.world import TortureWorld
 from onefold.trials.workload.processes import JobProcess
 
 __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
@@ -13,14 +13,14 @@ __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
 FIND_S_MAX = 40.0  # a driver may just be starting
 PLACE_S_MAX = 240.0  # a start takes 20 s, or minutes on a machine that does other things too
 Struck = Callable[[str, int | None], None]  # called with the target and its pid at the moment of the fault
-Strike = Callable[[World, Fault, Struck], str]  # returns details for the history, once the fault is over
+Strike = Callable[[TortureWorld, PlannedFault, Struck], str]  # returns details for the history, once the fault is over
 
 
 class Missed(Exception):
     """There was nothing to strike. The message says why."""
 
 
-def hold_at(world: World, place: str | None) -> JobProcess:
+def hold_at(world: TortureWorld, place: str | None) -> JobProcess:
     """A process of the pipeline, started anew, that stands at this failpoint. Raises Missed."""
     world.supervisor.kill()
     process = world.supervisor.start(place)

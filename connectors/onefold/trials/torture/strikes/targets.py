@@ -11,7 +11,7 @@ import psutil
 
 from onefold.local.process import ProcessRef
 
-__all__ = ["FLOW", "Role", "Target", "children", "find", "role_of"]
+__all__ = ["FLOW", "Role", "StrikeTarget", "children", "find", "role_of"]
 
 FLOW = "onefold.trials.workload.flow_job"  # the module that its processes run
 
@@ -24,7 +24,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StrikeTarget:
     role: Role
     process: ProcessRef
     parent: int
@@ -49,7 +49,7 @@ def role_of(command: Sequence[str], parent: Sequence[str], grandparent: Sequence
     return Role.WORKER if "python_streaming_source_runner" in own else None
 
 
-def find(sessions: Iterable[int], *roles: Role) -> list[Target]:
+def find(sessions: Iterable[int], *roles: Role) -> list[StrikeTarget]:
     """The processes of these roles, in these sessions, by pid."""
     wanted, seen, parents = set(sessions), dict[int, list[str]](), dict[int, int]()
     for pid in psutil.pids():
@@ -64,7 +64,7 @@ def find(sessions: Iterable[int], *roles: Role) -> list[Target]:
         command, above = seen[pid], seen.get(parents.get(parent, 0), ())
         role, member = role_of(command, seen.get(parent, ()), above), ProcessRef.of(pid)
         if role in roles and role is not None and member is not None:
-            found.append(Target(role, member, parent, " ".join(command)[-60:]))
+            found.append(StrikeTarget(role, member, parent, " ".join(command)[-60:]))
     return found
 
 

@@ -25,17 +25,17 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 
 __all__ = [
     "Abandon",
-    "Abort",
-    "Announce",
-    "Bind",
-    "Commit",
-    "Decide",
+    "AbortCall",
+    "AnnounceCall",
+    "BindCall",
+    "CommitCall",
+    "DecideCall",
     "Describe",
     "MakeSink",
-    "Open",
+    "OpenCall",
     "Prepare",
-    "ReadLedger",
-    "Record",
+    "ReadLedgerCall",
+    "RecordCall",
     "Recover",
     "Seal",
     "Write",
@@ -100,7 +100,7 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class DriverCall:
     """A driver's, in a new life: the sink is made anew, and nothing is known but the pipeline's name."""
 
     make_sink: MakeSink
@@ -108,7 +108,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Open(Driver):
+class OpenCall(DriverCall):
     schema: pa.Schema
 
     def ready(self) -> Callable[[], None]:
@@ -117,14 +117,14 @@ class Open(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Recover(Driver):
+class Recover(DriverCall):
     def ready(self) -> Callable[[], None]:
         sink = self.make_sink()
         return lambda: sink.recover(self.pipeline).close()
 
 
 @dataclass(frozen=True, slots=True)
-class Commit(Driver):
+class CommitCall(DriverCall):
     decided: Decided
     committables: Sequence[Committable]
 
@@ -134,7 +134,7 @@ class Commit(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Abort(Driver):
+class AbortCall(DriverCall):
     committables: Sequence[Committable]
 
     def ready(self) -> Callable[[], None]:
@@ -143,7 +143,7 @@ class Abort(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Announce(Driver):
+class AnnounceCall(DriverCall):
     record: EpochRecord
 
     def ready(self) -> Callable[[], None]:
@@ -152,7 +152,7 @@ class Announce(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Seal(Driver):
+class Seal(DriverCall):
     committables: Sequence[Committable]
 
     def ready(self) -> Callable[[], None]:
@@ -161,7 +161,7 @@ class Seal(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Bind(Driver):
+class BindCall(DriverCall):
     binding: Binding
 
     def ready(self) -> Callable[[], None]:
@@ -170,7 +170,7 @@ class Bind(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Record(Driver):
+class RecordCall(DriverCall):
     entry: LedgerEntry
 
     def ready(self) -> Callable[[], None]:
@@ -179,13 +179,13 @@ class Record(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLedger(Driver):
+class ReadLedgerCall(DriverCall):
     def ready(self) -> Callable[[], LedgerEntry | None]:
         return self.make_sink().recover(self.pipeline).ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Decide(Driver):
+class DecideCall(DriverCall):
     """A last-resource sink's decision, in the store's transaction."""
 
     schema: pa.Schema

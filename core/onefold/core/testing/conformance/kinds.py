@@ -1,6 +1,6 @@
 """What differs between the kinds of sinks: how an epoch is decided, and what else is to be checked.
 
-A further kind is one more module with an `Epochs` and a `Kind`, and a line in `KINDS` of sinks.py.
+A further kind is one more module with an `StoredEpochs` and a `SubjectKind`, and a line in `KINDS` of sinks.py.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from onefold.core.contract import Decided, EpochRecord, LedgerEntry
-from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Target, Work, Workbench
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.workbench import SinkTarget, Work, Workbench
 
-__all__ = ["Check", "Epochs", "Kind", "Subject", "finish"]
+__all__ = ["Check", "SinkSubject", "StoredEpochs", "SubjectKind", "finish"]
 
 
-class Epochs(Protocol):
+class StoredEpochs(Protocol):
     """A pipeline's epochs, as its checkpoint store has them."""
 
     def open(self) -> EpochRecord:
@@ -36,7 +36,7 @@ class Epochs(Protocol):
         ...
 
 
-def finish(bench: Workbench, epochs: Epochs, record: EpochRecord, works: Sequence[Work]) -> None:
+def finish(bench: Workbench, epochs: StoredEpochs, record: EpochRecord, works: Sequence[Work]) -> None:
     """An epoch from its decision to its end. Its rows are wanted from here on."""
     decided = epochs.decide(record, works)
     bench.retry(lambda: bench.committer.commit(decided, [w.committable for w in works]))
@@ -46,27 +46,27 @@ def finish(bench: Workbench, epochs: Epochs, record: EpochRecord, works: Sequenc
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SubjectKind:
     """`epochs(bench, generation)` begins a pipeline's life under at least that generation, which the bench then has.
 
     `shows_on_decide`: the decision itself makes the rows visible, and commit only tidies up. `promises` are this kind's
     own, `besides` those of every other sink that it does not make. Unless `is_transactional`, `checks` are all.
     """
 
-    epochs: Callable[[Workbench, int], Epochs]
-    expect_guarantee: Callable[[Held, Workbench], None]
+    epochs: Callable[[Workbench, int], StoredEpochs]
+    expect_guarantee: Callable[[CheckedPromise, Workbench], None]
     shows_on_decide: bool
-    checks: tuple[Callable[[Subject], None], ...]
+    checks: tuple[Callable[[SinkSubject], None], ...]
     promises: frozenset[Promise]
     besides: frozenset[Promise] = frozenset()
     is_transactional: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Subject(Target):
+class SinkSubject(SinkTarget):
     """The sink under test, by its kind."""
 
-    kind: Kind
+    kind: SubjectKind
 
 
-Check = Callable[[Subject], None]
+Check = Callable[[SinkSubject], None]

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from onefold.core.testing.conformance.promises import ProcessEnded
 
-__all__ = ["NEVER", "Call", "Outcome", "Point", "Processes", "When"]
+__all__ = ["NEVER", "Call", "CallOutcome", "Point", "Processes", "When"]
 
 CALL_SECONDS_MAX = 60.0
 WARM = (
@@ -68,7 +68,7 @@ NEVER = Point(When.NEVER)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What became of a call: its answer or its error, or where it was struck before it had either."""
 
     answer: Any = None
@@ -119,7 +119,7 @@ class Processes:
             self._helper = (process, pipe)
         return self._helper[1]
 
-    def run(self, call: Call, point: Point = NEVER) -> Outcome:
+    def run(self, call: Call, point: Point = NEVER) -> CallOutcome:
         """One call in one child, which is gone when this returns. Raises TimeoutError if it does not end, and
         ProcessEnded where there is no helper."""
         work = pickle.dumps((call, point, self.modules))
@@ -141,17 +141,17 @@ class Processes:
         return outcome
 
 
-def _outcome(data: bytes, point: Point) -> Outcome:
+def _outcome(data: bytes, point: Point) -> CallOutcome:
     """What the child could say before it died: where it is about to strike, and then its answer."""
     stream = io.BytesIO(data)
     struck = "in the middle, by the timer" if point.when is When.MOMENT else "it died by itself"
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             said = pickle.load(stream)
-            if isinstance(said, Outcome):
+            if isinstance(said, CallOutcome):
                 return said
             struck = said
-    return Outcome(struck=struck)
+    return CallOutcome(struck=struck)
 
 
 def _help(pipe: Connection) -> None:
@@ -186,7 +186,7 @@ def _child(work: bytes, tell: int) -> None:
             call, point, modules = pickle.loads(work)
             act = call.ready()
         except Exception as error:
-            say(_pickled(Outcome(error=error)))
+            say(_pickled(CallOutcome(error=error)))
             return
         if point.when is When.BEFORE:
             say(pickle.dumps("before the call"))
@@ -208,7 +208,7 @@ def _child(work: bytes, tell: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         seconds = time.perf_counter() - begun
         loaded = tuple(name for name in sys.modules if name not in known) if point.when is When.NEVER else ()
-        say(_pickled(Outcome(answer, raised, "", steps.seen, seconds, loaded)))
+        say(_pickled(CallOutcome(answer, raised, "", steps.seen, seconds, loaded)))
         if point.when is When.AFTER:
             _die()
 
@@ -263,12 +263,12 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _pickled(outcome: Outcome) -> bytes:
+def _pickled(outcome: CallOutcome) -> bytes:
     try:
         data = pickle.dumps(outcome)
         pickle.loads(data)
     except Exception:  # an answer or an error that doesn't travel: its text does
         what = outcome.error if outcome.error is not None else TypeError(f"{outcome.answer!r} does not pickle")
         error = RuntimeError(f"{type(what).__name__}: {what}")
-        return pickle.dumps(Outcome(None, error, "", outcome.steps, outcome.seconds, outcome.loaded))
+        return pickle.dumps(CallOutcome(None, error, "", outcome.steps, outcome.seconds, outcome.loaded))
     return data

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["Book", "BrokenPromise", "ConformanceReport", "Held", "ProcessEnded", "Promise", "Struck"]
+__all__ = ["Book", "BrokenPromise", "CheckedPromise", "ConformanceReport", "ProcessEnded", "Promise", "Struck"]
 
 TEXT_MAX = 1200
 
@@ -151,7 +151,7 @@ class ConformanceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CheckedPromise:
     """One promise while it is checked: in which call, and where its process was killed ("" if it wasn't)."""
 
     promise: Promise
@@ -182,10 +182,10 @@ class Book:
     strikes: dict[str, Struck] = field(default_factory=dict)
 
     @contextmanager
-    def holding(self, promise: Promise, call: str, crash: str = "") -> Iterator[Held]:
+    def holding(self, promise: Promise, call: str, crash: str = "") -> Iterator[CheckedPromise]:
         """A block that checks one promise. An error that the contract doesn't allow there breaks it too."""
         try:
-            yield Held(promise, call, crash)
+            yield CheckedPromise(promise, call, crash)
         except (BrokenPromise, ProcessEnded):
             raise
         except Exception as error:

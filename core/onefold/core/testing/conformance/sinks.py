@@ -14,7 +14,7 @@ from onefold.core.testing.conformance.checks.every_sink import SINK_CHECKS
 from onefold.core.testing.conformance.checks.last_resource import LAST_RESOURCE
 from onefold.core.testing.conformance.checks.two_phase import TWO_PHASE
 from onefold.core.testing.conformance.checks.write_through import WRITE_THROUGH
-from onefold.core.testing.conformance.kinds import Kind, Subject
+from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.processes import Processes
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Promise
 from onefold.core.testing.conformance.report import modules_of, passed
@@ -23,7 +23,7 @@ from onefold.core.testing.conformance.workbench import MakeBatch
 
 __all__ = ["KINDS", "check_sink"]
 
-KINDS: dict[SinkKind, Kind] = {
+KINDS: dict[SinkKind, SubjectKind] = {
     SinkKind.TWO_PHASE: TWO_PHASE,
     SinkKind.LAST_RESOURCE: LAST_RESOURCE,
     SinkKind.WRITE_THROUGH: WRITE_THROUGH,
@@ -80,7 +80,7 @@ def check_sink(
     book = Book()
     with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)
-        subject = Subject(make_sink, rows, prepared, make_batch, make_sibling, patience_s, book, striker, kind)
+        subject = SinkSubject(make_sink, rows, prepared, make_batch, make_sibling, patience_s, book, striker, kind)
         checks = (
             (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES) if kind.is_transactional else kind.checks
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 from onefold.core.errors import BadRecord, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Part, ReadOnce, Source, SourcePlanner, Split
-from onefold.core.testing.conformance.promises import Book, ConformanceReport, Held, ProcessEnded, Promise
+from onefold.core.testing.conformance.promises import Book, CheckedPromise, ConformanceReport, ProcessEnded, Promise
 from onefold.core.testing.conformance.report import passed
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 
@@ -113,7 +113,7 @@ class _Subject:
     def ids(self, rows: Rows) -> list[Any]:
         return [row[self.id_column] for _, some in rows for row in some]
 
-    def expect_once(self, held: Held, rows: Rows, wanted: Sequence[int]) -> None:
+    def expect_once(self, held: CheckedPromise, rows: Rows, wanted: Sequence[int]) -> None:
         found = Counter(self.ids(rows))
         lost = [number for number in wanted if not found[number]]
         others = sorted((found - Counter(wanted)).elements(), key=str)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, InDoubt, Retriable, WorkLost
-from onefold.core.testing.conformance.processes import NEVER, Call, Outcome, Point, Processes, When
+from onefold.core.testing.conformance.processes import NEVER, Call, CallOutcome, Point, Processes, When
 from onefold.core.testing.conformance.promises import Book
 
 __all__ = ["Strike", "Striker"]
@@ -21,7 +21,7 @@ class Strike:
     call: str
     point: Point
     crash: str = ""
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: CallOutcome = field(default_factory=CallOutcome)
     was_run: bool = False
 
     @property
@@ -29,7 +29,7 @@ class Strike:
         """Whether the caller heard that the call was done: then it must be, whatever happens next."""
         return not self.outcome.struck and self.outcome.error is None
 
-    def run(self, call: Call) -> Outcome:
+    def run(self, call: Call) -> CallOutcome:
         """The call in its process. It stays unanswered after Retriable and InDoubt; other errors raise."""
         require(not self.was_run, "each strike has one call")
         self.was_run, self.outcome = True, self.striker.processes.run(call, self.point)

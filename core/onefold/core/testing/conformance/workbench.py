@@ -16,11 +16,11 @@ from onefold.core.contract import Committable, Committer, EpochRecord, LedgerEnt
 from onefold.core.errors import InDoubt, Retriable, WorkLost
 from onefold.core.positions import Positions
 from onefold.core.testing.conformance.calls import MakeSink
-from onefold.core.testing.conformance.promises import Book, Held, Promise
+from onefold.core.testing.conformance.promises import Book, CheckedPromise, Promise
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.waiting import Wait, retry
 
-__all__ = ["Target", "Work", "Workbench", "answer_of", "entry_of", "looking"]
+__all__ = ["SinkTarget", "Work", "Workbench", "answer_of", "entry_of", "looking"]
 
 MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
 T = TypeVar("T")
@@ -29,7 +29,7 @@ ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkTarget:
     """A sink, and what its author gave to look at its destination."""
 
     make_sink: MakeSink
@@ -81,7 +81,7 @@ def positions(offset: int) -> Positions:
 class Workbench:
     """One pipeline, opened in this process. `wanted` are the ids that a reader must see from now on."""
 
-    target: Target
+    target: SinkTarget
     pipeline: str = field(default_factory=lambda: f"check_{uuid.uuid4().hex[:12]}")
     generation: int = 1
     wanted: set[int] = field(default_factory=set)
@@ -139,7 +139,7 @@ class Workbench:
 
     def look(
         self,
-        held: Held,
+        held: CheckedPromise,
         visible: Collection[int] = (),
         possible: Collection[int] = (),
         stray: Promise = Promise.UNDECIDED_UNSEEN,

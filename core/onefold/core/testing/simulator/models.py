@@ -66,7 +66,7 @@ class ModelTransaction:
 
 
 @dataclass
-class Work:
+class PreparedRows:
     """Rows that a writer prepared, under their committable."""
 
     committable: Committable
@@ -96,7 +96,7 @@ class ModelWriter:
             epoch=task.epoch,
             rows=len(self.rows),
         )
-        sink.keep(Work(committable, tuple(self.rows)), task.timestamp_ms)
+        sink.keep(PreparedRows(committable, tuple(self.rows)), task.timestamp_ms)
         return committable
 
     def abort(self) -> None:
@@ -112,12 +112,12 @@ class ModelSink(ABC):
     def __init__(self, name: str, reached: Reached = _nobody) -> None:
         self.name = name
         self.reached = reached
-        self.prepared: dict[str, Work] = {}
-        self.committed: dict[str, Work] = {}
+        self.prepared: dict[str, PreparedRows] = {}
+        self.committed: dict[str, PreparedRows] = {}
         self.times_ms: dict[tuple[int, int], int] = {}
         self.entry: LedgerEntry | None = None
 
-    def keep(self, work: Work, timestamp_ms: int) -> None:
+    def keep(self, work: PreparedRows, timestamp_ms: int) -> None:
         """What a writer's prepare leaves here."""
         self.prepared[work.committable.handle] = work
         self.times_ms[work.committable.epoch, work.committable.generation] = timestamp_ms
@@ -260,7 +260,9 @@ class ModelLastResourceSink(ModelSink):
         self.prepared, self.committed = prepared, committed
         self.reached("inside:Merge")
 
-    def _restore(self, prepared: dict[str, Work], committed: dict[str, Work], entry: LedgerEntry | None) -> None:
+    def _restore(
+        self, prepared: dict[str, PreparedRows], committed: dict[str, PreparedRows], entry: LedgerEntry | None
+    ) -> None:
         self.prepared, self.committed, self.entry = prepared, committed, entry
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
@@ -284,7 +286,7 @@ class ModelWriteThroughSink(ModelSink):
         self.cells: dict[Hashable, frozenset[int]] = {}
         self.announced: Announcement | None = None
 
-    def keep(self, work: Work, timestamp_ms: int) -> None:
+    def keep(self, work: PreparedRows, timestamp_ms: int) -> None:
         for row in work.rows:
             self.cells = {**self.cells, row: self.cells.get(row, frozenset()) | {timestamp_ms}}
             self.reached("inside:Attempt")

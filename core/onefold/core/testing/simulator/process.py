@@ -14,7 +14,7 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, RunWriters
 from onefold.core.testing.simulator.host import Host
 
-__all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "records_of", "with_tasks"]
+__all__ = ["CommitBatch", "Life", "PlanBatch", "Process", "RunAttempt", "Step", "records_of", "with_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CommitBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RunAttempt:
     """-> Committable | None: one attempt of one task writes its rows and prepares."""
 
     sink: str
@@ -42,7 +42,7 @@ class Attempt:
     rows: tuple[str, ...]
 
 
-Step = Effect | PlanBatch | CommitBatch | Attempt
+Step = Effect | PlanBatch | CommitBatch | RunAttempt
 Life = Generator[Step, Any, None]
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committ
     accepted: list[Committable | None] = []
     for sink in record.sinks:
         for rows in records_of(data).values():
-            accepted.append((yield Attempt(sink, record, tuple(rows))))
+            accepted.append((yield RunAttempt(sink, record, tuple(rows))))
     return tuple(committable for committable in accepted if committable is not None)
 
 

@@ -11,7 +11,7 @@ from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.checkpoint import Checkpoint
 from onefold.core.testing.simulator.host import Host
 from onefold.core.testing.simulator.model_store import ModelStore
-from onefold.core.testing.simulator.models import Work
+from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.process import Process
 
 __all__ = ["Scene"]
@@ -27,7 +27,7 @@ class Scene:
         self.host = Host(subject.store())
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", reached) for n, kind in enumerate(sinks)}
         self.late = tuple(self.sinks)[-1:] if late else ()
-        self.written: dict[str, Work] = {}
+        self.written: dict[str, PreparedRows] = {}
         self.refusals: Counter[tuple[str, str]] = Counter()
         self.complaints: list[str] = []
         self.awake: Process | None = None

@@ -1,7 +1,7 @@
 """Strikes a world at every point, and after some faults at every later point again, until it rests; then judges it.
 
 Exhaustive within its bound and without chance: the same configuration gives the same schedules. One schedule is a
-`Plan`, which is text that can be kept and run again.
+`SimulationPlan`, which is text that can be kept and run again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.faults import AT_ONCE, MOVES, Fault, applies, can_follow
 from onefold.core.testing.simulator.world import World
 
-__all__ = ["CONFIGURATIONS", "Failure", "Plan", "Report", "Run", "explore", "simulate"]
+__all__ = ["CONFIGURATIONS", "Failure", "Report", "SimulatedRun", "SimulationPlan", "explore", "simulate"]
 
 FAILURES_MAX = 5
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """Which sinks, and what strikes at which point (the first is 1).
 
     `patience` is how often the driver asks again before its query fails.
@@ -50,7 +50,7 @@ class Plan:
         return json.dumps({"sinks": sinks, "faults": faults, **settings})
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> SimulationPlan:
         value = json.loads(text)
         faults = tuple((int(point), Fault[name]) for point, name in value["faults"])
         sinks = tuple(SinkKind(kind) for kind in value["sinks"])
@@ -62,33 +62,33 @@ class Plan:
         """How much there is to it: its sinks, and one more for a source of somebody else's."""
         return len(self.sinks) + (not self.freezes)
 
-    def and_then(self, point: int, fault: Fault) -> Plan:
+    def and_then(self, point: int, fault: Fault) -> SimulationPlan:
         return replace(self, faults=(*self.faults, (point, fault)))
 
 
-CONFIGURATIONS: dict[str, Plan] = {
-    " + ".join(kind.value for kind in kinds): Plan(kinds)
+CONFIGURATIONS: dict[str, SimulationPlan] = {
+    " + ".join(kind.value for kind in kinds): SimulationPlan(kinds)
     for kinds in ((TP,), (LR,), (WT,), (TP, TP), (TP, LR), (TP, WT), (WT, LR), (WT, WT), (TP, LR, WT))
 } | {
-    "two-phase, another source": Plan((TP,), freezes=False),
-    "two-phase, late dead letters": Plan((TP, TP), late=True),
-    "two-phase, late dead letters that merge": Plan((TP, LR), late=True),
-    "last-resource, late dead letters": Plan((LR, TP), late=True),
-    "write-through, late dead letters": Plan((WT, WT), late=True),
-    "two-phase, idle": Plan((TP,), idles=True),
-    "last-resource, idle": Plan((LR,), idles=True),
-    "write-through, idle": Plan((WT,), idles=True),
-    "two-phase + last-resource, idle": Plan((TP, LR), idles=True),
-    "two-phase, another source, idle": Plan((TP,), freezes=False, idles=True),
+    "two-phase, another source": SimulationPlan((TP,), freezes=False),
+    "two-phase, late dead letters": SimulationPlan((TP, TP), late=True),
+    "two-phase, late dead letters that merge": SimulationPlan((TP, LR), late=True),
+    "last-resource, late dead letters": SimulationPlan((LR, TP), late=True),
+    "write-through, late dead letters": SimulationPlan((WT, WT), late=True),
+    "two-phase, idle": SimulationPlan((TP,), idles=True),
+    "last-resource, idle": SimulationPlan((LR,), idles=True),
+    "write-through, idle": SimulationPlan((WT,), idles=True),
+    "two-phase + last-resource, idle": SimulationPlan((TP, LR), idles=True),
+    "two-phase, another source, idle": SimulationPlan((TP,), freezes=False, idles=True),
     # Dead letters are turned off only beside an epoch that is complete.
-    "two-phase, late dead letters, idle": Plan((TP, TP), late=True, idles=True),
+    "two-phase, late dead letters, idle": SimulationPlan((TP, TP), late=True, idles=True),
 }
 # What strikes first in a pipeline whose dead letters are off: all else is the same as in one that never has them.
 BEFORE_LETTERS = frozenset({Fault.DEAD_LETTERS, Fault.BACKUP, Fault.SLEEP, Fault.ORPHAN, Fault.LATE})
 
 
 @dataclass
-class Run:
+class SimulatedRun:
     """What became of one schedule: what went wrong, the points it passed, and what struck where."""
 
     violations: list[str]
@@ -97,13 +97,13 @@ class Run:
     refusals: Counter[tuple[str, str]]
 
 
-def simulate(plan: Plan, subject: Subject) -> Run:
+def simulate(plan: SimulationPlan, subject: Subject) -> SimulatedRun:
     """Run one schedule to rest and judge it."""
     world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes, plan.late, plan.idles)
     return judge(world)
 
 
-def judge(world: World) -> Run:
+def judge(world: World) -> SimulatedRun:
     """Let a world come to rest: nothing sleeps any more, and one recovery with its sweep has run after that."""
     world.rest()
     if AT_ONCE.issuperset(world.plan.values()):
@@ -130,14 +130,14 @@ def judge(world: World) -> Run:
         found.append("comes-to-rest: the pipeline rests before the end of its source")
     if world.first_start is not None:
         found += violations(world.evidence())
-    return Run(found, world.steps, world.struck, world.refusals)
+    return SimulatedRun(found, world.steps, world.struck, world.refusals)
 
 
 @dataclass(frozen=True)
 class Failure:
     """A schedule that broke something: the plan runs it again, the points are for people."""
 
-    plan: Plan
+    plan: SimulationPlan
     points: tuple[str, ...]
     violations: tuple[str, ...]
 
@@ -156,7 +156,7 @@ class Report:
     violated: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
 
-    def count(self, plan: Plan, run: Run) -> None:
+    def count(self, plan: SimulationPlan, run: SimulatedRun) -> None:
         self.schedules += 1
         self.struck.update(run.struck)
         self.refusals.update(run.refusals)
@@ -175,7 +175,7 @@ class Report:
 
 
 def explore(
-    start: Plan,
+    start: SimulationPlan,
     bound: Bound,
     subject: Subject,
     shard: tuple[int, int] = (0, 1),
@@ -186,7 +186,7 @@ def explore(
     k on; with `only`, those that begin with one of these faults. `is_enough` may end it early."""
     report = Report()
 
-    def run(plan: Plan) -> Run:
+    def run(plan: SimulationPlan) -> SimulatedRun:
         outcome = simulate(plan, subject)
         report.count(plan, outcome)
         return outcome
@@ -203,7 +203,7 @@ def explore(
     return report
 
 
-def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
+def _first_faults(start: SimulationPlan, undisturbed: SimulatedRun) -> Iterator[SimulationPlan]:
     idle = _idle_points(undisturbed.steps) if start.idles else range(len(undisturbed.steps))
     for point, name in enumerate(undisturbed.steps, start=1):
         passed = undisturbed.steps[:point]
@@ -239,7 +239,9 @@ def _patiences(fault: Fault) -> tuple[int, ...]:
     return (3, 0) if fault.is_error else (3,)
 
 
-def _follow(plan: Plan, outcome: Run, bound: Bound, run: Callable[[Plan], Run]) -> None:
+def _follow(
+    plan: SimulationPlan, outcome: SimulatedRun, bound: Bound, run: Callable[[SimulationPlan], SimulatedRun]
+) -> None:
     """Strike again at the later points, as the bound says for what has struck so far."""
     faults = tuple(fault for _, fault in plan.faults)
     tried: set[tuple[int, Fault]] = set()
@@ -267,5 +269,5 @@ def _window(steps: list[str], after: int, window: Window) -> Iterator[int]:
             return
 
 
-def _places(plan: Plan, run: Run) -> tuple[str, ...]:
+def _places(plan: SimulationPlan, run: SimulatedRun) -> tuple[str, ...]:
     return tuple(f"{n} {run.steps[n - 1] if n <= len(run.steps) else '-'}: {fault.value}" for n, fault in plan.faults)

@@ -52,14 +52,14 @@ from onefold.core.protocol.effects import (
 from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.checkpoint import ROOT
 from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, MOVES, RIVALS, Crash, Fault, Slept, can_follow
-from onefold.core.testing.simulator.models import Work
+from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
-    Attempt,
     CommitBatch,
     Life,
     PlanBatch,
     Process,
+    RunAttempt,
     Step,
     records_of,
     with_tasks,
@@ -367,7 +367,7 @@ class World(Scene):
             case CommitBatch(batch):
                 self.checkpoint.commit(batch)
                 return None
-            case Attempt():
+            case RunAttempt():
                 return self._attempt(step)
             case Pause():
                 return process.driver.perform(step)
@@ -431,7 +431,7 @@ class World(Scene):
                 raise InDoubt("simulated-silence", f"{name} is down")
             raise Retriable("simulated-refusal", f"{name} is down")
 
-    def _attempt(self, attempt: Attempt) -> Committable | None:
+    def _attempt(self, attempt: RunAttempt) -> Committable | None:
         record = attempt.record
         self.attempts += 1
         task = TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.UUID(int=self.attempts))
@@ -440,7 +440,7 @@ class World(Scene):
             writer.write(_batch(attempt.rows))
         committable = writer.prepare()
         if committable is not None:
-            self.written[committable.handle] = Work(committable, attempt.rows)
+            self.written[committable.handle] = PreparedRows(committable, attempt.rows)
         return committable
 
     def _pause(self, pause: Pause, _: float) -> None:
@@ -524,7 +524,7 @@ class World(Scene):
         """The step that is about to be taken happens later, if ever."""
         now = present(self._now, "no step is being taken")
         process, step = now.process, now.step
-        if isinstance(step, Attempt):
+        if isinstance(step, RunAttempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
             if isinstance(step, PlanBatch | CommitBatch):
@@ -533,7 +533,7 @@ class World(Scene):
 
     def _attempt_again(self, fault: Fault) -> None:
         now = present(self._now, "no step is being taken")
-        if not isinstance(now.step, Attempt):
+        if not isinstance(now.step, RunAttempt):
             raise InternalError("simulator-misused", f"only a task has another attempt: {now.step}")
         again = self._attempt(now.step)
         if fault is Fault.RETRIED_STAGE:

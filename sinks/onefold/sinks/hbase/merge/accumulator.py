@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onefold.sinks.hbase.merge.aggregates import Aggregate
+from onefold.sinks.hbase.merge.aggregates import RowMerge
 
 __all__ = ["BYTES_MAX", "Accumulator"]
 
@@ -14,7 +14,7 @@ BYTES_MAX = 64 << 20
 class Accumulator:
     """Folds when the rows that wait exceed `bytes_max` and the size of what is folded already."""
 
-    def __init__(self, aggregate: Aggregate, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, aggregate: RowMerge, bytes_max: int = BYTES_MAX) -> None:
         self._aggregate, self._bytes_max = aggregate, bytes_max
         self._keys: list[pa.BinaryArray] = []
         self._partials: list[pa.RecordBatch] = []

@@ -21,7 +21,7 @@ from onefold.core.aggregates import count, max_, merged, min_, sum_
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.merge.group_kernels import latest, sets, unions
 
-__all__ = ["MERGES", "Aggregate", "Base", "Declared", "Function", "Own"]
+__all__ = ["MERGES", "Base", "Declared", "Function", "Own", "RowMerge"]
 
 MERGES = ("sum", "count", "min", "max", "last", "union")
 Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
@@ -44,7 +44,7 @@ class Base:
     is_there: pa.BooleanArray
 
 
-class Aggregate(Protocol):
+class RowMerge(Protocol):
     """How rows of one key become one. Pickles. `keys` has a key for each row of the batch beside it, never null."""
 
     def states(self, rows: pa.Schema) -> pa.Schema:

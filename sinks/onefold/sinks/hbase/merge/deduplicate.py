@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
 
-__all__ = ["DELETED", "KEY", "Repeats", "newest", "rows_of"]
+__all__ = ["DELETED", "KEY", "WrittenKeys", "newest", "rows_of"]
 
 KEY, DELETED = "key", "deleted"
 _ROW = "row"
@@ -60,7 +60,7 @@ def newest(rows: pa.Table, order: Sequence[str]) -> pa.Table:
     return rows.take(pa.array(np.sort(place[is_last]))).combine_chunks()
 
 
-class Repeats:
+class WrittenKeys:
     """The keys that one attempt of a task has written, where rows have no order. A key takes about 40 bytes.
 
     `stored` reads the cells of keys back, to compare them when a key comes again.

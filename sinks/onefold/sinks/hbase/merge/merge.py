@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from onefold.clients.hbase.rows.mapping import Column, TableMapping
+from onefold.clients.hbase.rows.mapping import CellColumn, TableMapping
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.aggregates import Aggregate, Declared, Function, Own
+from onefold.sinks.hbase.merge.aggregates import Declared, Function, Own, RowMerge
 
 __all__ = [
     "OWN_CELLS",
@@ -82,7 +82,7 @@ def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, withou
     return pa.schema([*keys, *states])
 
 
-def aggregate_of(merge: Merge, mapping: TableMapping) -> Aggregate:
+def aggregate_of(merge: Merge, mapping: TableMapping) -> RowMerge:
     """The aggregate that merges rows of the bound `mapping`."""
     return merge if isinstance(merge, Declared) else Own(merge, tuple(column.name for column in mapping.columns))
 
@@ -109,6 +109,6 @@ def states_of(mapping: TableMapping) -> dict[str, str]:
     return places | {f"cell {column.place}": column.kept for column in mapping.columns}
 
 
-def previous_cell(column: Column) -> tuple[bytes, bytes]:
+def previous_cell(column: CellColumn) -> tuple[bytes, bytes]:
     """The cell that keeps the value from before the epoch."""
     return column.family, OWN_CELLS + b"previous." + column.qualifier

@@ -23,7 +23,7 @@ from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
 from onefold.sinks.hbase.merge.merge import Merge, aggregate_of, base_states, own_cell
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.sequence import SequenceColumn
 
 __all__ = ["Applier", "MergeApplier", "ReplaceApplier"]
@@ -49,7 +49,7 @@ class Applier(Protocol):
 class ReplaceApplier:
     """Writes the values of a row's highest sequence, on condition that the stored one is lower. It reads nothing."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: HBasePlan) -> None:
         self._plan, self._table = plan, plan.table()
         self._id = own_cell(plan.mapping, b"id")
         self._accumulator = Accumulator(_newest(plan.mapping))
@@ -101,7 +101,7 @@ class _Messages:
 class MergeApplier:
     """Merges messages into what their row has. `merge` None: the values of the highest sequence replace it."""
 
-    def __init__(self, plan: Plan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
+    def __init__(self, plan: HBasePlan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
         self._merge = merge
         self._aggregate = _newest(plan.mapping) if merge is None else aggregate_of(merge, plan.mapping)

@@ -18,7 +18,7 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.hbase.merge.aggregates import Function
 from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
 from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.sequence import SequenceColumn
 from onefold.sinks.hbase.writer import HBaseWriter
 
@@ -95,14 +95,14 @@ class Incremental:
     def counts(self) -> tuple[str, ...]:
         return (self.sequence,)
 
-    def writer(self, plan: Plan, task: TaskId) -> IncrementalWriter:
+    def writer(self, plan: HBasePlan, task: TaskId) -> IncrementalWriter:
         return IncrementalWriter(self, plan, task)
 
 
 class IncrementalWriter(HBaseWriter):
     """One attempt of one task. Readers see its rows as they are applied."""
 
-    def __init__(self, mode: Incremental, plan: Plan, task: TaskId) -> None:
+    def __init__(self, mode: Incremental, plan: HBasePlan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._ids = SequenceColumn.bound(mode.sequence, mode.is_dense, plan.schema)
         self._applier: Applier = (

@@ -36,7 +36,7 @@ from onefold.sinks.hbase.merge.merge import (
     states_of,
 )
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["Rolling", "RollingWriter", "is_replay"]
@@ -107,7 +107,7 @@ class Rolling:
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 
-    def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
+    def writer(self, plan: HBasePlan, task: TaskId) -> SinkWriter:
         if self.merge is None:
             return RowKeyWriter(ByRowKey(self.order), plan, task)
         return RollingWriter(self.merge, plan, task)
@@ -116,7 +116,7 @@ class Rolling:
 class RollingWriter(HBaseWriter):
     """One attempt of one task. It reads and writes the table once it has all of its rows."""
 
-    def __init__(self, merge: Merge, plan: Plan, task: TaskId) -> None:
+    def __init__(self, merge: Merge, plan: HBasePlan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._table = plan.table()
         self._aggregate = aggregate_of(merge, plan.mapping)

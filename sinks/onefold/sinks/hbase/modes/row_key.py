@@ -16,8 +16,8 @@ from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.hidden import check_shown
-from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, Repeats, newest, rows_of
-from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
+from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
@@ -139,7 +139,7 @@ class ByRowKey:
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 
-    def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
+    def writer(self, plan: HBasePlan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
 
 
@@ -152,12 +152,12 @@ def _is_ordered(kind: pa.DataType) -> bool:
 class RowKeyWriter(HBaseWriter):
     """One attempt of one task. Without an order it writes rows as they come; with one, when all have come."""
 
-    def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
+    def __init__(self, mode: ByRowKey, plan: HBasePlan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._mode = mode
         self._table = plan.table()
         self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
-        self._repeats = Repeats(lambda keys: self._table.get(keys, self._columns))
+        self._repeats = WrittenKeys(lambda keys: self._table.get(keys, self._columns))
         self._held: list[pa.Table] = []  # the first one is folded
         self._fold_at = 2 * BYTES_MAX
         self._buffer: list[pa.RecordBatch] = []

@@ -19,13 +19,13 @@ from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
-from onefold.sinks.epoch_log import State, Unreadable
+from onefold.sinks.epoch_log import LedgerState, Unreadable
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.naming import LEDGER_PREFIX
 from onefold.sinks.kafka.producer import connect
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Record
+from onefold.sinks.kafka.transactional.transaction_log import LogRecord
 
 __all__ = ["TopicEpochLog"]
 
@@ -40,19 +40,19 @@ class TopicEpochLog:
         self._names = settings.names(pipeline)
         self._topic = settings.ledger_topic(pipeline)
         self._kafka = cluster(*settings.cluster)
-        self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
-        self._state = State()
+        self._others: dict[str, LedgerState] = {}  # of sinks of that name in other pipelines
+        self._state = LedgerState()
         self._unreadable: dict[str, str] = {}  # why, by key, where that has not been written anew
         self._generations: set[int] = set()  # whose keys are there
         self._wrote: int | None = None  # as which generation this process did last
         self._offset = 0
         self._producer: Producer | None = None
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         """The state by all that the ledger topic holds now."""
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
             for item in items:
-                if isinstance(item, Record):
+                if isinstance(item, LogRecord):
                     self._take(item)
             self._offset = offset
         if self._unreadable:
@@ -66,17 +66,17 @@ class TopicEpochLog:
             )
         return self._state
 
-    def others(self) -> Mapping[str, State]:
+    def others(self) -> Mapping[str, LedgerState]:
         self.read()
         if self._settings.ledger is None:
             topics = Topics(self._settings, self._pipeline)
             for topic in topics.named(LEDGER_PREFIX):
                 if topic != self._topic and topics.may_read(topic):
                     for items, _ in txn_admin.read_log(self._kafka, topic, 0):
-                        self._take_others(item for item in items if isinstance(item, Record))
+                        self._take_others(item for item in items if isinstance(item, LogRecord))
         return dict(self._others)
 
-    def write(self, state: State, generation: int) -> State:
+    def write(self, state: LedgerState, generation: int) -> LedgerState:
         """Note it, and return the state that counts then: this one, unless another writer went further.
 
         Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
@@ -123,7 +123,7 @@ class TopicEpochLog:
             self._producer.flush(self._settings.timeout_s)
         self._producer = None
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: LogRecord) -> None:
         if record.key == self._names.ledger:
             raise ConfigError(
                 "delivery-changed",
@@ -137,7 +137,7 @@ class TopicEpochLog:
                 self._generations.discard(generation)
                 return
             try:
-                said = State.from_json(record.value)
+                said = LedgerState.from_json(record.value)
             except Unreadable as error:
                 self._unreadable[record.key] = str(error)
             else:
@@ -146,17 +146,17 @@ class TopicEpochLog:
         else:
             self._take_others([record])
 
-    def _take_others(self, records: Iterable[Record]) -> None:
+    def _take_others(self, records: Iterable[LogRecord]) -> None:
         for record in records:
             other = self._names.pipeline_of(record.key)
             if record.value is None or other in (None, self._pipeline):
                 continue
             try:
-                said = State.from_json(record.value)
+                said = LedgerState.from_json(record.value)
             except Unreadable as error:
                 log.warning("a note of pipeline %r that no sink wrote is passed over: %s", other, error)
             else:
-                self._others[other] = self._others.get(other, State()).joined(said)
+                self._others[other] = self._others.get(other, LedgerState()).joined(said)
 
     def _open(self) -> Producer:
         if self._producer is None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Header, Records
+from onefold.sinks.kafka.encoding import ROWS_MAX, EncodedRecords, Header, RecordEncoding
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 
 __all__ = ["Ids"]
@@ -32,7 +32,7 @@ class Ids:
     def number(self) -> tuple[str, ...]:
         return self.columns[-1:] if self.source else ()
 
-    def check_settings(self, encoding: Encoding) -> None:
+    def check_settings(self, encoding: RecordEncoding) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
         if len(set(self.columns)) != len(self.columns) or not all(isinstance(n, str) and n for n in self.columns):
             raise ConfigError("option-value", f"id={self.columns!r} must name columns, each once")
@@ -62,7 +62,7 @@ class Ids:
                 "options-conflict", f"headers= has {self.header!r}, which id_header= is to carry: rename one"
             )
 
-    def check(self, encoding: Encoding, schema: pa.Schema) -> None:
+    def check(self, encoding: RecordEncoding, schema: pa.Schema) -> None:
         """Raise SchemaMismatch unless rows of this schema have ids."""
         if encoding.format == "raw":
             where = "key" if self.header is None else "headers"
@@ -90,7 +90,7 @@ class Ids:
                 "columns the last is an integer that grows within what the others name",
             )
 
-    def records(self, encoding: Encoding, batch: pa.RecordBatch, order: IdOrder) -> Iterator[Records]:
+    def records(self, encoding: RecordEncoding, batch: pa.RecordBatch, order: IdOrder) -> Iterator[EncodedRecords]:
         """The rows of a batch whose schema was checked, in order, each record with its id.
 
         Raises BadRecord for a row without one, and for ids of several columns that don't go on from `order`.
@@ -100,7 +100,7 @@ class Ids:
             for records in encoding.records(rows):
                 yield self._in_raw(records) if encoding.format == "raw" else self._in(records, self._ids(rows, order))
 
-    def _in(self, records: Records, ids: list[bytes | None]) -> Records:
+    def _in(self, records: EncodedRecords, ids: list[bytes | None]) -> EncodedRecords:
         if None in ids or b"" in ids:
             raise BadRecord(
                 "id-missing",
@@ -112,7 +112,7 @@ class Ids:
         others: list[list[Header] | None] = records.headers or [None] * len(ids)
         return replace(records, headers=[[*(h or ()), (self.header, id)] for h, id in zip(others, ids, strict=True)])
 
-    def _in_raw(self, records: Records) -> Records:
+    def _in_raw(self, records: EncodedRecords) -> EncodedRecords:
         """The rows bring them: only look that each does."""
         if self.header is None:
             ids = records.keys or [None]

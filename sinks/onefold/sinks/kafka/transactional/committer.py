@@ -20,7 +20,7 @@ from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
-from onefold.sinks.kafka.transactional.txn_admin import Transaction
+from onefold.sinks.kafka.transactional.txn_admin import TopicTransaction
 
 __all__ = ["TransactionalCommitter"]
 
@@ -221,9 +221,9 @@ class TransactionalCommitter:
         return self._settings.where(self._pipeline)
 
 
-def _state(found: Transaction | None) -> str:
+def _state(found: TopicTransaction | None) -> str:
     return f"it is {found.state} as {found.handle}" if found is not None else "Kafka doesn't know it"
 
 
-def _is_young(transaction: Transaction) -> bool:
+def _is_young(transaction: TopicTransaction) -> bool:
     return time.time() - transaction.started_ms / 1000 < _JUST_BEGUN_S

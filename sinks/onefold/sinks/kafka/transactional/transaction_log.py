@@ -31,11 +31,11 @@ from onefold.core.contract import CommittedPart, LedgerEntry, TaskId
 from onefold.sinks.epoch_log import Unreadable, checked, entry_from
 from onefold.sinks.kafka.naming import Handle, Names
 
-__all__ = ["Marker", "Progress", "Record", "TransactionLog"]
+__all__ = ["AttemptRecord", "LogRecord", "Marker", "TransactionLog"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AttemptRecord:
     """The record in which an attempt names its epoch. `rows` is None until it has prepared."""
 
     epoch: int
@@ -45,11 +45,11 @@ class Progress:
     rows: int | None = None
 
     @classmethod
-    def of(cls, task: TaskId, rows: int | None = None) -> Progress:
+    def of(cls, task: TaskId, rows: int | None = None) -> AttemptRecord:
         return cls(task.epoch, task.generation, task.timestamp_ms, task.attempt.hex, rows)
 
     @classmethod
-    def from_json(cls, text: bytes) -> Progress:
+    def from_json(cls, text: bytes) -> AttemptRecord:
         """Raises Unreadable."""
         return cls(**checked(text, epoch=int, generation=int, timestamp_ms=int, attempt=str, rows=int | None))
 
@@ -58,7 +58,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LogRecord:
     """A record of the log, and the transaction that it is in."""
 
     producer_id: int
@@ -87,14 +87,14 @@ class TransactionLog:
     names: Names
     writer: int | None = None
     was_keyed: bool = False  # delivery="keyed" has notes under these names
-    begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
+    begun: dict[tuple[int, int], AttemptRecord] = field(default_factory=dict)  # of open transactions
     ignored: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
     _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
-    _open: dict[int, list[tuple[Record, Progress | LedgerEntry | None]]] = field(default_factory=dict)
+    _open: dict[int, list[tuple[LogRecord, AttemptRecord | LedgerEntry | None]]] = field(default_factory=dict)
     # The last one of each id and producer: another principal's producer does not replace ours.
-    _committed: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
-    _aborted: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
+    _committed: dict[str, dict[int, tuple[Handle, AttemptRecord]]] = field(default_factory=dict)
+    _aborted: dict[str, dict[int, tuple[Handle, AttemptRecord]]] = field(default_factory=dict)
 
     @property
     def is_proven(self) -> bool:
@@ -119,7 +119,7 @@ class TransactionLog:
         self._rows.pop(writer, None)
         self._rows[writer] = entry
 
-    def add(self, items: Iterable[Record | Marker]) -> None:
+    def add(self, items: Iterable[LogRecord | Marker]) -> None:
         """The next part of the log, in its order."""
         for item in items:
             if isinstance(item, Marker):
@@ -161,15 +161,15 @@ class TransactionLog:
         require(self.entry is not None and epoch <= self.entry.epoch, f"the ledger row is behind epoch {epoch}")
         return [name for name, last in self._last.items() if last < epoch]
 
-    def _take(self, record: Record) -> None:
-        said: Progress | LedgerEntry | None = None
+    def _take(self, record: LogRecord) -> None:
+        said: AttemptRecord | LedgerEntry | None = None
         try:
             if not record.is_transactional:
                 raise Unreadable("it is in no transaction")
             if record.key != self.names.ledger and self.names.generation(record.key) is None:
                 raise Unreadable("its key is no transactional id")
             if record.value is not None:
-                said = (entry_from if record.key == self.names.ledger else Progress.from_json)(record.value)
+                said = (entry_from if record.key == self.names.ledger else AttemptRecord.from_json)(record.value)
         except Unreadable as error:
             self.ignored[str(error)] += 1
             return
@@ -177,7 +177,7 @@ class TransactionLog:
         if said is not None and any(first is not None for _, first in opened):
             return
         opened.append((record, said))
-        if isinstance(said, Progress):
+        if isinstance(said, AttemptRecord):
             self.begun[record.producer_id, record.producer_epoch] = said
             self._last[record.key] = max(said.epoch, self._last.get(record.key, 0))
 

@@ -18,11 +18,11 @@ from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.encoding import Records
+from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.naming import Handle, Names
 from onefold.sinks.kafka.producer import RecordProducer, connect
 from onefold.sinks.kafka.transactional import txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Progress
+from onefold.sinks.kafka.transactional.transaction_log import AttemptRecord
 
 __all__ = ["OpenTransaction", "initialize"]
 
@@ -94,15 +94,15 @@ class OpenTransaction:
         producer = self._open().client
         initialize(producer, self._settings, self._where)
         errors.asked(producer.begin_transaction, self._where)
-        self._note(Progress.of(self._task))
+        self._note(AttemptRecord.of(self._task))
 
-    def send(self, records: Records) -> None:
+    def send(self, records: EncodedRecords) -> None:
         self._open().send(self._settings.topic, records)
 
     def prepare(self, rows: int) -> Handle:
         """Flush all rows. The transaction is open then, and any process that has the handle can end it."""
         self._open().flush()  # a full queue would not take one more
-        self._note(Progress.of(self._task, rows))
+        self._note(AttemptRecord.of(self._task, rows))
         found = txn_admin.describe(self._kafka, [self.id]).get(self.id)
         if found is None or found.state != "Ongoing":
             state = found.state if found is not None else "gone"
@@ -119,7 +119,7 @@ class OpenTransaction:
         if producer is not None:
             errors.asked(lambda: producer.client.abort_transaction(self._settings.timeout_s), self._where)
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: AttemptRecord) -> None:
         """In the ledger topic; all that was sent is with the brokers when this returns."""
         producer, topic, value = self._open(), self._settings.ledger_topic(self._task.pipeline), progress.to_json()
         errors.asked(lambda: producer.client.produce(topic, value, self.id, partition=0), self._where)

@@ -24,9 +24,9 @@ from onefold.clients.kafka.errors import MOVED
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.naming import Handle
-from onefold.sinks.kafka.transactional.transaction_log import Marker, Record
+from onefold.sinks.kafka.transactional.transaction_log import LogRecord, Marker
 
-__all__ = ["BUSY", "OK", "REFUSED", "Transaction", "check_versions", "describe", "end", "list_ids", "read_log"]
+__all__ = ["BUSY", "OK", "REFUSED", "TopicTransaction", "check_versions", "describe", "end", "list_ids", "read_log"]
 
 END_TXN_VERSION = 5
 FETCH_BYTES_MAX = 4 << 20
@@ -39,7 +39,7 @@ _LATEST = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TopicTransaction:
     """What the coordinator says of a transactional id. `state` is Kafka's: Empty, Ongoing, PrepareCommit, ..."""
 
     handle: Handle
@@ -64,13 +64,13 @@ def check_versions(cluster: Cluster) -> int:
     return level
 
 
-def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
+def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, TopicTransaction]:
     """What the coordinators know of these ids; those they don't know are left out."""
     return cluster.when_ready(lambda: _describe(cluster, ids))
 
 
-def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
-    found: dict[str, Transaction] = {}
+def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, TopicTransaction]:
+    found: dict[str, TopicTransaction] = {}
     for broker, theirs in cluster.by_coordinator(ids).items():
         request = DescribeTransactionsRequest(transactional_ids=theirs)
         answer = cluster.ask(broker, request, DescribeTransactionsResponse, 0)
@@ -81,7 +81,7 @@ def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
             cluster.check(said.error_code, f"transactional id {name!r}")
             handle = Handle(name, said.producer_id, said.producer_epoch)
             started_ms, timeout_ms = said.transaction_start_time_ms, said.transaction_timeout_ms
-            found[name] = Transaction(handle, said.transaction_state, started_ms, timeout_ms)
+            found[name] = TopicTransaction(handle, said.transaction_state, started_ms, timeout_ms)
     return found
 
 
@@ -130,7 +130,7 @@ def end(cluster: Cluster, handles: Sequence[Handle], commit: bool) -> dict[Handl
     return said
 
 
-def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[Record | Marker], int]]:
+def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[LogRecord | Marker], int]]:
     """Partition 0 from `offset` to its end as of now: parts of it, each with the offset after it. Open, committed and
     aborted records are in it alike."""
     end_offset = cluster.when_ready(lambda: _end_of(cluster, topic))
@@ -170,7 +170,7 @@ def _end_of(cluster: Cluster, topic: str) -> int:
 
 def _fetched(
     cluster: Cluster, topic: str, request: FetchRequest, end_offset: int
-) -> tuple[list[Record | Marker], int | None] | None:
+) -> tuple[list[LogRecord | Marker], int | None] | None:
     """The records and the offset after them, None where there are none; None where the topic has not that offset."""
     answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
     cluster.check(answer.error_code, f"topic {topic!r}")
@@ -185,7 +185,7 @@ def _fetched(
     cluster.check(found.error_code, f"topic {topic!r}")
     if found.high_watermark < end_offset:
         raise NotReady("kafka-not-ready", f"topic {topic!r}: its new leader doesn't know yet how far it goes")
-    items: list[Record | Marker] = []
+    items: list[LogRecord | Marker] = []
     after: int | None = None
     for batch in MemoryRecords(bytes(found.records or b"")):
         if batch.is_control_batch:
@@ -194,7 +194,7 @@ def _fetched(
             producer = batch.producer_id, batch.producer_epoch
             # Others may have written under any key.
             items += [
-                Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
+                LogRecord(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
                 for r in batch
             ]
         after = batch.next_offset

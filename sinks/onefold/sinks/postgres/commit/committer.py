@@ -22,8 +22,8 @@ from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import Plan
-from onefold.sinks.postgres.rejects.dead_letters import Origin
+from onefold.sinks.postgres.plan import PostgresPlan
+from onefold.sinks.postgres.rejects.dead_letters import LetterOrigin
 from onefold.sinks.staged.committer import LedgerCommitter
 
 __all__ = ["PostgresCommitter"]
@@ -36,7 +36,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     _books: Bookkeeping
 
-    def __init__(self, settings: PostgresSinkConfig, pipeline: str, plan: Plan | None) -> None:
+    def __init__(self, settings: PostgresSinkConfig, pipeline: str, plan: PostgresPlan | None) -> None:
         super().__init__(settings.name, settings.changes, settings.bookkeeping(pipeline))
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
@@ -121,7 +121,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         if moved.rowcount != 1:
             super()._move_on(connection, entry)  # says what is in the way
 
-    def _tidy(self, plan: Plan, timestamp_ms: int) -> None:
+    def _tidy(self, plan: PostgresPlan, timestamp_ms: int) -> None:
         """After an epoch of upserts."""
         with self._borrow("tidying up after upserts") as connection:
             if plan.tombstones is not None:
@@ -176,7 +176,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         self, connection: pool.Connection, record: EpochRecord, mine: Sequence[Committable], generation: int
     ) -> None:
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
-        origin = Origin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
+        origin = LetterOrigin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
         settings = self._settings
         staging.merge(connection, self._books, plan, mine, origin, settings.rejects_max, settings.lock_timeout_s)
 

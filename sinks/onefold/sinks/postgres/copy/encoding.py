@@ -13,7 +13,7 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.core.values.batches import repeated
 from onefold.sinks.columns import check_names
 from onefold.sinks.postgres.copy.wire import builder, to_wire
-from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.postgres.schema.types import Column
 
 __all__ = ["Encoding"]
@@ -52,7 +52,7 @@ def _wire(columns: tuple[Column, ...], staged: _Staged | None) -> tuple[pa.Schem
 class Encoding:
     """What a COPY of this plan looks like. `attempt` marks the rows of the stage."""
 
-    def __init__(self, plan: Plan, attempt: int) -> None:
+    def __init__(self, plan: PostgresPlan, attempt: int) -> None:
         self._plan, self._attempt = plan, attempt
         self._schema: pa.Schema | None = None  # of the last batch: checked once, not for each batch
         self._columns: tuple[Column, ...] = plan.columns

@@ -13,7 +13,7 @@ from onefold.clients.postgres.connection import Connection
 from onefold.core.values.plain import plain
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
+from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 
 __all__ = ["BisectingLoad", "Load", "StreamingLoad"]
@@ -133,11 +133,11 @@ class BisectingLoad:
         for row, why in refused:
             self.dead += dead_letters.of_batch(_batch(row), self._position, why)
 
-    def _attempt(self, piece: pa.Table) -> Refused | None:
+    def _attempt(self, piece: pa.Table) -> PartRefused | None:
         try:
             wire = [self._encoding.wire(batch) for batch in piece.to_batches()]
         except (ValueError, pa.ArrowException) as error:
-            return Refused(plain(str(error)))
+            return PartRefused(plain(str(error)))
         try:
             with self._connection.transaction():
                 copying = _Copying(self._connection, self._encoding)
@@ -151,9 +151,9 @@ class BisectingLoad:
         except psycopg.Error as error:
             if not errors.is_refusal(error):
                 raise
-            return Refused(errors.said(error), error.sqlstate, errors.copied_row(error))
+            return PartRefused(errors.said(error), error.sqlstate, errors.copied_row(error))
         except (ValueError, pa.ArrowException) as error:  # pgpq's own
-            return Refused(plain(str(error)))
+            return PartRefused(plain(str(error)))
         self.bytes += copying.bytes
         return None
 

@@ -16,13 +16,13 @@ from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import stage_sql
 
-__all__ = ["SinkState", "kept", "remove", "unowned_stages"]
+__all__ = ["KeptOfSink", "kept", "remove", "unowned_stages"]
 
 LOCK_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True)
-class SinkState:
+class KeptOfSink:
     """All that is kept for one sink of one pipeline. `stages` are the names of its stage tables."""
 
     pipeline: str
@@ -33,7 +33,7 @@ class SinkState:
     stages: tuple[str, ...]
 
 
-def kept(connection: Connection, schema: str) -> list[SinkState]:
+def kept(connection: Connection, schema: str) -> list[KeptOfSink]:
     """For every sink that was ever opened here, by pipeline and name."""
     stages = _stages(connection, schema)
     books = Bookkeeping("", "", schema=schema)
@@ -45,7 +45,7 @@ def kept(connection: Connection, schema: str) -> list[SinkState]:
         (),
     ).fetchall()
     return [
-        SinkState(
+        KeptOfSink(
             pipeline,
             sink,
             Bookkeeping(pipeline, sink, schema=schema).ledger(connection),
@@ -68,11 +68,11 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
     return [stage for stage in _stages(connection, schema) if _owner(stage) not in owned and stage not in used]
 
 
-def remove(connection: Connection, schema: str, found: SinkState | str) -> None:
+def remove(connection: Connection, schema: str, found: KeptOfSink | str) -> None:
     """All of it, in one transaction; a string names a stage alone. Raises Retriable where somebody works with it."""
     with connection.transaction(LOCK_TIMEOUT_S):
         layout.lock(connection, schema)
-        if isinstance(found, SinkState):
+        if isinstance(found, KeptOfSink):
             books = Bookkeeping(found.pipeline, found.sink, schema=schema)
             for table in ("parts", "staged", "ledger"):
                 connection.execute(

@@ -15,9 +15,9 @@ from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import appending, apply, sort_in_memory
-from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
-from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
+from onefold.sinks.postgres.naming import TargetName
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, PostgresPlan
+from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.schema.comparison import columns_of
@@ -43,7 +43,7 @@ class _Places:
 
 
 def merge_attempts(
-    connection: Connection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: PostgresPlan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
     """Apply the rows of these attempts, inside the caller's transaction; returns how many, and the refused ones.
 
@@ -56,7 +56,7 @@ def merge_attempts(
     return applied
 
 
-def append(connection: Connection, plan: Plan, attempts: Sequence[int], limit: str) -> int:
+def append(connection: Connection, plan: PostgresPlan, attempts: Sequence[int], limit: str) -> int:
     """The same of a plan without keys and dead letters, in one message, after the statement `limit`."""
     insert = with_parameters(appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)"
     asking = target.asking_types(plan.target, list(plan.types))
@@ -65,11 +65,11 @@ def append(connection: Connection, plan: Plan, attempts: Sequence[int], limit: s
     return inserted.rowcount
 
 
-def _check_types(connection: Connection, plan: Plan, types: Mapping[str, str]) -> None:
+def _check_types(connection: Connection, plan: PostgresPlan, types: Mapping[str, str]) -> None:
     """Types that became wider since the sink was opened take the staged values as they are; others round in silence."""
     if types == plan.types:
         return
-    now = target.find(connection, Table.parse(plan.target))
+    now = target.find(connection, TargetName.parse(plan.target))
     if now is None:
         raise SchemaMismatch(
             "table-dropped", f"table {plan.target} was dropped while rows were merged into it: start again"
@@ -78,7 +78,7 @@ def _check_types(connection: Connection, plan: Plan, types: Mapping[str, str]) -
 
 
 def _apply(
-    connection: Connection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: PostgresPlan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
     where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
     if plan.changes is not None:
@@ -89,14 +89,14 @@ def _apply(
         return apply(connection, plan, where, timestamp_ms), []
     connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a row that is refused at COMMIT could not be left out
 
-    def attempt(where: str) -> int | Refused:
+    def attempt(where: str) -> int | PartRefused:
         try:
             with connection.transaction():
                 return apply(connection, plan, where, timestamp_ms)
         except psycopg.Error as error:
             if not errors.is_refusal(error):
                 raise
-            return Refused(errors.said(error), error.sqlstate)
+            return PartRefused(errors.said(error), error.sqlstate)
 
     whole = attempt(where)
     if isinstance(whole, int):
@@ -104,19 +104,19 @@ def _apply(
     places = _places(connection, plan, where)
     taken, refused = isolate(
         places,
-        lambda part: why if isinstance(why := attempt(part.where), Refused) else None,
+        lambda part: why if isinstance(why := attempt(part.where), PartRefused) else None,
         refused_max,
         lambda parts: _Places(tuple(ctid for part in parts for ctid in part.ctids)),
     )
     return taken, [_letter(connection, plan, place, why) for place, why in refused]
 
 
-def _places(connection: Connection, plan: Plan, where: str) -> _Places:
+def _places(connection: Connection, plan: PostgresPlan, where: str) -> _Places:
     rows = connection.execute(f"SELECT s.ctid::text FROM {plan.stage_table} s WHERE {where} ORDER BY s.ctid".encode())
     return _Places(tuple(ctid for (ctid,) in rows))
 
 
-def _letter(connection: Connection, plan: Plan, place: _Places, why: Refused) -> DeadLetter:
+def _letter(connection: Connection, plan: PostgresPlan, place: _Places, why: PartRefused) -> DeadLetter:
     pairs = ", ".join(
         f"{literal(column.name)}, s.{identifier(name)}"
         for column, name in zip(plan.position, plan.position_names, strict=True)

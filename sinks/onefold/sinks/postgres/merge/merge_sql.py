@@ -13,7 +13,7 @@ import psycopg
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.sinks.postgres.plan import DELETED, Plan
+from onefold.sinks.postgres.plan import DELETED, PostgresPlan
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["appending", "apply", "sort_in_memory"]
@@ -30,7 +30,7 @@ def sort_in_memory(connection: Connection) -> None:
     )
 
 
-def apply(connection: Connection, plan: Plan, where: str, timestamp_ms: int) -> int:
+def apply(connection: Connection, plan: PostgresPlan, where: str, timestamp_ms: int) -> int:
     """Apply the rows of the stage that `where` picks, inside the caller's transaction; returns how many they are.
 
     `where` is SQL without parameters over the stage, which is called `s` there. `timestamp_ms` is the epoch's T.
@@ -47,13 +47,13 @@ def apply(connection: Connection, plan: Plan, where: str, timestamp_ms: int) -> 
     return int(count)
 
 
-def appending(plan: Plan) -> str:
+def appending(plan: PostgresPlan) -> str:
     """The statement that appends the stage's rows, all of them as it stands."""
     columns = plan.column_list
     return f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s"
 
 
-def _delete(connection: Connection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:
+def _delete(connection: Connection, plan: PostgresPlan, changes: Changes, where: str, timestamp_ms: int) -> None:
     """Note each key's newest deletion, and delete what is not newer than it.
 
     A key is remembered for as long as any deletion of it asks for: another pipeline may keep its own for longer.
@@ -77,7 +77,7 @@ def _delete(connection: Connection, plan: Plan, changes: Changes, where: str, ti
     )
 
 
-def _upsert(connection: Connection, plan: Plan, changes: Changes, where: str) -> None:
+def _upsert(connection: Connection, plan: PostgresPlan, changes: Changes, where: str) -> None:
     names = [column.name for column in plan.columns]
     source = _newest(plan, changes, names, where)
     if changes.deletes:
@@ -103,7 +103,7 @@ def _upsert(connection: Connection, plan: Plan, changes: Changes, where: str) ->
         )
 
 
-def _newest(plan: Plan, changes: Changes, names: Sequence[str], where: str) -> str:
+def _newest(plan: PostgresPlan, changes: Changes, names: Sequence[str], where: str) -> str:
     """One row for each key, sorted by key, so that neighbours in an index are written one after another."""
     order = ", ".join(f"s.{identifier(name)} DESC" for name in changes.order)
     keys = _list("s.", changes.key)

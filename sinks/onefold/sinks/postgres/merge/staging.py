@@ -26,10 +26,10 @@ from onefold.core.errors import BadRecord
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.plan import Plan, stage_sql
+from onefold.sinks.postgres.plan import PostgresPlan, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
-from onefold.sinks.postgres.rejects.dead_letters import Origin
+from onefold.sinks.postgres.rejects.dead_letters import LetterOrigin
 from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
@@ -38,7 +38,7 @@ __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", 
 _DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
 
-def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
+def create(connection: pool.Connection, books: Bookkeeping, plan: PostgresPlan) -> PostgresPlan:
     """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
     wanted = plan.stage_columns
     stage, made = _creating(books, plan)
@@ -53,7 +53,7 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     return replace(plan, stage=stage, stage_table=name)
 
 
-def making(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> list[str]:
+def making(connection: pool.Connection, books: Bookkeeping, plan: PostgresPlan) -> list[str]:
     """The statements by which `create` makes the stage, or makes it anew; none where it is there."""
     stage, made = _creating(books, plan)
     name = stage_sql(books.schema, stage)
@@ -63,7 +63,7 @@ def making(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> list[
     return [f"DROP TABLE {name}", made] if there else [made]
 
 
-def _creating(books: Bookkeeping, plan: Plan) -> tuple[str, str]:
+def _creating(books: Bookkeeping, plan: PostgresPlan) -> tuple[str, str]:
     """The stage's name, and the statement that makes it."""
     stage = f"{stage_name(books.pipeline, books.sink)}_{digest(plan.stage_columns)}"
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in plan.stage_columns)
@@ -102,9 +102,9 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
 def merge(
     connection: pool.Connection,
     books: Bookkeeping,
-    plan: Plan,
+    plan: PostgresPlan,
     committables: Sequence[Committable],
-    origin: Origin,
+    origin: LetterOrigin,
     refused_max: int,
     lock_timeout_s: float,
 ) -> None:

@@ -13,8 +13,8 @@ from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
-from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.schema.target import Target, declared
+from onefold.sinks.postgres.naming import TargetName
+from onefold.sinks.postgres.schema.target import TargetTable, declared
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["check", "create", "follow", "making", "name_of", "prune", "take_turns"]
@@ -24,7 +24,7 @@ EXPIRES = "onefold_expires_ms"
 log = logging.getLogger("onefold")
 
 
-def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
+def create(connection: Connection, schema: str, target: TargetTable, changes: Changes) -> str:
     """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
     name = name_of(schema, target.table)
     with connection.transaction():
@@ -35,7 +35,7 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
     return name
 
 
-def making(connection: Connection, schema: str, target: Target, changes: Changes) -> list[str]:
+def making(connection: Connection, schema: str, target: TargetTable, changes: Changes) -> list[str]:
     """The statements by which `create` makes the table, or gives it the target's types. Raises ConfigError."""
     if not check(connection, schema, target, changes):
         return _creating(schema, target, changes)
@@ -43,7 +43,7 @@ def making(connection: Connection, schema: str, target: Target, changes: Changes
     return [] if statement is None else [statement]
 
 
-def _creating(schema: str, target: Target, changes: Changes) -> list[str]:
+def _creating(schema: str, target: TargetTable, changes: Changes) -> list[str]:
     name = name_of(schema, target.table)
     columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in _wanted(target, changes))
     return [
@@ -53,7 +53,7 @@ def _creating(schema: str, target: Target, changes: Changes) -> list[str]:
     ]
 
 
-def check(connection: Connection, schema: str, target: Target, changes: Changes) -> bool:
+def check(connection: Connection, schema: str, target: TargetTable, changes: Changes) -> bool:
     """Whether the table is there. Raises ConfigError for one that cannot be used, also in another schema."""
     _refuse_elsewhere(connection, schema, target)
     name, wanted = name_of(schema, target.table), _wanted(target, changes)
@@ -72,13 +72,13 @@ def check(connection: Connection, schema: str, target: Target, changes: Changes)
     return True
 
 
-def _wanted(target: Target, changes: Changes) -> list[tuple[str, str]]:
+def _wanted(target: TargetTable, changes: Changes) -> list[tuple[str, str]]:
     """The table's columns and their types in SQL."""
     types = {column.name: column.sql for column in target.columns}
     return [*((name, types[name]) for name in changes.required), (EXPIRES, "bigint")]
 
 
-def follow(connection: Connection, schema: str, target: Target) -> tuple[str, str] | None:
+def follow(connection: Connection, schema: str, target: TargetTable) -> tuple[str, str] | None:
     """Give the deletions' key and order the types that the target has now, inside the caller's transaction.
 
     Returns the table and the statement, both in SQL; None if there was nothing to do.
@@ -90,7 +90,7 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     return name_of(schema, target.table), statement
 
 
-def _following(connection: Connection, schema: str, target: Target) -> str | None:
+def _following(connection: Connection, schema: str, target: TargetTable) -> str | None:
     name = name_of(schema, target.table)
     types = {column.name: column.sql for column in target.columns}
     clauses = [
@@ -107,7 +107,7 @@ def take_turns(connection: Connection, tombstones: str) -> None:
     Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
     that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
     """
-    schema = present(Table.parse(tombstones).schema, f"{tombstones} has no schema")
+    schema = present(TargetName.parse(tombstones).schema, f"{tombstones} has no schema")
     own_schema.take_turn(connection, schema, f"merges by {tombstones}")
 
 
@@ -123,7 +123,7 @@ def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
     connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
 
 
-def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> None:
+def _refuse_elsewhere(connection: Connection, schema: str, target: TargetTable) -> None:
     others = connection.execute(
         """SELECT nspname, has_table_privilege(relowner, to_regclass(%s), 'DELETE'), pg_get_userbyid(relowner)
            FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -165,12 +165,12 @@ def _refuse_without_rights(connection: Connection, name: str) -> None:
         )
 
 
-def name_of(schema: str, table: Table) -> str:
+def name_of(schema: str, table: TargetName) -> str:
     """The name in SQL of what remembers the deletions from a table, which is named with its schema."""
     return f"{identifier(schema)}.{identifier(_bare(table))}"
 
 
-def _bare(table: Table) -> str:
+def _bare(table: TargetName) -> str:
     return f"onefold_deleted_{hashlib.sha256(table.sql.encode()).hexdigest()[:32]}"
 
 

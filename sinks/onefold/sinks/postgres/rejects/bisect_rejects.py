@@ -8,14 +8,14 @@ from typing import Protocol, Self, TypeVar
 
 from onefold.clients.postgres.sqlstates import wants_another_row
 
-__all__ = ["Part", "Refused", "TooManyRefused", "isolate"]
+__all__ = ["PartRefused", "RowRange", "TooManyRefused", "isolate"]
 
 # Rows that only want for another one are no sign that everything is bad: in a tree, most come before their parents.
 WANTING_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PartRefused:
     """Why a part was refused, and the index of the row that did it, where the server said."""
 
     reason: str
@@ -26,12 +26,12 @@ class Refused:
 class TooManyRefused(Exception):
     """More rows than were to be put up with; `last` is the one that was too many."""
 
-    def __init__(self, last: Refused) -> None:
+    def __init__(self, last: PartRefused) -> None:
         super().__init__(last.reason)
         self.last = last
 
 
-class Part(Protocol):
+class RowRange(Protocol):
     """Some rows, in order."""
 
     def __len__(self) -> int: ...
@@ -39,12 +39,12 @@ class Part(Protocol):
     def slice(self, offset: int, length: int) -> Self: ...
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=RowRange)
 
 
 def isolate(
-    whole: P, attempt: Callable[[P], Refused | None], refused_max: int, join: Callable[[Sequence[P]], P]
-) -> tuple[int, list[tuple[P, Refused]]]:
+    whole: P, attempt: Callable[[P], PartRefused | None], refused_max: int, join: Callable[[Sequence[P]], P]
+) -> tuple[int, list[tuple[P, PartRefused]]]:
     """Have every row attempted, in as large parts as will go; returns how many were taken, and those that were not.
 
     `attempt` answers None when the part has taken effect, else it must have had none. A row that was refused for want
@@ -63,10 +63,10 @@ def isolate(
 
 
 def _pass(
-    whole: P, attempt: Callable[[P], Refused | None], refused_max: int, backwards: bool = False
-) -> tuple[int, list[tuple[P, Refused]]]:
+    whole: P, attempt: Callable[[P], PartRefused | None], refused_max: int, backwards: bool = False
+) -> tuple[int, list[tuple[P, PartRefused]]]:
     pending: list[P] = [whole]
-    refused: list[tuple[P, Refused]] = []
+    refused: list[tuple[P, PartRefused]] = []
     taken = hopeless = 0
     while pending:
         part = pending.pop()

@@ -18,13 +18,13 @@ from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.errors import ConfigError
 from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
+from onefold.sinks.postgres.naming import TargetName
+from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, TooManyRefused
 from onefold.sinks.postgres.schema.target import declared
 
 __all__ = [
     "DeadLetter",
-    "Origin",
+    "LetterOrigin",
     "adopt_staged",
     "check",
     "create",
@@ -50,7 +50,7 @@ _LIST = ", ".join(identifier(name) for name in _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LetterOrigin:
     """Which epoch of which sink a row belongs to. `timestamp_ms` is the epoch's T."""
 
     pipeline: str
@@ -70,7 +70,7 @@ class DeadLetter:
     row: str
 
 
-def create(connection: Connection, table: Table) -> str:
+def create(connection: Connection, table: TargetName) -> str:
     """The table, made if it is missing; returns its name in SQL. Raises ConfigError for one of another shape."""
     with connection.transaction():
         if not check(connection, table):
@@ -79,7 +79,7 @@ def create(connection: Connection, table: Table) -> str:
     return table.sql
 
 
-def creating(table: Table) -> list[str]:
+def creating(table: TargetName) -> list[str]:
     """The statements that make the table."""
     columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
     return [
@@ -89,7 +89,7 @@ def creating(table: Table) -> list[str]:
     ]
 
 
-def check(connection: Connection, table: Table) -> bool:
+def check(connection: Connection, table: TargetName) -> bool:
     """Whether the table is there. Raises ConfigError for one that cannot take the dead letters."""
     there = [name for name, _ in declared(connection, table.sql)]
     if not there:
@@ -116,7 +116,7 @@ def check(connection: Connection, table: Table) -> bool:
     return True
 
 
-def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
+def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: PartRefused) -> list[DeadLetter]:
     """All rows of `batch` as dead letters."""
     positions = _texts(batch.select(list(position))) if position else [None] * batch.num_rows
     return [
@@ -124,7 +124,7 @@ def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -
     ]
 
 
-def insert(connection: Connection, table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
+def insert(connection: Connection, table: str, origin: LetterOrigin, letters: Sequence[DeadLetter]) -> None:
     """Write them, inside the caller's transaction."""
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -147,7 +147,7 @@ def adopt_staged(
     connection: Connection,
     books: Bookkeeping,
     table: str,
-    origin: Origin,
+    origin: LetterOrigin,
     stage: str,
     attempts: Sequence[int],
     refused_max: int,
@@ -165,7 +165,7 @@ def adopt_staged(
     ).rowcount
     if count > refused_max:
         (last,) = connection.execute(f"SELECT reason, sqlstate FROM {staged} LIMIT 1", mine)
-        raise TooManyRefused(Refused(*last))
+        raise TooManyRefused(PartRefused(*last))
     return count
 
 
@@ -189,7 +189,7 @@ def _texts(batch: pa.RecordBatch) -> list[Any]:
     return [_NOT_UTF8.sub(lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}", row) for row in decoded]
 
 
-def _of(origin: Origin) -> tuple[str, str, int, int]:
+def _of(origin: LetterOrigin) -> tuple[str, str, int, int]:
     return origin.pipeline, origin.sink, origin.epoch, origin.generation
 
 

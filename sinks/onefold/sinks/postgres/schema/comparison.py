@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from onefold.clients.postgres.quoting import NAME_BYTES_MAX, identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.postgres.schema.target import Target, TargetColumn
+from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
 from onefold.sinks.postgres.schema.types import Column, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
-__all__ = ["Line", "check_may_insert", "columns_of", "compare", "mismatch"]
+__all__ = ["ComparedColumn", "check_may_insert", "columns_of", "compare", "mismatch"]
 
 _FITTING_MAX = 40  # of the columns that fit, this many are shown; of those that don't, all
 _TYPE_CHARACTERS_MAX = 60  # a struct's type names all that is in it
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ComparedColumn:
     """A column as the rows and as the table have it, or one of the two. Either it travels as `column`, or it has a
     `problem`, or it is the table's alone and is left to its default. `alteration` is what would mend that.
     """
@@ -33,7 +33,7 @@ class Line:
     alteration: Alteration | None = None
 
 
-def compare(target: Target, schema: pa.Schema) -> tuple[Line, ...]:
+def compare(target: TargetTable, schema: pa.Schema) -> tuple[ComparedColumn, ...]:
     """A line for each column of the rows, in their order, then for each that the table alone has."""
     theirs = {column.name: column for column in target.columns}
     lines = [_line(field, theirs.get(field.name), target, schema) for field in schema]
@@ -42,11 +42,11 @@ def compare(target: Target, schema: pa.Schema) -> tuple[Line, ...]:
             problem = None
             if column.is_required and not column.is_generated:
                 problem = "NOT NULL without a default: add it to the rows, or give it a default"
-            lines.append(Line(column.name, None, column.declared, problem=problem))
+            lines.append(ComparedColumn(column.name, None, column.declared, problem=problem))
     return tuple(lines)
 
 
-def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:
+def columns_of(target: TargetTable, schema: pa.Schema) -> tuple[Column, ...]:
     """How each field of `schema` travels into `target`. Raises SchemaMismatch that shows both side by side."""
     lines = compare(target, schema)
     if not schema.names or any(line.problem for line in lines):
@@ -55,7 +55,7 @@ def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:
     return tuple(line.column for line in lines if line.column is not None)
 
 
-def check_may_insert(target: Target, names: Collection[str] | None) -> None:
+def check_may_insert(target: TargetTable, names: Collection[str] | None) -> None:
     """Raise ConfigError where the role may not insert into all of these columns; of None, where it may into no one."""
     denied = [c.name for c in target.columns if not c.may_insert and (names is None or c.name in names)]
     if denied and (names is not None or len(denied) == len(target.columns)):
@@ -66,7 +66,7 @@ def check_may_insert(target: Target, names: Collection[str] | None) -> None:
         )
 
 
-def mismatch(target: Target, lines: Sequence[Line], because: str = "") -> SchemaMismatch:
+def mismatch(target: TargetTable, lines: Sequence[ComparedColumn], because: str = "") -> SchemaMismatch:
     """The error that shows `lines` as a table; `because` is a reason that is no single column's."""
     what = f"the rows do not fit into table {target.table}"
     if not any(line.rows is not None for line in lines):
@@ -74,40 +74,40 @@ def mismatch(target: Target, lines: Sequence[Line], because: str = "") -> Schema
     return SchemaMismatch("table-mismatch", f"{what}{': ' if because else ''}{because}:\n{_side_by_side(lines)}")
 
 
-def _line(field: pa.Field, there: TargetColumn | None, target: Target, schema: pa.Schema) -> Line:
+def _line(field: pa.Field, there: TargetColumn | None, target: TargetTable, schema: pa.Schema) -> ComparedColumn:
     name, kind = field.name, str(field.type)
     declared = None if there is None else there.declared
     if schema.names.count(name) > 1:
-        return Line(name, kind, declared, problem="there are two columns of this name in the rows")
+        return ComparedColumn(name, kind, declared, problem="there are two columns of this name in the rows")
     if there is None:
         return _missing(field, target)
     if there.is_generated:
-        return Line(name, kind, declared, problem="the table generates it always: drop it from the rows")
+        return ComparedColumn(name, kind, declared, problem="the table generates it always: drop it from the rows")
     column = fit(name, field.type, there.type)
     alteration = None if there.domain or target.is_view else widening(field, there.type, there.collation)
     if column is not None:
-        return Line(name, kind, declared, replace(column, sql=there.sql), alteration=alteration)
+        return ComparedColumn(name, kind, declared, replace(column, sql=there.sql), alteration=alteration)
     if alteration is not None:
         remedy = f"cast the rows' column, or ALTER TABLE {target.table.sql} {alteration.clause} (evolve=True does it)"
     else:
         remedy = "cast the rows' column, or alter the table's" + _to(default_type(field.type))
-    return Line(name, kind, declared, None, f"the table's cannot take every such value: {remedy}", alteration)
+    return ComparedColumn(name, kind, declared, None, f"the table's cannot take every such value: {remedy}", alteration)
 
 
 def _to(declared: str | None) -> str:
     return f" to {declared}" if declared else ""
 
 
-def _missing(field: pa.Field, target: Target) -> Line:
+def _missing(field: pa.Field, target: TargetTable) -> ComparedColumn:
     name, kind = field.name, str(field.type)
     size = len(name.encode())
     if size > NAME_BYTES_MAX:
-        return Line(
+        return ComparedColumn(
             name, kind, None, problem=f"{size} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: rename it"
         )
     near = next((c.name for c in target.columns if c.name.casefold() == name.casefold()), None)
     if near is not None:
-        return Line(name, kind, None, problem=f"the table has {near!r}, and case matters: rename one of them")
+        return ComparedColumn(name, kind, None, problem=f"the table has {near!r}, and case matters: rename one of them")
     alteration = None if target.is_view else addition(field)
     if alteration is not None:
         remedy = f"ALTER TABLE {target.table.sql} {alteration.clause} (evolve=True does it), or leave it out"
@@ -115,10 +115,10 @@ def _missing(field: pa.Field, target: Target) -> Line:
         remedy = "add it to the view, or leave it out"
     else:
         remedy = f"ALTER TABLE {target.table.sql} ADD COLUMN {identifier(name)} ..., or cast it, or leave it out"
-    return Line(name, kind, None, problem=f"the table has no such column: {remedy}", alteration=alteration)
+    return ComparedColumn(name, kind, None, problem=f"the table has no such column: {remedy}", alteration=alteration)
 
 
-def _side_by_side(lines: Sequence[Line]) -> str:
+def _side_by_side(lines: Sequence[ComparedColumn]) -> str:
     """One line for each column; those that do not fit are marked with ! and say why."""
     fitting = [line for line in lines if line.problem is None]
     hidden = set(fitting[_FITTING_MAX:])

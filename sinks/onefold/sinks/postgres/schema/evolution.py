@@ -21,7 +21,7 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.schema.comparison import compare, mismatch
-from onefold.sinks.postgres.schema.target import Target, find
+from onefold.sinks.postgres.schema.target import TargetTable, find
 from onefold.sinks.postgres.schema.widening import Alteration
 
 __all__ = ["alterations", "altering", "check", "evolve"]
@@ -29,7 +29,7 @@ __all__ = ["alterations", "altering", "check", "evolve"]
 log = logging.getLogger("onefold")
 
 
-def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
+def alterations(target: TargetTable, schema: pa.Schema) -> tuple[Alteration, ...]:
     """What would make the rows fit. Raises SchemaMismatch, with both schemas, where that is not enough."""
     lines = compare(target, schema)
     if not schema.names or any(line.problem and line.alteration is None for line in lines):
@@ -37,7 +37,7 @@ def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
     return tuple(line.alteration for line in lines if line.alteration is not None)
 
 
-def check(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
+def check(target: TargetTable, schema: pa.Schema) -> tuple[Alteration, ...]:
     """`alterations`, which this session may make. Raises SchemaMismatch, ConfigError."""
     wanted = alterations(target, schema)
     if wanted and not target.is_mine:
@@ -51,8 +51,8 @@ def check(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
 
 
 def evolve(
-    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, lock_timeout_s: float
-) -> Target:
+    connection: Connection, books: Bookkeeping, target: TargetTable, schema: pa.Schema, lock_timeout_s: float
+) -> TargetTable:
     """The table after what `alterations` asks for, which may be nothing. Raises SchemaMismatch, ConfigError, Retriable.
 
     Safe beside others who do the same: the comparison that counts is made once nobody else can alter the table.
@@ -75,14 +75,14 @@ def evolve(
     return evolved
 
 
-def altering(target: Target, wanted: Sequence[Alteration]) -> str:
+def altering(target: TargetTable, wanted: Sequence[Alteration]) -> str:
     """The ALTER TABLE that makes these alterations."""
     # One statement, so that a table that has to be written anew is written anew once.
     return f"ALTER TABLE {target.table.sql} {', '.join(alteration.clause for alteration in wanted)}"
 
 
 def _alter(
-    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, wanted: Sequence[Alteration]
+    connection: Connection, books: Bookkeeping, target: TargetTable, schema: pa.Schema, wanted: Sequence[Alteration]
 ) -> None:
     statement = altering(target, wanted)
     if any(alteration.rewrites for alteration in wanted):

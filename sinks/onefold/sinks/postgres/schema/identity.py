@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from onefold.clients.postgres.connection import Connection
 from onefold.core.findings import Target
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 
 __all__ = ["is_empty", "look"]
 
@@ -23,14 +23,14 @@ SELECT FROM pg_class c WHERE c.oid = to_regclass(%s) AND relkind IN ('r', 'p') A
 """
 
 
-def look(connection: Connection, table: Table) -> Target:
+def look(connection: Connection, table: TargetName) -> Target:
     """For a transaction with the safe path."""
     row = connection.execute(_LOOK, (table.sql,)).fetchone()
     name = f"table {table}"
     return Target(name, is_there=False) if row is None else Target(name, True, *row)
 
 
-def is_empty(connection: Connection, table: Table) -> bool:
+def is_empty(connection: Connection, table: TargetName) -> bool:
     if connection.execute(_READABLE, (table.sql,)).fetchone() is None:
         return False
     ((has_rows,),) = connection.execute(f"SELECT EXISTS (SELECT FROM {table.sql})".encode())

@@ -12,12 +12,12 @@ from onefold.clients.postgres.connection import Connection, Statement
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.schema.types import PostgresType, default_type
 
 __all__ = [
-    "Target",
     "TargetColumn",
+    "TargetTable",
     "UniqueIndex",
     "asking_types",
     "created",
@@ -66,10 +66,10 @@ class UniqueIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetTable:
     """A table as the catalogue has it."""
 
-    table: Table
+    table: TargetName
     kind: str
     columns: tuple[TargetColumn, ...]
     unique: tuple[UniqueIndex, ...]
@@ -230,7 +230,7 @@ def unseen(connection: Connection, columns: Sequence[TargetColumn]) -> tuple[str
     return connection.execute(_UNSEEN, ([column.type.sql for column in columns],)).fetchone()
 
 
-def unidentified(connection: Connection, table: Table) -> str | None:
+def unidentified(connection: Connection, table: TargetName) -> str | None:
     """The table, or a partition of it, whose published rows nobody could update or delete for want of a replica
     identity."""
     ((oid,),) = connection.execute("SELECT to_regclass(%s)::oid", (table.sql,))
@@ -238,7 +238,7 @@ def unidentified(connection: Connection, table: Table) -> str | None:
     return None if row is None else str(row[0])
 
 
-def find(connection: Connection, table: Table) -> Target | None:
+def find(connection: Connection, table: TargetName) -> TargetTable | None:
     """The table, None if there is none. Raises ConfigError for one that can't hold what it acknowledges."""
     row = connection.execute(_FIND, (table.sql,)).fetchone()
     if row is None:
@@ -246,7 +246,7 @@ def find(connection: Connection, table: Table) -> Target | None:
             trust.check_path(connection, table.name)
         return None
     oid, schema, name, kind, persistence, user, may_use, row_security, owner, is_mine = row
-    found = Table(schema, name)
+    found = TargetName(schema, name)
     if not may_use:
         raise ConfigError(
             "schema-permission",
@@ -283,7 +283,7 @@ def find(connection: Connection, table: Table) -> Target | None:
         for name, is_key, columns, is_own in connection.execute(_UNIQUE, {"t": oid})
     ]
     rights = connection.execute(_RIGHTS, (oid,)).fetchall()
-    return Target(
+    return TargetTable(
         found,
         kind,
         tuple(
@@ -299,7 +299,7 @@ def find(connection: Connection, table: Table) -> Target | None:
     )
 
 
-def creating(connection: Connection, table: Table, schema: pa.Schema, key: Sequence[str] = ()) -> str:
+def creating(connection: Connection, table: TargetName, schema: pa.Schema, key: Sequence[str] = ()) -> str:
     """The CREATE TABLE with a column for each field, and `key` as its primary key.
 
     Raises SchemaMismatch for types that Postgres has no place for, ConfigError where the table cannot be made.
@@ -310,17 +310,17 @@ def creating(connection: Connection, table: Table, schema: pa.Schema, key: Seque
     parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
-    made = Table(place(connection, table), table.name)
+    made = TargetName(place(connection, table), table.name)
     return f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})"
 
 
-def created(connection: Connection, table: Table, schema: pa.Schema) -> Target:
+def created(connection: Connection, table: TargetName, schema: pa.Schema) -> TargetTable:
     """The table that `creating` makes, as far as what the sink keeps beside it depends on it: its name and columns."""
-    made = Target(Table(place(connection, table), table.name), "r", (), (), (), (), (), "", is_mine=True)
+    made = TargetTable(TargetName(place(connection, table), table.name), "r", (), (), (), (), (), "", is_mine=True)
     return with_types(connection, made, {f.name: default_type(f.type) or "text" for f in schema})
 
 
-def with_types(connection: Connection, target: Target, types: Mapping[str, str]) -> Target:
+def with_types(connection: Connection, target: TargetTable, types: Mapping[str, str]) -> TargetTable:
     """The table with these columns' types, which are SQL, in the place of its own, and new columns behind them."""
     if not types:
         return target
@@ -335,7 +335,7 @@ def with_types(connection: Connection, target: Target, types: Mapping[str, str])
     return replace(target, columns=(*kept, *new))
 
 
-def place(connection: Connection, table: Table) -> str:
+def place(connection: Connection, table: TargetName) -> str:
     """The schema in which a missing table can be made. Raises ConfigError."""
     row = connection.execute(
         "SELECT current_user, n.nspname, has_schema_privilege(n.oid, 'CREATE') "

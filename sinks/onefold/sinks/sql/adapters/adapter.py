@@ -12,7 +12,7 @@ from sqlalchemy.schema import DropTable
 from sqlalchemy.types import TypeEngine
 
 from onefold.core.findings import Finding
-from onefold.sinks.sql.adapters.kinds import Family, Kind
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
 
 __all__ = ["Adapter", "each_column", "has_room", "quoted"]
 
@@ -26,44 +26,46 @@ class Adapter(ABC):
     writers_max: ClassVar[int | None] = None
     holds_back: ClassVar[bool] = False  # rows wait in a file of the task's own until it prepares
     stage_options: ClassVar[dict[str, Any]] = {}  # SQLAlchemy's keywords for a stage's table
-    unordered: ClassVar[frozenset[Family]] = frozenset((Family.BOOLEAN, Family.TEXT, Family.BINARY, Family.NULL))
+    unordered: ClassVar[frozenset[SqlFamily]] = frozenset(
+        (SqlFamily.BOOLEAN, SqlFamily.TEXT, SqlFamily.BINARY, SqlFamily.NULL)
+    )
 
     @abstractmethod
-    def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
+    def column_type(self, kind: SqlKind, keys: int = 0) -> SqlType:
         """The type that a new table's column gets; `keys` is how many key columns it is one of, 0 for none."""
 
-    def stage_type(self, kind: Kind, there: SqlType, keys: int) -> SqlType:
+    def stage_type(self, kind: SqlKind, there: SqlType, keys: int) -> SqlType:
         """A text key is compared in the stage as the target compares it, so it has the target's type and collation."""
-        as_there = kind.family is Family.NULL or (keys > 0 and kind.family is Family.TEXT)
+        as_there = kind.family is SqlFamily.NULL or (keys > 0 and kind.family is SqlFamily.TEXT)
         return there if as_there else self.column_type(kind, keys)
 
-    def takes(self, kind: Kind, there: SqlType) -> bool:
+    def takes(self, kind: SqlKind, there: SqlType) -> bool:
         """Whether a column of that type holds every value of that kind exactly, or refuses it."""
         match kind.family:
-            case Family.NULL:
+            case SqlFamily.NULL:
                 return True
-            case Family.BOOLEAN:
+            case SqlFamily.BOOLEAN:
                 return isinstance(there, sa.Boolean)
-            case Family.INTEGER:
+            case SqlFamily.INTEGER:
                 return self.integer_bits(there) >= kind.bits or has_room(there, kind.precision, 0)
-            case Family.FLOAT:
+            case SqlFamily.FLOAT:
                 return self.float_bits(there) >= kind.bits
-            case Family.DECIMAL:
+            case SqlFamily.DECIMAL:
                 return has_room(there, kind.precision, kind.scale)
-            case Family.TEXT:
+            case SqlFamily.TEXT:
                 return isinstance(there, sa.String) and not isinstance(there, (sa.Enum, sa.CHAR))
-            case Family.BINARY:
+            case SqlFamily.BINARY:
                 return isinstance(there, (sa.LargeBinary, sa.VARBINARY))
-            case Family.DATE:
+            case SqlFamily.DATE:
                 return isinstance(there, sa.Date)
-            case Family.TIME:
+            case SqlFamily.TIME:
                 return isinstance(there, sa.Time)
-            case Family.LOCAL:
+            case SqlFamily.LOCAL:
                 return isinstance(there, sa.DateTime) and not there.timezone
-            case Family.INSTANT:
+            case SqlFamily.INSTANT:
                 return isinstance(there, sa.DateTime) and there.timezone
 
-    def stored(self, column: sa.ColumnClause[Any], kind: Kind) -> sa.ColumnElement[Any]:
+    def stored(self, column: sa.ColumnClause[Any], kind: SqlKind) -> sa.ColumnElement[Any]:
         """A column of the target as a SELECT returns its values exactly."""
         return sa.type_coerce(column, self.column_type(kind))
 

@@ -16,7 +16,7 @@ from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, has_room, quoted
-from onefold.sinks.sql.adapters.kinds import Family, Kind
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
 from onefold.sinks.sql.adapters.text import as_text
 from onefold.sinks.sql.databases import driver_of
 
@@ -43,25 +43,25 @@ class MariaDbAdapter(Adapter):
         self._exact = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
         self._is_mariadb = is_mariadb
 
-    def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
+    def column_type(self, kind: SqlKind, keys: int = 0) -> SqlType:
         match kind.family:
-            case Family.BOOLEAN:
+            case SqlFamily.BOOLEAN:
                 return sa.Boolean()
-            case Family.INTEGER:
+            case SqlFamily.INTEGER:
                 return {16: mysql.SMALLINT(), 32: mysql.INTEGER(), 64: mysql.BIGINT()}[kind.bits]
-            case Family.FLOAT:
+            case SqlFamily.FLOAT:
                 return mysql.DOUBLE()  # FLOAT is read back with six digits
-            case Family.DECIMAL:
+            case SqlFamily.DECIMAL:
                 return sa.Numeric(kind.precision, kind.scale)
-            case Family.BINARY:
+            case SqlFamily.BINARY:
                 return mysql.VARBINARY(self._key_length(keys)) if keys else mysql.LONGBLOB()
-            case Family.DATE:
+            case SqlFamily.DATE:
                 return sa.Date()
-            case Family.TIME:
+            case SqlFamily.TIME:
                 return mysql.TIME(fsp=6)
-            case Family.LOCAL | Family.INSTANT:
+            case SqlFamily.LOCAL | SqlFamily.INSTANT:
                 return mysql.DATETIME(fsp=6)  # TIMESTAMP ends in 2038
-            case Family.TEXT | Family.NULL:
+            case SqlFamily.TEXT | SqlFamily.NULL:
                 if keys:
                     return mysql.VARCHAR(self._key_length(keys), charset="utf8mb4", collation=self._exact)
                 return mysql.LONGTEXT(charset="utf8mb4", collation=self._exact)
@@ -69,29 +69,29 @@ class MariaDbAdapter(Adapter):
     def _key_length(self, keys: int) -> int:
         return min(_TEXT_KEY_MAX, KEY_BYTES_MAX // _UTF8MB4_BYTES // keys)
 
-    def stage_type(self, kind: Kind, there: SqlType, keys: int) -> SqlType:
-        return there if keys and kind.family is Family.BINARY else super().stage_type(kind, there, keys)
+    def stage_type(self, kind: SqlKind, there: SqlType, keys: int) -> SqlType:
+        return there if keys and kind.family is SqlFamily.BINARY else super().stage_type(kind, there, keys)
 
-    def takes(self, kind: Kind, there: SqlType) -> bool:
+    def takes(self, kind: SqlKind, there: SqlType) -> bool:
         match kind.family:
-            case Family.BOOLEAN:
+            case SqlFamily.BOOLEAN:
                 return isinstance(there, (sa.Boolean, mysql.TINYINT))
-            case Family.TIME | Family.LOCAL | Family.INSTANT if getattr(there, "fsp", 6) != 6:
+            case SqlFamily.TIME | SqlFamily.LOCAL | SqlFamily.INSTANT if getattr(there, "fsp", 6) != 6:
                 return False  # it would round
-            case Family.LOCAL:
+            case SqlFamily.LOCAL:
                 return isinstance(there, sa.DateTime) and not isinstance(there, sa.TIMESTAMP)
-            case Family.INSTANT:
+            case SqlFamily.INSTANT:
                 return isinstance(there, sa.DateTime)
-            case Family.TEXT if isinstance(there, mysql.SET):
+            case SqlFamily.TEXT if isinstance(there, mysql.SET):
                 return False
-            case Family.BINARY:
+            case SqlFamily.BINARY:
                 return isinstance(there, _BINARY)
-            case Family.DECIMAL | Family.INTEGER if has_room(there, kind.precision, kind.scale):
+            case SqlFamily.DECIMAL | SqlFamily.INTEGER if has_room(there, kind.precision, kind.scale):
                 return not getattr(there, "unsigned", False)
         return super().takes(kind, there)
 
-    def stored(self, column: sa.ColumnClause[Any], kind: Kind) -> sa.ColumnElement[Any]:
-        if kind.family is Family.FLOAT:  # else FLOAT has six digits, and SQLAlchemy makes a decimal of ten
+    def stored(self, column: sa.ColumnClause[Any], kind: SqlKind) -> sa.ColumnElement[Any]:
+        if kind.family is SqlFamily.FLOAT:  # else FLOAT has six digits, and SQLAlchemy makes a decimal of ten
             return sa.cast(column, mysql.DOUBLE(asdecimal=False))
         return super().stored(column, kind)
 

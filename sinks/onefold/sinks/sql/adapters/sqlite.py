@@ -12,26 +12,26 @@ import sqlalchemy as sa
 
 from onefold.core.findings import Finding, Level
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, quoted
-from onefold.sinks.sql.adapters.kinds import Family, Kind
+from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
 from onefold.sinks.sql.adapters.text import as_text
 
 __all__ = ["SqliteAdapter"]
 
-_TYPES: dict[Family, type[SqlType]] = {
-    Family.BOOLEAN: sa.Boolean,
-    Family.INTEGER: sa.BigInteger,
-    Family.FLOAT: sa.REAL,
-    Family.DECIMAL: sa.Text,  # SQLite's own numbers are 64-bit integers and floats: text keeps every digit
-    Family.TEXT: sa.Text,
-    Family.BINARY: sa.LargeBinary,
-    Family.DATE: sa.Date,
-    Family.TIME: sa.Time,
-    Family.LOCAL: sa.DateTime,
-    Family.INSTANT: sa.DateTime,
-    Family.NULL: sa.Text,
+_TYPES: dict[SqlFamily, type[SqlType]] = {
+    SqlFamily.BOOLEAN: sa.Boolean,
+    SqlFamily.INTEGER: sa.BigInteger,
+    SqlFamily.FLOAT: sa.REAL,
+    SqlFamily.DECIMAL: sa.Text,  # SQLite's own numbers are 64-bit integers and floats: text keeps every digit
+    SqlFamily.TEXT: sa.Text,
+    SqlFamily.BINARY: sa.LargeBinary,
+    SqlFamily.DATE: sa.Date,
+    SqlFamily.TIME: sa.Time,
+    SqlFamily.LOCAL: sa.DateTime,
+    SqlFamily.INSTANT: sa.DateTime,
+    SqlFamily.NULL: sa.Text,
 }
 # Dates and times are text in the formats of SQLAlchemy and of SQLite's own functions, which sort as they should.
-_MAY_BE_TEXT = (Family.DECIMAL, Family.TEXT, Family.DATE, Family.TIME, Family.LOCAL, Family.INSTANT)
+_MAY_BE_TEXT = (SqlFamily.DECIMAL, SqlFamily.TEXT, SqlFamily.DATE, SqlFamily.TIME, SqlFamily.LOCAL, SqlFamily.INSTANT)
 
 
 class SqliteAdapter(Adapter):
@@ -42,30 +42,30 @@ class SqliteAdapter(Adapter):
     writers_max = 1
     holds_back = True  # a task that was frozen with rows in an open transaction would keep everybody else out
     stage_options: ClassVar[dict[str, Any]] = {"sqlite_with_rowid": False}
-    unordered = Adapter.unordered | {Family.DECIMAL}
+    unordered = Adapter.unordered | {SqlFamily.DECIMAL}
 
     def examine(self, connection: sa.Connection) -> Iterator[Finding]:
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
         says = f"SQLite {sqlite3.sqlite_version}, journal {journal}: the sink's sessions write with synchronous=EXTRA"
         yield Finding(Level.FINE, says)
 
-    def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
+    def column_type(self, kind: SqlKind, keys: int = 0) -> SqlType:
         del keys
         return _TYPES[kind.family]()
 
-    def takes(self, kind: Kind, there: SqlType) -> bool:
+    def takes(self, kind: SqlKind, there: SqlType) -> bool:
         match kind.family:
-            case Family.BOOLEAN | Family.INTEGER:
+            case SqlFamily.BOOLEAN | SqlFamily.INTEGER:
                 return isinstance(there, sa.Integer) or (
-                    kind.family is Family.BOOLEAN and isinstance(there, sa.Boolean)
+                    kind.family is SqlFamily.BOOLEAN and isinstance(there, sa.Boolean)
                 )
-            case Family.FLOAT:
+            case SqlFamily.FLOAT:
                 return isinstance(there, sa.Float)
-            case Family.INSTANT | Family.LOCAL if isinstance(there, sa.DateTime):
+            case SqlFamily.INSTANT | SqlFamily.LOCAL if isinstance(there, sa.DateTime):
                 return True
             case family if family in _MAY_BE_TEXT and isinstance(there, sa.String):
                 return True
-            case Family.DECIMAL:
+            case SqlFamily.DECIMAL:
                 return False
         return super().takes(kind, there)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from onefold.core.errors import DataLoss, OnefoldError
 from onefold.core.source import Journal
 
-__all__ = ["Entry", "FileLog", "Standing"]
+__all__ = ["Entry", "FileLog", "LogStanding"]
 
 SEGMENT_FILES = 1 << 12  # as many a segment has at most: with long paths still less than MariaDB takes, 16 MB
 MERGE = 8  # segments of about one size become one
@@ -79,7 +79,7 @@ class Index:
 
 
 @dataclass(slots=True)
-class Standing:
+class LogStanding:
     """A position, and what the log has there: all files that were read, by their paths, in about the order in which
     they were."""
 
@@ -108,13 +108,13 @@ class FileLog:
     def __init__(self, journal: Journal, source: str) -> None:
         self._journal, self._source = journal, source
         self._token = uuid.uuid4().hex
-        self._at = Standing()
-        self._planned: Standing | None = None
+        self._at = LogStanding()
+        self._planned: LogStanding | None = None
         self._written: set[str] = set()  # by this driver
         self._leftovers: set[str] | None = None  # of drivers before this one
         self._kept: deque[tuple[str, set[str]]] = deque()  # complete indexes, with their segments
 
-    def at(self, position: str) -> Standing:
+    def at(self, position: str) -> LogStanding:
         """What the log has there; "" is its beginning. Raises DataLoss where that is not whole."""
         if self._planned is not None and self._planned.position == position:
             self._at, self._planned = self._planned, None
@@ -128,7 +128,7 @@ class FileLog:
 
     def extended(
         self,
-        at: Standing,
+        at: LogStanding,
         base: str,
         new: Sequence[Entry],
         moved: Sequence[Entry],
@@ -164,10 +164,10 @@ class FileLog:
         self._written.update(texts)
         kept = {name: entries for name, entries in segments.items() if name in index.all}
         count = sum(files for _, files in index.segments)
-        self._planned = Standing(f"{count}:{digest}", index, kept, at.known, [*moved, *new])
+        self._planned = LogStanding(f"{count}:{digest}", index, kept, at.known, [*moved, *new])
         return self._planned.position
 
-    def look(self, position: str) -> Standing:
+    def look(self, position: str) -> LogStanding:
         """What the log has there, for one look."""
         known = next((of for of in (self._planned, self._at) if of is not None and of.position == position), None)
         return self._loaded(position) if known is None else known
@@ -221,9 +221,9 @@ class FileLog:
             at, index = index.before, Index.of(text)
             self._kept.appendleft((at, index.all))
 
-    def _loaded(self, position: str) -> Standing:
+    def _loaded(self, position: str) -> LogStanding:
         if not position:
-            return Standing()
+            return LogStanding()
         digest = _digest_of(position)
         try:
             index = Index.of(self._texts([digest])[digest])
@@ -232,7 +232,7 @@ class FileLog:
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(digest) from error
         known = {entry.path: entry for name, _ in index.segments for entry in segments[name]}
-        return Standing(position, index, segments, known)
+        return LogStanding(position, index, segments, known)
 
     def _texts(self, names: Collection[str]) -> Mapping[str, str]:
         found = self._journal.read(names)

@@ -17,7 +17,7 @@ from itertools import islice
 import pyarrow as pa
 
 from onefold.core.errors import OnefoldError
-from onefold.sources.files.listing import Folder, Listed, codec_of
+from onefold.sources.files.listing import Folder, ListedFile, codec_of
 from onefold.sources.files.planning.file_log import Entry
 
 __all__ = ["ReadBefore", "mark_of"]
@@ -67,7 +67,7 @@ class ReadBefore:
             if entry.was:
                 self._take(entry.was)
 
-    def alike(self, path: str, file: Listed, mark: str) -> Entry | None:
+    def alike(self, path: str, file: ListedFile, mark: str) -> Entry | None:
         """A file that was read, and that this one may be under another path; be it gone, or still there."""
         packed = self._known.get(self._unpacked_path(path) or "")
         if packed is not None and packed.path not in self._taken and not self.is_gone(packed):
@@ -80,7 +80,7 @@ class ReadBefore:
                 found = found or entry
         return found
 
-    def _candidates(self, packed: Entry | None, path: str, file: Listed, mark: str) -> Iterator[Entry]:
+    def _candidates(self, packed: Entry | None, path: str, file: ListedFile, mark: str) -> Iterator[Entry]:
         if packed is not None and mark and packed.mark[:_FIRST] == mark[:_FIRST] and packed.path not in self._taken:
             yield packed
         for look in self._looks(path, file.version, mark):
@@ -112,7 +112,7 @@ class ReadBefore:
         for look in self._looks(path, entry.version, entry.mark) if entry is not None else ():
             self._alike[look].pop(path, None)
 
-    def _fits(self, entry: Entry, file: Listed, mark: str) -> bool:
+    def _fits(self, entry: Entry, file: ListedFile, mark: str) -> bool:
         was_packed, is_packed = self._codec(entry.path), self._codec(file.name)
         size = int(entry.version.partition(":")[0])
         if was_packed == is_packed:

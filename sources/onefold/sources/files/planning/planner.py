@@ -12,8 +12,8 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Split
 from onefold.core.values.plain import plain
 from onefold.sources.files.config import FileSourceConfig
-from onefold.sources.files.listing import Folder, Listed, changed, gone
-from onefold.sources.files.planning.file_log import Entry, FileLog, Standing
+from onefold.sources.files.listing import Folder, ListedFile, changed, gone
+from onefold.sources.files.planning.file_log import Entry, FileLog, LogStanding
 from onefold.sources.files.planning.identity import ReadBefore, mark_of
 from onefold.sources.files.splitting import splits_of
 
@@ -115,7 +115,7 @@ class FilePlanner:
         position = self._log.extended(at, base, taken, [*self._moved.values()], there.keys(), ends)
         return Positions.of({position_of(self._source.name): position})
 
-    def _standing(self, positions: Positions) -> Standing:
+    def _standing(self, positions: Positions) -> LogStanding:
         """What was read up to there. Raises CheckpointMismatch where that was another folder's."""
         at = self._log.at(self._position(positions))
         base, now = f"{at.index.base}/", f"{self._folder.base}/"
@@ -129,7 +129,7 @@ class FilePlanner:
             self._ends = {entry.path: entry.version for entry in (*known.known.values(), *known.added)}
         return at
 
-    def _unknown(self, at: Standing, there: Mapping[str, Listed]) -> dict[str, Listed]:
+    def _unknown(self, at: LogStanding, there: Mapping[str, ListedFile]) -> dict[str, ListedFile]:
         """The files whose paths were not read. Raises DataLoss where one has changed since it was."""
         found = {}
         for path, file in there.items():
@@ -140,7 +140,7 @@ class FilePlanner:
                 raise changed(self._folder.shown(file.name), known.version, file.version)
         return found
 
-    def _ripe(self, files: Mapping[str, Listed]) -> dict[str, Listed]:
+    def _ripe(self, files: Mapping[str, ListedFile]) -> dict[str, ListedFile]:
         """Those that nobody has written to for `settle_s`: by their times, or, since clocks differ, by what was seen
         here."""
         if not self._source.settle_s:
@@ -152,7 +152,9 @@ class FilePlanner:
             if file.modified_ns <= ripe_ns or self._is_held(path, file) >= self._source.settle_s
         }
 
-    def _of_the_end(self, at: Standing, there: Mapping[str, Listed], new: Mapping[str, Listed]) -> dict[str, Listed]:
+    def _of_the_end(
+        self, at: LogStanding, there: Mapping[str, ListedFile], new: Mapping[str, ListedFile]
+    ) -> dict[str, ListedFile]:
         """Those of the files that end it. Raises DataLoss where one of these is gone, or has changed."""
         wanted = {}
         for path, version in (self._ends or {}).items():
@@ -166,8 +168,8 @@ class FilePlanner:
         return wanted
 
     def _not_read(
-        self, at: Standing, there: Mapping[str, Listed], new: Mapping[str, Listed]
-    ) -> Iterator[tuple[Entry, Listed]]:
+        self, at: LogStanding, there: Mapping[str, ListedFile], new: Mapping[str, ListedFile]
+    ) -> Iterator[tuple[Entry, ListedFile]]:
         """Those that were not read under another path either, the oldest first."""
         if not new:
             return
@@ -189,7 +191,7 @@ class FilePlanner:
             elif self._is_held(path, file) >= HELD_S:
                 yield entry, file
 
-    def _read_before(self, at: Standing) -> ReadBefore:
+    def _read_before(self, at: LogStanding) -> ReadBefore:
         if self._before is None or self._before_of is not at.known:
             self._before = ReadBefore(self._folder, at.known, may_be_packed=self._source.format != "parquet")
             self._before.learn(self._moved.values())
@@ -199,13 +201,13 @@ class FilePlanner:
         self._learned = at.position
         return self._before
 
-    def _is_held(self, path: str, file: Listed) -> float:
+    def _is_held(self, path: str, file: ListedFile) -> float:
         """For how many seconds the file has been seen as it is."""
         now_s = time.monotonic()
         return now_s - self._held.setdefault((path, file.version), now_s)
 
     def _within_limits(
-        self, new: Iterable[tuple[Entry, Listed]], files_max: int | None, bytes_max: int | None
+        self, new: Iterable[tuple[Entry, ListedFile]], files_max: int | None, bytes_max: int | None
     ) -> list[Entry]:
         """As many as an epoch may have; one at least."""
         taken: list[Entry] = []

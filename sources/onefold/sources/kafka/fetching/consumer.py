@@ -14,10 +14,10 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
 from onefold.sources.kafka.fetching.records import (
     NO_HEADERS,
+    FetchedRecords,
     Headers,
     MessageRecords,
-    Records,
-    Wanted,
+    WantedFields,
     bytes_of,
     headers_of,
 )
@@ -69,7 +69,7 @@ class RangeConsumer(Protocol):
         """Read from the range's start on, and forget whatever came before."""
         ...
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedFields) -> None:
         """What comes along with the records from now on."""
         ...
 
@@ -77,7 +77,7 @@ class RangeConsumer(Protocol):
         """Gather what is there below `end`; waits up to `wait_s`, and longer only while records come."""
         ...
 
-    def hand_over(self) -> Records:
+    def hand_over(self) -> FetchedRecords:
         """All that was gathered, one record or more."""
         ...
 
@@ -104,7 +104,7 @@ class MessageConsumer:
         self._gathered: list[Message] = []
         self._headers: dict[int, Headers] = {}
         self._gathered_bytes = 0
-        self._wanted = Wanted()
+        self._wanted = WantedFields()
 
     @property
     def reached(self) -> int:
@@ -119,7 +119,7 @@ class MessageConsumer:
         self._passed, self._at = wanted.start, (wanted.topic, wanted.partition)
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedFields) -> None:
         self._wanted = wanted  # messages carry everything
         if wanted.headers and not MessageConsumer._has_told:
             MessageConsumer._has_told = True
@@ -154,7 +154,7 @@ class MessageConsumer:
         is_full = len(self._gathered) >= records_max or self._gathered_bytes >= bytes_max
         return Taken(len(good), errors, is_full, packed)
 
-    def hand_over(self) -> Records:
+    def hand_over(self) -> FetchedRecords:
         messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
         headers = [NO_HEADERS] * len(messages)
         if self._headers:

@@ -16,7 +16,7 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
-from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
+from onefold.sources.kafka.fetching.records import CompressedRecord, FetchedRecords, WantedFields
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offset_range import OffsetRange
@@ -54,7 +54,7 @@ class _Slot:
         )
         self.stands_at: tuple[str, int, int] | None = None
 
-    def go_to(self, wanted: OffsetRange, columns: Wanted) -> None:
+    def go_to(self, wanted: OffsetRange, columns: WantedFields) -> None:
         if self.stands_at != (wanted.topic, wanted.partition, wanted.start):
             self.consumer.assign(wanted)
         self.consumer.want(columns)
@@ -94,11 +94,11 @@ def fetch(
     settings: Settings,
     wanted: OffsetRange,
     *,
-    columns: Wanted = Wanted(),  # noqa: B008  # frozen
+    columns: WantedFields = WantedFields(),  # noqa: B008  # frozen
     timeout_s: float = 60.0,
     messages_max: int = MESSAGES_MAX,
     compiled: str = "auto",
-) -> Iterator[Records]:
+) -> Iterator[FetchedRecords]:
     """The records of one range, in order, in batches of about `messages_max` records or `BYTES_MAX` bytes.
 
     Offsets inside the range may be missing: aborted transactions, transaction markers, compaction. `compiled` is
@@ -129,7 +129,7 @@ def _records(
     settings: Settings,
     timeout_s: float,
     messages_max: int,
-) -> Iterator[Records]:
+) -> Iterator[FetchedRecords]:
     progress_at = time.monotonic()
     check_at = progress_at + min(_EOF_GRACE_S, timeout_s)
     last_error: KafkaError | None = None
@@ -159,7 +159,7 @@ def _records(
                 if consumer.gathered:
                     yield consumer.hand_over()
                 if at < wanted.end:
-                    yield Packed(wanted, at)
+                    yield CompressedRecord(wanted, at)
                 consumer.assign(replace(wanted, start=min(at + 1, wanted.end)))  # all below it has come
                 progress_at = time.monotonic()
             packed = at

@@ -20,11 +20,11 @@ __all__ = [
     "LETTER_BYTES_MAX",
     "NO_HEADERS",
     "RECORD_BYTES_MAX",
+    "CompressedRecord",
+    "FetchedRecords",
     "Headers",
     "MessageRecords",
-    "Packed",
-    "Records",
-    "Wanted",
+    "WantedFields",
     "bytes_of",
     "headers_of",
 ]
@@ -47,7 +47,7 @@ _asked = methodcaller("headers")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedFields:
     """What comes along with the offsets and values of the records."""
 
     key: bool = False
@@ -57,12 +57,14 @@ class Wanted:
     record_bytes_max: int = RECORD_BYTES_MAX  # what of a record is wanted has no more bytes, or the record is too large
 
     @classmethod
-    def of(cls, names: Collection[str], *, lines: bool = False, record_bytes_max: int = RECORD_BYTES_MAX) -> Wanted:
+    def of(
+        cls, names: Collection[str], *, lines: bool = False, record_bytes_max: int = RECORD_BYTES_MAX
+    ) -> WantedFields:
         """For these columns, named as the raw ones are."""
         return cls("key" in names, "timestamp" in names, "headers" in names, lines, record_bytes_max)
 
 
-class Records(Protocol):
+class FetchedRecords(Protocol):
     """A batch. Its columns have the names and types of format=raw; only those that were wanted are there."""
 
     def __len__(self) -> int: ...
@@ -91,7 +93,7 @@ class Records(Protocol):
 class MessageRecords:
     """A Python object for each record, as confluent-kafka delivers them, and the headers of each."""
 
-    def __init__(self, messages: list[Message], wanted: Wanted, headers: list[Headers] | None) -> None:
+    def __init__(self, messages: list[Message], wanted: WantedFields, headers: list[Headers] | None) -> None:
         self.messages = messages
         self.headers = [pairs for pairs, _ in headers or ()]
         sizes = [*map(len, messages)]
@@ -158,7 +160,7 @@ class MessageRecords:
 
 
 @dataclass(frozen=True)
-class Packed:
+class CompressedRecord:
     """A record that librdkafka cannot unpack within receive.message.max.bytes: only its position is known."""
 
     of: OffsetRange

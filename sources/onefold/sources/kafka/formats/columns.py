@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of
-from onefold.sources.kafka.fetching.records import Records
+from onefold.sources.kafka.fetching.records import FetchedRecords
 from onefold.sources.kafka.formats import raw
 
 __all__ = [
@@ -93,7 +93,7 @@ def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
 
 
 def with_columns(
-    parsed: pa.RecordBatch, records: Records, good: pa.Array | None, schema: pa.Schema, topic_id: str | None
+    parsed: pa.RecordBatch, records: FetchedRecords, good: pa.Array | None, schema: pa.Schema, topic_id: str | None
 ) -> pa.RecordBatch:
     """The parsed rows of one range's records with all columns of `schema`, in its order.
 

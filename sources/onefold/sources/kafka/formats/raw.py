@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.fetching.records import Records
+from onefold.sources.kafka.fetching.records import FetchedRecords
 
 __all__ = ["RAW_COLUMNS", "RAW_DDL", "check", "is_same", "to_batch"]
 
@@ -45,7 +45,7 @@ def is_same(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(_bare(one) == _bare(other))
 
 
-def to_batch(records: Records, schema: pa.Schema) -> pa.RecordBatch:
+def to_batch(records: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
     """One row for each record, in order, with the columns that `schema` names."""
     return pa.RecordBatch.from_arrays([records.column(field) for field in schema], schema=schema)
 

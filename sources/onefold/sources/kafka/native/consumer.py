@@ -12,7 +12,7 @@ from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
-from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
+from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, FetchedRecords, WantedFields
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
 from onefold.sources.kafka.native.records import ArrowRecords, BatchBuffers
 from onefold.sources.kafka.offset_range import OffsetRange
@@ -33,7 +33,7 @@ class CompiledConsumer:
         self._process = os.getpid()
         self._gathered = Gathered()
         self._range: OffsetRange | None = None
-        self._wanted = Wanted()
+        self._wanted = WantedFields()
         given = CONSUMER.config(bootstrap_servers, settings)
         texts = [text.encode() for pair in given.items() for text in pair]
         why = ctypes.create_string_buffer(512)
@@ -58,7 +58,7 @@ class CompiledConsumer:
             raise KafkaException(KafkaError(code))
         self._gathered = Gathered(reached=wanted.start)
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedFields) -> None:
         self._wanted = wanted
         flags = wanted.key | wanted.timestamp << 1 | wanted.headers << 2 | wanted.lines << 3
         self._c.onefold_want(self._handle, flags, wanted.record_bytes_max, LETTER_BYTES_MAX)
@@ -74,7 +74,7 @@ class CompiledConsumer:
         errors, packed = self._listen() if gathered.said else ([], None)
         return Taken(gathered.arrived, errors, bool(gathered.full), packed)
 
-    def hand_over(self) -> Records:
+    def hand_over(self) -> FetchedRecords:
         wanted, sizes = present(self._range, "records without a range"), self._gathered
         require(self._handle is not None and sizes.records > 0, f"nothing was gathered of {wanted}")
         buffers = BatchBuffers(sizes, self._wanted)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Lines, Values
-from onefold.sources.kafka.fetching.records import Wanted
+from onefold.sources.kafka.fetching.records import WantedFields
 from onefold.sources.kafka.native.library import Buffers, Gathered
 from onefold.sources.kafka.offset_range import OffsetRange
 
@@ -23,7 +23,7 @@ _REFUSED = "librdkafka refuses to read its headers: they are more than 100,000, 
 class BatchBuffers:
     """Buffers for one batch, of the sizes that were reported: Arrow's own memory, which C fills and never keeps."""
 
-    def __init__(self, sizes: Gathered, wanted: Wanted) -> None:
+    def __init__(self, sizes: Gathered, wanted: WantedFields) -> None:
         self.addresses = Buffers()
         self.buffers: dict[str, pa.Buffer] = {}
         records, headers = sizes.records, sizes.headers
@@ -63,7 +63,7 @@ class ArrowRecords:
 
     of: OffsetRange
     count: int
-    wanted: Wanted
+    wanted: WantedFields
     buffers: dict[str, pa.Buffer] = field(repr=False)
     said: Buffers = field(repr=False)
 

@@ -25,7 +25,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
 
-__all__ = ["Asked", "Broker", "Topic"]
+__all__ = ["Broker", "OffsetsRequest", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OffsetsRequest:
     """A question for offsets that is on its way. Its client stays until all partitions have their answers."""
 
     client: AdminClient
@@ -95,11 +95,11 @@ class Broker:
         """The end of each partition: with read_committed the last stable offset, before any open transaction."""
         return dict(self.ends(partitions).offsets)
 
-    def ends(self, partitions: Iterable[Partition], asked: Asked | None = None) -> OffsetSnapshot:
+    def ends(self, partitions: Iterable[Partition], asked: OffsetsRequest | None = None) -> OffsetSnapshot:
         """The same, with the leader epochs of now; of what `ask_ends` has asked already, where that is for these."""
         return self._list(dict.fromkeys(partitions, _END), self._isolation, asked)
 
-    def ask_ends(self, partitions: Iterable[Partition]) -> Asked:
+    def ask_ends(self, partitions: Iterable[Partition]) -> OffsetsRequest:
         """Ask for the ends, and wait for nothing: another question may be asked meanwhile."""
         return self._send(dict.fromkeys(partitions, _END), self._isolation, self.timeout_s)
 
@@ -145,7 +145,7 @@ class Broker:
             raise
 
     def _list(
-        self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, asked: Asked | None = None
+        self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, asked: OffsetsRequest | None = None
     ) -> OffsetSnapshot:
         if not specs:
             return OffsetSnapshot()
@@ -159,10 +159,12 @@ class Broker:
 
         return self._ask("asking for offsets", ask)
 
-    def _send(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, timeout_s: float) -> Asked:
+    def _send(
+        self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel, timeout_s: float
+    ) -> OffsetsRequest:
         wanted = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
         sent = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout_s) if wanted else {}
-        return Asked(self._admin, {(at.topic, at.partition): answer for at, answer in sent.items()})
+        return OffsetsRequest(self._admin, {(at.topic, at.partition): answer for at, answer in sent.items()})
 
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
         """Ask until there is an answer or the time is up: after a restart, a partition has no leader for a while.

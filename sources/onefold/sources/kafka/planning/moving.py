@@ -15,7 +15,7 @@ from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Parti
 from onefold.sources.kafka.planning.starting import Start
 from onefold.sources.kafka.planning.subscription import Subscription
 
-__all__ = ["Wanted", "wanted_positions"]
+__all__ = ["WantedPositions", "wanted_positions"]
 
 _OPTION = "--set"
 _FORM = (
@@ -29,7 +29,7 @@ _OFFSET = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedPositions:
     """The positions, with their topics' ids, and what Kafka has of each partition: its first offset, and its end."""
 
     positions: Positions
@@ -37,7 +37,7 @@ class Wanted:
     end: dict[Partition, int]
 
 
-def wanted_positions(source: KafkaSourceConfig, stands: Positions, texts: Sequence[str]) -> Wanted:
+def wanted_positions(source: KafkaSourceConfig, stands: Positions, texts: Sequence[str]) -> WantedPositions:
     """What `texts` ask for; partitions that they don't name stay where they stand.
 
     Raises ConfigError for a text that says nothing, and for an offset outside its partition; DataLoss where a topic of
@@ -64,7 +64,7 @@ def wanted_positions(source: KafkaSourceConfig, stands: Positions, texts: Sequen
             )
     ids = {name: topic.id for name, topic in topics.items() if topic.id is not None}
     kept = OffsetSnapshot.of(stands).offsets
-    return Wanted(OffsetSnapshot({**kept, **found}, ids).positions(), first, end)
+    return WantedPositions(OffsetSnapshot({**kept, **found}, ids).positions(), first, end)
 
 
 def _parse(texts: Sequence[str], subscription: Subscription) -> Start:

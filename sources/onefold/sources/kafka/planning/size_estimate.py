@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
-from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.fetching.records import FetchedRecords, WantedFields
 from onefold.sources.kafka.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 
@@ -54,7 +54,7 @@ class SizeEstimate:
             source.bootstrap_servers,
             settings,
             wanted,
-            columns=Wanted(key=True),
+            columns=WantedFields(key=True),
             timeout_s=source.timeout_s,
             compiled=source.compiled_fetch,
         )
@@ -64,6 +64,6 @@ class SizeEstimate:
         self.means[wanted.topic] = mean if before is None else before + _NEW_WEIGHT * (mean - before)
 
 
-def _bytes_of(records: Records) -> int:
+def _bytes_of(records: FetchedRecords) -> int:
     keys = pc.sum(pc.binary_length(records.column(pa.field("key", pa.binary())))).as_py()
     return sum(len(value) for value in records.values if value is not None) + (keys or 0)

@@ -8,9 +8,9 @@ from functools import partial
 from onefold.core.contract import Binding, Committer, LedgerEntry, WriteThrough
 from onefold.core.errors import CheckpointMismatch, Fenced
 from onefold.core.positions import Positions
-from onefold.core.testing.conformance.calls import Bind, ReadLedger
-from onefold.core.testing.conformance.kinds import Subject
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.calls import BindCall, ReadLedgerCall
+from onefold.core.testing.conformance.kinds import SinkSubject
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Workbench, entry_of, positions
 
 __all__ = ["a_ledger_row_is_one_stores_and_its_newest_generations", "bind_can_be_cut_anywhere"]
@@ -18,7 +18,7 @@ __all__ = ["a_ledger_row_is_one_stores_and_its_newest_generations", "bind_can_be
 STORE, OTHER = "store-'1'", "store-2"
 
 
-def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> None:
+def a_ledger_row_is_one_stores_and_its_newest_generations(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     opened = subject.kind.epochs(bench, 1).open()
     row = LedgerEntry(0, 2, 0, Positions(), STORE)
@@ -64,7 +64,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
     bench.close()
 
 
-def bind_can_be_cut_anywhere(subject: Subject) -> None:
+def bind_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     row = replace(entry_of(subject.kind.epochs(bench, 1).open(), STORE), positions=positions(3))
     bench.committer.bind(Binding(STORE, row.generation))
@@ -74,7 +74,7 @@ def bind_can_be_cut_anywhere(subject: Subject) -> None:
         binding = Binding(store_id, row.generation + 1, takes_over=True)
         bound = replace(row, generation=binding.generation, store_id=store_id)
         with subject.book.holding(Promise.BOUND_DURABLE, "bind") as held:
-            strike.run(Bind(subject.make_sink, bench.pipeline, binding))
+            strike.run(BindCall(subject.make_sink, bench.pipeline, binding))
         with subject.book.holding(Promise.BOUND_DURABLE, "bind", strike.crash) as held:
             there = bench.committer.ledger()
             possible = (bound,) if strike.is_answered else (row, bound)
@@ -93,7 +93,7 @@ def _again(committer: Committer, binding: Binding) -> None:
     committer.bind(replace(binding, takes_over=False))
 
 
-def _expect(held: Held, bench: Workbench, row: LedgerEntry) -> None:
-    read = ReadLedger(bench.target.make_sink, bench.pipeline)
+def _expect(held: CheckedPromise, bench: Workbench, row: LedgerEntry) -> None:
+    read = ReadLedgerCall(bench.target.make_sink, bench.pipeline)
     for there in (bench.committer.ledger(), bench.elsewhere().ledger(), read.ready()()):
         held.expect(there == row, str(row), there)

@@ -7,32 +7,41 @@ from dataclasses import replace
 from functools import partial
 
 from onefold.core.errors import WorkLost
-from onefold.core.testing.conformance.calls import Abandon, Abort, Commit, Open, Prepare, Record, Recover, Write
+from onefold.core.testing.conformance.calls import (
+    Abandon,
+    AbortCall,
+    CommitCall,
+    OpenCall,
+    Prepare,
+    RecordCall,
+    Recover,
+    Write,
+)
 from onefold.core.testing.conformance.checks.binding import bind_can_be_cut_anywhere
 from onefold.core.testing.conformance.checks.every_sink import expect_listed
-from onefold.core.testing.conformance.kinds import Subject, finish
+from onefold.core.testing.conformance.kinds import SinkSubject, finish
 from onefold.core.testing.conformance.processes import Call
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["DRIVER_CRASHES", "WRITER_CRASHES", "cut_opening"]
 
 
-def opening_can_be_cut_anywhere(subject: Subject) -> None:
+def opening_can_be_cut_anywhere(subject: SinkSubject) -> None:
     cut_opening(subject, _prepare_and_abort)
 
 
-def _prepare_and_abort(held: Held, after: Workbench) -> None:
+def _prepare_and_abort(held: CheckedPromise, after: Workbench) -> None:
     work = after.prepare(after.task(1))
     expect_listed(held, after, [work])
     after.committer.abort([work.committable])
 
 
-def cut_opening(subject: Subject, use: Callable[[Held, Workbench], None]) -> None:
+def cut_opening(subject: SinkSubject, use: Callable[[CheckedPromise, Workbench], None]) -> None:
     """Kill processes in what a driver does first; then the next one must find nothing, and `use` what it opened."""
     bench = Workbench(subject)
     calls: dict[str, Callable[[str], Call]] = {
-        "open": lambda name: Open(subject.make_sink, name, bench.schema),
+        "open": lambda name: OpenCall(subject.make_sink, name, bench.schema),
         "recover": lambda name: Recover(subject.make_sink, name),
     }
     for call, make in calls.items():
@@ -49,7 +58,7 @@ def cut_opening(subject: Subject, use: Callable[[Held, Workbench], None]) -> Non
     bench.close()
 
 
-def a_writer_killed_before_prepare_leaves_nothing(subject: Subject) -> None:
+def a_writer_killed_before_prepare_leaves_nothing(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     record = subject.kind.epochs(bench, 1).open()
     bench.mark()
@@ -66,7 +75,7 @@ def a_writer_killed_before_prepare_leaves_nothing(subject: Subject) -> None:
     bench.close()
 
 
-def what_is_prepared_outlives_its_process(subject: Subject) -> None:
+def what_is_prepared_outlives_its_process(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     epochs = subject.kind.epochs(bench, 1)
     record = epochs.open()
@@ -94,7 +103,7 @@ def what_is_prepared_outlives_its_process(subject: Subject) -> None:
     bench.close()
 
 
-def abort_can_be_cut_anywhere(subject: Subject) -> None:
+def abort_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     record = subject.kind.epochs(bench, 1).open()
     others = [
@@ -106,7 +115,7 @@ def abort_can_be_cut_anywhere(subject: Subject) -> None:
         mine = [bench.prepare(bench.task(record.epoch)) for _ in range(2)]
         named = [w.committable for w in mine]
         with subject.book.holding(Promise.ABORT_IDEMPOTENT, "abort") as held:
-            strike.run(Abort(subject.make_sink, bench.pipeline, named))
+            strike.run(AbortCall(subject.make_sink, bench.pipeline, named))
         with subject.book.holding(Promise.ABORT_IDEMPOTENT, "abort", strike.crash) as held:
             bench.look(held)
             if strike.is_answered:
@@ -123,7 +132,7 @@ def abort_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def commit_can_be_cut_anywhere(subject: Subject) -> None:
+def commit_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     epochs = subject.kind.epochs(bench, 1)
     is_atomic = bench.sink.guarantee().atomic_epoch
@@ -134,7 +143,7 @@ def commit_can_be_cut_anywhere(subject: Subject) -> None:
         ids, named = [i for work in works for i in work.ids], [work.committable for work in works]
         decided = epochs.decide(record, works)
         with subject.book.holding(Promise.COMMIT_ONCE, "commit") as held:
-            strike.run(Commit(subject.make_sink, bench.pipeline, decided, named))
+            strike.run(CommitCall(subject.make_sink, bench.pipeline, decided, named))
         must = strike.is_answered or subject.kind.shows_on_decide
         with subject.book.holding(Promise.COMMIT_ONCE, "commit", strike.crash) as held:
             shown = bench.look(held, visible=ids if must else (), possible=ids).keys() & set(ids)
@@ -161,7 +170,7 @@ def commit_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def record_can_be_cut_anywhere(subject: Subject) -> None:
+def record_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     before = None
     entry = entry_of(subject.kind.epochs(bench, 1).open(), "store")
@@ -169,7 +178,7 @@ def record_can_be_cut_anywhere(subject: Subject) -> None:
         entry = replace(entry, epoch=entry.epoch + 1, timestamp_ms=entry.timestamp_ms + 1)
         entry = replace(entry, positions=positions(entry.epoch))
         with subject.book.holding(Promise.LEDGER_DURABLE, "write_ledger") as held:
-            strike.run(Record(subject.make_sink, bench.pipeline, entry))
+            strike.run(RecordCall(subject.make_sink, bench.pipeline, entry))
         with subject.book.holding(Promise.LEDGER_DURABLE, "write_ledger", strike.crash) as held:
             there = bench.committer.ledger()
             possible = (entry,) if strike.is_answered else (before, entry)

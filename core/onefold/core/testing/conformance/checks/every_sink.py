@@ -8,17 +8,17 @@ from dataclasses import asdict, replace
 from onefold.core.checks import present
 from onefold.core.contract import Committable, SinkWriter
 from onefold.core.errors import Fenced, Retriable, WorkLost
-from onefold.core.testing.conformance.calls import Describe, ReadLedger
+from onefold.core.testing.conformance.calls import Describe, ReadLedgerCall
 from onefold.core.testing.conformance.checks.binding import a_ledger_row_is_one_stores_and_its_newest_generations
 from onefold.core.testing.conformance.checks.sharing import rows_show_however_they_are_shared_out
-from onefold.core.testing.conformance.kinds import Subject, finish
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.kinds import SinkSubject, finish
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["SINK_CHECKS", "expect_listed"]
 
 
-def it_says_what_it_is(subject: Subject) -> None:
+def it_says_what_it_is(subject: SinkSubject) -> None:
     with subject.book.holding(Promise.GUARANTEE, "guarantee") as held:
         before = subject.make_sink().guarantee()
         bench = Workbench(subject)
@@ -43,7 +43,7 @@ def it_says_what_it_is(subject: Subject) -> None:
     bench.close()
 
 
-def prepare_says_what_it_left(subject: Subject) -> None:
+def prepare_says_what_it_left(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     with subject.book.holding(Promise.PREPARE_NOTHING, "prepare") as held:
@@ -68,7 +68,7 @@ def prepare_says_what_it_left(subject: Subject) -> None:
     bench.close()
 
 
-def a_writer_aborts_only_itself(subject: Subject) -> None:
+def a_writer_aborts_only_itself(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     record = subject.kind.epochs(bench, 1).open()
     other = bench.prepare(bench.task(record.epoch))
@@ -88,7 +88,7 @@ def a_writer_aborts_only_itself(subject: Subject) -> None:
     bench.close()
 
 
-def of_two_attempts_one_counts(subject: Subject) -> None:
+def of_two_attempts_one_counts(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     epochs = subject.kind.epochs(bench, 1)
@@ -107,7 +107,7 @@ def of_two_attempts_one_counts(subject: Subject) -> None:
     bench.close()
 
 
-def a_commit_leaves_newer_work_alone(subject: Subject) -> None:
+def a_commit_leaves_newer_work_alone(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     other = bench.another_pipeline(f"{bench.pipeline}2")
     epochs = subject.kind.epochs(bench, 1)
@@ -127,7 +127,7 @@ def a_commit_leaves_newer_work_alone(subject: Subject) -> None:
         owner.close()
 
 
-def a_zombies_late_work_stays_unseen(subject: Subject) -> None:
+def a_zombies_late_work_stays_unseen(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     ids, batch = bench.batch()
@@ -149,7 +149,7 @@ def a_zombies_late_work_stays_unseen(subject: Subject) -> None:
     bench.close()
 
 
-def leftovers_lists_what_is_prepared_and_no_more(subject: Subject) -> None:
+def leftovers_lists_what_is_prepared_and_no_more(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     names = [f"{bench.pipeline}2", bench.pipeline.replace("_", "x"), f"{bench.pipeline}/1", bench.pipeline.upper()]
     others = [bench.another_pipeline(name) for name in names]
@@ -184,7 +184,7 @@ def leftovers_lists_what_is_prepared_and_no_more(subject: Subject) -> None:
     bench.close()
 
 
-def verify_misses_what_is_gone(subject: Subject) -> None:
+def verify_misses_what_is_gone(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     record = subject.kind.epochs(bench, 1).open()
     works = [bench.prepare(bench.task(record.epoch)) for _ in range(2)]
@@ -202,7 +202,7 @@ def verify_misses_what_is_gone(subject: Subject) -> None:
     bench.close()
 
 
-def the_ledger_only_goes_forward(subject: Subject) -> None:
+def the_ledger_only_goes_forward(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     epochs = subject.kind.epochs(bench, 1)
     first = entry_of(epochs.open(), "store-'1'")
@@ -215,7 +215,7 @@ def the_ledger_only_goes_forward(subject: Subject) -> None:
             bench.elsewhere().write_ledger(entry)
             for there in (
                 bench.committer.ledger(),
-                subject.striker.processes.run(ReadLedger(subject.make_sink, bench.pipeline)).result(),
+                subject.striker.processes.run(ReadLedgerCall(subject.make_sink, bench.pipeline)).result(),
             ):
                 held.expect(there == entry, str(entry), there)
         other = bench.another_pipeline(f"{bench.pipeline}2")
@@ -244,7 +244,7 @@ def _written(bench: Workbench, writer: SinkWriter) -> tuple[int, ...]:
     return ids
 
 
-def expect_listed(held: Held, bench: Workbench, works: list[Work], generation: int | None = None) -> None:
+def expect_listed(held: CheckedPromise, bench: Workbench, works: list[Work], generation: int | None = None) -> None:
     """Exactly these, as they were prepared; of rows and bytes nothing is asked."""
     upto = max([bench.generation, *(w.committable.generation for w in works)]) if generation is None else generation
     found = bench.elsewhere().leftovers(upto)

@@ -24,9 +24,9 @@ from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.testing.conformance.calls import Decide, decide
-from onefold.core.testing.conformance.kinds import Kind, Subject, finish
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.calls import DecideCall, decide
+from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind, finish
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, looking, positions
 
 __all__ = ["LAST_RESOURCE"]
@@ -76,7 +76,7 @@ class StoreEpochs:
         last = self.store.facts(record.pipeline).last
         return last is not None and last.epoch == record.epoch
 
-    def expect_nothing_decided(self, held: Held, record: EpochRecord, before: LedgerEntry | None) -> None:
+    def expect_nothing_decided(self, held: CheckedPromise, record: EpochRecord, before: LedgerEntry | None) -> None:
         """Store, ledger and destination are as they were before the merge."""
         self.bench.look(held, stray=held.promise)
         there = self.bench.elsewhere().ledger()
@@ -96,14 +96,14 @@ def store_url(bench: Workbench) -> str:
     )
 
 
-def expect_guarantee(held: Held, bench: Workbench) -> None:
+def expect_guarantee(held: CheckedPromise, bench: Workbench) -> None:
     kind = bench.sink.guarantee().kind
     held.expect(kind is SinkKind.LAST_RESOURCE, "last-resource", kind)
     held.expect(isinstance(bench.committer, LastResource), "a committer with merge and shares_store", bench.committer)
     held.expect(bench.sink.store_url() is not None, "a store_url()", None)
 
 
-def the_store_is_told_from_others(subject: Subject) -> None:
+def the_store_is_told_from_others(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     store = CheckpointStore(store_url(bench))
     with subject.book.holding(Promise.SHARES_STORE, "shares_store") as held:
@@ -114,7 +114,7 @@ def the_store_is_told_from_others(subject: Subject) -> None:
     bench.close()
 
 
-def a_merge_counts(subject: Subject) -> None:
+def a_merge_counts(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     mine = epochs(bench, 1)
@@ -142,7 +142,7 @@ def a_merge_counts(subject: Subject) -> None:
     bench.close()
 
 
-def a_merge_goes_back_with_its_transaction(subject: Subject) -> None:
+def a_merge_goes_back_with_its_transaction(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     mine = epochs(bench, 1)
@@ -172,7 +172,7 @@ def a_merge_goes_back_with_its_transaction(subject: Subject) -> None:
     bench.close()
 
 
-def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
+def a_decision_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     mine = epochs(bench, 1)
@@ -183,7 +183,7 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
         entry = mine.entry(record)
         with subject.book.holding(Promise.MERGE_ATOMIC, "merge") as held:
             strike.run(
-                Decide(
+                DecideCall(
                     make_sink=subject.make_sink,
                     pipeline=bench.pipeline,
                     schema=bench.schema,
@@ -208,7 +208,9 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool) -> None:
+def _expect_together(
+    held: CheckedPromise, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool
+) -> None:
     """The store's decision, the ledger's row and all rows, or none of the three. They are read one after the other,
     while a killed client's server may still commit: so two readings must agree before they are judged."""
     bench, wait = mine.bench, looking(mine.bench.target.patience_s)
@@ -225,7 +227,7 @@ def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Se
         held.expect(wait.again(), "decision, ledger row and all rows" + ("" if must else ", or none of them"), seen)
 
 
-LAST_RESOURCE = Kind(
+LAST_RESOURCE = SubjectKind(
     epochs=epochs,
     expect_guarantee=expect_guarantee,
     shows_on_decide=True,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from onefold.core.checks import present
 from onefold.core.contract import WriteThrough
-from onefold.core.testing.conformance.kinds import Subject, finish
+from onefold.core.testing.conformance.kinds import SinkSubject, finish
 from onefold.core.testing.conformance.promises import Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench
 from onefold.core.writing.arrangement import Arrangement, needed_by
@@ -21,7 +21,7 @@ ROWS = 12
 WRITERS_MAX = 3
 
 
-def rows_show_however_they_are_shared_out(subject: Subject) -> None:
+def rows_show_however_they_are_shared_out(subject: SinkSubject) -> None:
     """A sink whose readers drop rows that come out of their order, and which doesn't ask for it, fails here."""
     bench = Workbench(subject)
     epochs = subject.kind.epochs(bench, 1)

@@ -9,8 +9,8 @@ from onefold.core.checks import require
 from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged
 from onefold.core.positions import Range
-from onefold.core.testing.conformance.kinds import Kind, Subject
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["TWO_PHASE"]
@@ -54,12 +54,12 @@ def epochs(bench: Workbench, generation: int) -> TwoPhaseEpochs:
     return TwoPhaseEpochs(bench)
 
 
-def expect_guarantee(held: Held, bench: Workbench) -> None:
+def expect_guarantee(held: CheckedPromise, bench: Workbench) -> None:
     kind = bench.sink.guarantee().kind
     held.expect(kind is SinkKind.TWO_PHASE, "two-phase", kind)
 
 
-def what_never_can_be_committed_is_damage(subject: Subject) -> None:
+def what_never_can_be_committed_is_damage(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     bench.mark()
     mine = epochs(bench, 1)
@@ -79,7 +79,7 @@ def what_never_can_be_committed_is_damage(subject: Subject) -> None:
     bench.close()
 
 
-TWO_PHASE = Kind(
+TWO_PHASE = SubjectKind(
     epochs=epochs,
     expect_guarantee=expect_guarantee,
     shows_on_decide=False,

@@ -23,21 +23,21 @@ from onefold.core.testing.conformance.checks.write_through_crashes import (
     writers_can_be_cut_anywhere,
 )
 from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten
-from onefold.core.testing.conformance.kinds import Kind, Subject, finish
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind, finish
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of
 
 __all__ = ["WRITE_THROUGH"]
 
 
-def expect_guarantee(held: Held, bench: Workbench) -> None:
+def expect_guarantee(held: CheckedPromise, bench: Workbench) -> None:
     promise = bench.sink.guarantee()
     held.expect(promise.kind is SinkKind.WRITE_THROUGH, "write-through", promise.kind)
     held.expect(not promise.atomic_epoch, "no atomic epoch: rows show as they are written", promise)
     held.expect(isinstance(bench.committer, WriteThrough), "a committer with announce", type(bench.committer))
 
 
-def prepare_leaves_nothing_to_undo(subject: Subject) -> None:
+def prepare_leaves_nothing_to_undo(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     record = begun(bench, mine)
@@ -69,7 +69,7 @@ def prepare_leaves_nothing_to_undo(subject: Subject) -> None:
     bench.close()
 
 
-def an_epoch_shows_once_however_often_it_is_written(subject: Subject) -> None:
+def an_epoch_shows_once_however_often_it_is_written(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     for generation in (1, 1, 2):
@@ -95,7 +95,7 @@ def an_epoch_shows_once_however_often_it_is_written(subject: Subject) -> None:
     bench.close()
 
 
-def announcements_only_go_forward(subject: Subject) -> None:
+def announcements_only_go_forward(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 4)
     first = mine.open()
@@ -140,7 +140,7 @@ def announcements_only_go_forward(subject: Subject) -> None:
     bench.close()
 
 
-def a_copy_that_lacks_the_epoch_is_damage(subject: Subject) -> None:
+def a_copy_that_lacks_the_epoch_is_damage(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     record = mine.open()
@@ -164,7 +164,7 @@ def a_copy_that_lacks_the_epoch_is_damage(subject: Subject) -> None:
     bench.close()
 
 
-WRITE_THROUGH = Kind(
+WRITE_THROUGH = SubjectKind(
     epochs=epochs,
     expect_guarantee=expect_guarantee,
     shows_on_decide=False,

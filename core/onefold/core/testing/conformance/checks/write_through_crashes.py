@@ -8,7 +8,7 @@ from functools import partial
 
 from onefold.core.contract import Announcement, Decided, EpochRecord, EpochState
 from onefold.core.protocol.committer_kinds import write_through
-from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Seal, Write
+from onefold.core.testing.conformance.calls import Abandon, AnnounceCall, CommitCall, Prepare, Seal, Write
 from onefold.core.testing.conformance.checks.crashes import cut_opening
 from onefold.core.testing.conformance.checks.write_through_steps import (
     announced,
@@ -18,9 +18,9 @@ from onefold.core.testing.conformance.checks.write_through_steps import (
     rewritten,
     told,
 )
-from onefold.core.testing.conformance.kinds import Subject, finish
+from onefold.core.testing.conformance.kinds import SinkSubject, finish
 from onefold.core.testing.conformance.processes import Call
-from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.promises import CheckedPromise, Promise
 from onefold.core.testing.conformance.workbench import Workbench
 
 __all__ = [
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-def announce_can_be_cut_anywhere(subject: Subject) -> None:
+def announce_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     before: Announcement | None = None
     for strike in subject.striker.each("announce"):
         record = mine.open()
         with subject.book.holding(Promise.ANNOUNCE_DURABLE, "announce") as held:
-            strike.run(Announce(subject.make_sink, bench.pipeline, record))
+            strike.run(AnnounceCall(subject.make_sink, bench.pipeline, record))
         with subject.book.holding(Promise.ANNOUNCE_DURABLE, "announce", strike.crash) as held:
             there = bench.retry(lambda: told(bench.elsewhere()))
             possible = (announced(record),) if strike.is_answered else (before, announced(record))
@@ -49,7 +49,7 @@ def announce_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def writers_can_be_cut_anywhere(subject: Subject) -> None:
+def writers_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     calls: dict[str, Callable[..., Call]] = {"write": Write, "prepare": Prepare, "writer's abort": Abandon}
@@ -70,7 +70,7 @@ def writers_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def seal_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
+def seal_and_commit_can_be_cut_anywhere(subject: SinkSubject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
     for call in ("seal", "commit"):
@@ -84,7 +84,7 @@ def seal_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
             with subject.book.holding(Promise.NOTED_WHOLE, call) as held:
                 made: dict[str, Call] = {
                     "seal": Seal(subject.make_sink, bench.pipeline, named),
-                    "commit": Commit(subject.make_sink, bench.pipeline, decided, named),
+                    "commit": CommitCall(subject.make_sink, bench.pipeline, decided, named),
                 }
                 strike.run(made[call])
             with subject.book.holding(Promise.NOTED_WHOLE, call, strike.crash) as held:
@@ -105,11 +105,11 @@ def _announce(bench: Workbench, record: EpochRecord) -> None:
     write_through(bench.elsewhere()).announce(record)
 
 
-def opening_can_be_cut_anywhere(subject: Subject) -> None:
+def opening_can_be_cut_anywhere(subject: SinkSubject) -> None:
     cut_opening(subject, _write_an_epoch)
 
 
-def _write_an_epoch(held: Held, after: Workbench) -> None:
+def _write_an_epoch(held: CheckedPromise, after: Workbench) -> None:
     mine = epochs(after, 1)
     record = begun(after, mine)
     finish(after, mine, record, [after.prepare(after.task(record.epoch))])

@@ -11,7 +11,7 @@ from onefold.core.checks import present
 from onefold.core.contract import Announcement, Committer, Decided, EpochRecord
 from onefold.core.protocol.committer_kinds import write_through
 from onefold.core.testing.conformance.checks.two_phase import TwoPhaseEpochs
-from onefold.core.testing.conformance.promises import Held
+from onefold.core.testing.conformance.promises import CheckedPromise
 from onefold.core.testing.conformance.workbench import Work, Workbench
 
 __all__ = ["WriteThroughEpochs", "announced", "begun", "epochs", "expect_told", "rewritten", "told"]
@@ -59,7 +59,7 @@ def announced(record: EpochRecord) -> Announcement:
     return Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
 
 
-def expect_told(held: Held, bench: Workbench, record: EpochRecord) -> None:
+def expect_told(held: CheckedPromise, bench: Workbench, record: EpochRecord) -> None:
     for committer in (bench.committer, bench.elsewhere()):
         there = told(committer)
         held.expect(there == announced(record), str(announced(record)), there)

@@ -37,9 +37,9 @@ from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
 from onefold.sources.kafka.formats.avro.types import (
+    AvroNode,
     AvroSchema,
     Form,
-    Node,
     array_of,
     bare,
     mismatch,
@@ -124,7 +124,7 @@ def _part(decode: Decoder, values: Sequence[bytes], start: int, end: int) -> pa.
         raise Unparsable(index, error.reason, error.is_permanent) from None
 
 
-_Columns = list[tuple[pa.Field, Node]]
+_Columns = list[tuple[pa.Field, AvroNode]]
 
 
 def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
@@ -301,7 +301,7 @@ def _is_vectorised(schema: Json) -> bool:
     return kind in _VECTORISED
 
 
-def _has_decimal(node: Node) -> bool:
+def _has_decimal(node: AvroNode) -> bool:
     return node.form is Form.DECIMAL or any(map(_has_decimal, node.inside))
 
 
@@ -324,7 +324,7 @@ def _with_longs(schema: Json) -> Json:
     return {"int": "long", "bytes": "string"}.get(schema, schema)
 
 
-def _as_node(array: pa.Array, node: Node) -> pa.Array:
+def _as_node(array: pa.Array, node: AvroNode) -> pa.Array:
     """What was decoded with longs and texts, as the node's own type. Each step refuses what does not fit."""
     array = _cast(array, _type(node, _storage))
     array.validate(full=True)  # that its texts are UTF-8
@@ -337,7 +337,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
-def _storage(node: Node) -> pa.DataType:
+def _storage(node: AvroNode) -> pa.DataType:
     if node.form in (Form.BYTES, Form.DECIMAL):
         return pa.binary()
     if node.counted is None:
@@ -345,7 +345,7 @@ def _storage(node: Node) -> pa.DataType:
     return pa.int32() if pa.types.is_date(node.counted) else pa.int64()
 
 
-def _type(node: Node, leaf: Callable[[Node], pa.DataType]) -> pa.DataType:
+def _type(node: AvroNode, leaf: Callable[[AvroNode], pa.DataType]) -> pa.DataType:
     match node.form:
         case Form.RECORD:
             parts = zip(node.names, node.inside, strict=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.formats.avro.limits import BadSchema, examined, loaded
 
-__all__ = ["AvroSchema", "Node", "array_of", "bare", "mismatch", "without_logical_types"]
+__all__ = ["AvroNode", "AvroSchema", "array_of", "bare", "mismatch", "without_logical_types"]
 
 Json = Any
 
@@ -38,13 +38,13 @@ class Form(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AvroNode:
     """One type of a schema: the Arrow type that it is read as, and the types inside of it."""
 
     arrow: pa.DataType
     form: Form = Form.PLAIN
     counted: pa.DataType | None = None
-    inside: tuple[Node, ...] = ()
+    inside: tuple[AvroNode, ...] = ()
     names: tuple[str, ...] = ()
 
 
@@ -173,7 +173,7 @@ def bare(schema: Json) -> Json:
     return schema
 
 
-def array_of(node: Node, values: Sequence[Any]) -> pa.Array:
+def array_of(node: AvroNode, values: Sequence[Any]) -> pa.Array:
     """Decoded values as `node.arrow`; raises ArrowException, OverflowError or ValueError for one that does not fit."""
     match node.form:
         case Form.RECORD:
@@ -227,7 +227,7 @@ def _bytes(value: Any) -> Any:
     return value.encode("latin-1") if isinstance(value, str) else value
 
 
-def _node(schema: Json, where: str) -> Node:
+def _node(schema: Json, where: str) -> AvroNode:
     if isinstance(schema, list):
         return _union(schema, where)
     if isinstance(schema, str):
@@ -240,27 +240,27 @@ def _node(schema: Json, where: str) -> Node:
         return _decimal(schema, where)
     if (kind, logical) in _COUNTED:
         arrow, counted = _COUNTED[kind, logical]
-        return Node(arrow, Form.NUMBER_OF, counted)
+        return AvroNode(arrow, Form.NUMBER_OF, counted)
     if kind in _PLAIN:
-        return Node(_PLAIN[kind])
+        return AvroNode(_PLAIN[kind])
     match kind:
         case "enum":
-            return Node(pa.string())
+            return AvroNode(pa.string())
         case "fixed" if logical == "uuid" and schema["size"] == 16:
-            return Node(pa.string(), Form.UUID)
+            return AvroNode(pa.string(), Form.UUID)
         case "bytes" | "fixed":
-            return Node(pa.binary(), Form.BYTES)
+            return AvroNode(pa.binary(), Form.BYTES)
         case "array":
             items = _node(schema["items"], f"{where}[]")
-            return Node(pa.list_(items.arrow), Form.LIST, inside=(items,))
+            return AvroNode(pa.list_(items.arrow), Form.LIST, inside=(items,))
         case "map":
             items = _node(schema["values"], f"{where}{{}}")
-            return Node(pa.map_(pa.string(), items.arrow), Form.MAP, inside=(items,))
+            return AvroNode(pa.map_(pa.string(), items.arrow), Form.MAP, inside=(items,))
         case "record":
             names = tuple(field["name"] for field in schema["fields"])
             inside = tuple(_node(field["type"], f"{where}.{field['name']}") for field in schema["fields"])
             fields = [pa.field(name, part.arrow) for name, part in zip(names, inside, strict=True)]
-            return Node(pa.struct(fields), Form.RECORD, inside=inside, names=names)
+            return AvroNode(pa.struct(fields), Form.RECORD, inside=inside, names=names)
     raise ConfigError(
         "avro-schema-unsupported",
         f"avro_schema: {where} is {kind!r}, which no column can be: a null that is always one, or a record within"
@@ -268,7 +268,7 @@ def _node(schema: Json, where: str) -> Node:
     )
 
 
-def _union(branches: list[Json], where: str) -> Node:
+def _union(branches: list[Json], where: str) -> AvroNode:
     """A value or null; numbers of two widths are the wider one."""
     rest = [branch for branch in branches if branch != "null"]
     names = {branch if isinstance(branch, str) else "" for branch in rest}
@@ -284,11 +284,11 @@ def _union(branches: list[Json], where: str) -> Node:
     return _node(rest[0], where)
 
 
-def _decimal(schema: Json, where: str) -> Node:
+def _decimal(schema: Json, where: str) -> AvroNode:
     precision, scale = schema.get("precision", 0), schema.get("scale", 0)
     if not 0 < precision <= 38 or not 0 <= scale <= precision:
         raise ConfigError(
             "avro-schema-unsupported",
             f"avro_schema: {where} is decimal({precision},{scale}): the precision may be 1 to 38",
         )
-    return Node(pa.decimal128(precision, scale), Form.DECIMAL)
+    return AvroNode(pa.decimal128(precision, scale), Form.DECIMAL)
