@@ -14,7 +14,7 @@ from onefold.engine.state.columns import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
 from onefold.engine.state.storage import Storage
 
-__all__ = ["Delta", "OneFrozen", "StateBackend", "list_parts", "mark_kept", "parts"]
+__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts", "mark_kept", "parts"]
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,7 @@ class Delta:
     lists: list[tuple[StateSpec, list[Value]]]
 
 
-class StateBackend:
+class BaseBackend:
     """A base class; a backend adds tables, `freeze` and `_store`. `generation` is the pipeline's."""
 
     name: str
@@ -72,7 +72,7 @@ class StateBackend:
 class OneFrozen:
     """Implements Frozen."""
 
-    backend: StateBackend
+    backend: BaseBackend
     delta: Delta | None
     handle: str = ""
 

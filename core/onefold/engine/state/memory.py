@@ -25,7 +25,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateSpec, StateTable
 from onefold.engine.state.columns import from_ipc
-from onefold.engine.state.common import Delta, OneFrozen, StateBackend, list_parts, parts
+from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts, parts
 from onefold.engine.state.snapshot import (
     BASE,
     LOG,
@@ -50,7 +50,7 @@ MERGED = 8
 Table = FlatTable | NestedTable
 
 
-class MemoryBackend(StateBackend):
+class MemoryBackend(BaseBackend):
     """Implements StateBackend."""
 
     name = "memory"

@@ -254,7 +254,7 @@ class World(Scene):
         start = yield from self._start(life)
         until: Positions | None = life.started.until if life.started else None
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
-        job = production.Job(f"job/{operator.input}", names, through)
+        job = production.QueryJob(f"job/{operator.input}", names, through)
         run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
         ends = self.checkpoint.offsets  # what Spark reads when it starts, and holds from then on
         while (batch := self._next_batch(start, ends)) is not None:

@@ -28,7 +28,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.backend import Frozen, StateKind, StateSpec, StateTable
 from onefold.engine.state.codec import unreadable
-from onefold.engine.state.common import Delta, OneFrozen, StateBackend, list_parts
+from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts
 from onefold.engine.state.rocks.faults import Naming
 from onefold.engine.state.rocks.table import Changes, RocksTable
 from onefold.engine.state.snapshot import (
@@ -54,7 +54,7 @@ _SETTINGS = "rocksdict-config.json"  # says that values are to be unpickled, if 
 _BATCH_BYTES = 4 << 20
 
 
-class RocksBackend(StateBackend):
+class RocksBackend(BaseBackend):
     """Implements StateBackend. The database is in a folder of its own in `folder`, by default that for temporary files,
     while it is open; it need not outlive the process."""
 
