@@ -4,7 +4,7 @@ from onefold.core.aggregates import Aggregate, count, first, last, max_, mean, m
 from onefold.core.values.ids import IdsWithin, OrderedIds
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.processor import (
+from onefold.flow.processing.processor import (
     BroadcastProcessor,
     BroadcastState,
     BytesState,

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
-from onefold.flow.declaring import as_schema
 from onefold.flow.evaluation import column_of
 from onefold.flow.graph import Edge, Node
 from onefold.flow.operators import Filtering, Operator, Selecting, Writing
-from onefold.flow.processor import Schema
+from onefold.flow.processing.declaring import as_schema
+from onefold.flow.processing.processor import Schema
 
 __all__ = ["NodeOrigin", "Nodes", "check_key", "check_state_key", "needs_uid", "origin_of"]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from onefold.core.aggregates import Aggregate
     from onefold.core.source import Source
     from onefold.core.values.ids import Deduplication
-    from onefold.flow.declaring import StateDeclaration
-    from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
+    from onefold.flow.processing.declaring import StateDeclaration
+    from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.rows import Side
 
 __all__ = [

@@ -16,7 +16,6 @@ from onefold.core.values.ids import Deduplication
 from onefold.core.values.names import check_columns, near
 from onefold.core.writing.replacing import check_mode
 from onefold.flow.building import Nodes, check_state_key, needs_uid
-from onefold.flow.declaring import as_schema, declared_states
 from onefold.flow.deduplicating import deduplicated
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.expressions import expression_of
@@ -36,7 +35,8 @@ from onefold.flow.operators import (
     Selecting,
     Uniting,
 )
-from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
+from onefold.flow.processing.declaring import as_schema, declared_states
+from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.rows import Side
 from onefold.flow.writing import add_sink
 

@@ -19,8 +19,8 @@ from onefold.flow import (
     StatefulProcessor,
     TimerValues,
 )
-from onefold.flow.declaring import DeclaredKind, StateDeclaration, declared_states
 from onefold.flow.operators import Connecting, Processing
+from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration, declared_states
 
 SEEN = pa.schema({"n": pa.int64()})
 

@@ -33,7 +33,7 @@ from onefold.flow.planning.starts import (
     check_replayable,
     initial_of,
 )
-from onefold.flow.processor import StatefulProcessor
+from onefold.flow.processing.processor import StatefulProcessor
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.kept import check_kept

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onefold.core import ConfigError
 from onefold.core.source import Placed
-from onefold.flow.declaring import DeclaredKind
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Connecting, Processing
+from onefold.flow.processing.declaring import DeclaredKind
 
 __all__ = ["check_flow", "check_reached"]
 

@@ -13,7 +13,7 @@ from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.backend import Key
 from onefold.engine.state.handles import KeyedHandle
 from onefold.flow.graph import Node
-from onefold.flow.processor import BroadcastProcessor, StatefulProcessor
+from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.rows import RowCollector, note, row_type, rows_of, values_of
 
 __all__ = ["ProcessingLogic", "by_key"]

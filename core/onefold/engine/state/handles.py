@@ -12,8 +12,8 @@ from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTable, 
 from onefold.engine.state.common import mark_kept
 from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.timers import Timers
-from onefold.flow.declaring import refuse_ttl
-from onefold.flow.processor import Redistribution, Schema
+from onefold.flow.processing.declaring import refuse_ttl
+from onefold.flow.processing.processor import Redistribution, Schema
 
 __all__ = ["KeyedHandle"]
 

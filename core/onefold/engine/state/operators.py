@@ -16,8 +16,8 @@ from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import Form, copied, form_of, has_containers, hashable, with_shortcut
 from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.engine.state.tables import by_sub
-from onefold.flow.declaring import as_key_schema, as_schema
-from onefold.flow.processor import Redistribution, Schema
+from onefold.flow.processing.declaring import as_key_schema, as_schema
+from onefold.flow.processing.processor import Redistribution, Schema
 
 __all__ = ["Shape", "SubtaskBroadcast", "SubtaskList"]
 

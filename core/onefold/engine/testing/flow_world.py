@@ -39,7 +39,7 @@ from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Processing, Reading, Writing
 from onefold.flow.ordering import in_fixed_order
-from onefold.flow.processor import StatefulProcessor
+from onefold.flow.processing.processor import StatefulProcessor
 
 __all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]
 

@@ -19,7 +19,7 @@ from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.state.timers import Timers
-from onefold.flow.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
+from onefold.flow.processing.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
 
 AT = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 TIMERS = StateSpec("windows", "event", StateKind.TIMERS)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import schema_of
 from onefold.core.values.tuples import is_key
-from onefold.flow.processor import BroadcastProcessor, Schema, StatefulProcessor
+from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 
 __all__ = ["DeclaredKind", "StateDeclaration", "as_key_schema", "as_schema", "declared_states", "refuse_ttl"]
 

@@ -1,0 +1,1 @@
+"""Processors of a flow, which users write, and the state that they declare."""
