@@ -19,6 +19,7 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
+from onefold.core.values.ways import SPARK_FLOW
 
 ROWS = pa.record_batch({"id": ["t/0@0"]})
 AT = [Positions.of({"t/0": n}) for n in range(20)]
@@ -65,7 +66,7 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
         record = epoch(session, Range(AT[10], AT[12]))
         assert (record.epoch, record.timestamp_ms) == (18, LATER_MS + 1)
         assert {entry.epoch for entry in session.ledgers().values() if entry} == {18}
-        session.ways = replace(session.ways, directory="/srv/p.checkpoint")
+        session.ways = replace(SPARK_FLOW, directory="/srv/p.checkpoint")
         with raises(CheckpointMismatch, "batch-overlaps") as overlaps:
             epoch(session, Range(AT[9], AT[13]))
         for told in (

@@ -66,7 +66,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[
     folder = tmp_path_factory.mktemp("daemon")
     with_epochs(f"sqlite:///{folder / 'store.db'}", 5).close()
     letters, rows = PostgresSink(database, "dead"), PostgresSink(database, "rows", on_error="dead_letter")
-    with daemon_of(whole(folder, dead_letters=letters, sinks=(rows,)), token=TOKEN) as ask:
+    with daemon_of(whole(folder, dead_letters=(letters,), sinks=(rows,)), token=TOKEN) as ask:
         runs(ask)
         yield ask
 

@@ -312,7 +312,7 @@ def test_a_letters_headers_are_cut_where_they_are_read(postgres_server: Any, tmp
             for offset in range(10):
                 values = (offset, b"k" * 1_000_000, b"{", headers, "r" * 1_000_000)
                 there.execute("INSERT INTO dead VALUES ('orders', 0, %s, now(), %s, %s, %s, %s, 'orders', 1)", values)
-        with daemon_of(whole(tmp_path, dead_letters=PostgresSink(url, "dead"))) as ask:
+        with daemon_of(whole(tmp_path, dead_letters=(PostgresSink(url, "dead"),))) as ask:
             answer = ask("GET", "/pipelines/orders/dead-letters?limit=500")
             letters = answer.json()["letters"]
             assert (len(letters), answer.status) == (10, 200)
@@ -345,7 +345,7 @@ def test_a_letter_of_odd_headers_hides_no_other(postgres_server: Any, tmp_path: 
             for offset, headers in enumerate((good, *odd)):
                 values = (offset, headers)
                 there.execute("INSERT INTO dead VALUES ('orders', 0, %s, now(), '', '', %s, 'r', 'orders', 1)", values)
-        definition = whole(tmp_path, dead_letters=PostgresSink(url, "dead"))
+        definition = whole(tmp_path, dead_letters=(PostgresSink(url, "dead"),))
         with daemon_of(definition) as ask:
             letters = ask.get("/pipelines/orders/dead-letters")["letters"]
         shown = {letter["place"]["offset"]: letter["headers"] for letter in letters}

@@ -21,7 +21,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.tables import ColumnFamily, create
 from onefold.core import ConfigError, DataLoss
-from onefold.engine import FixedDelay
+from onefold.engine import Restart
 from onefold.flow import Flow
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import HBaseSource, PostgresSource
@@ -229,7 +229,10 @@ def test_a_table_is_refused_beside_a_sink_that_writes_through_before_anything_is
     owners.sink(other)
     with raises(ConfigError, "source-not-replayable", "table owners"):
         if runtime == "engine":
-            flow.run(checkpoint=str(flows.directory / "checkpoint"), restarts=FixedDelay(0))
+            flow.run(
+                checkpoint=str(flows.directory / "checkpoint"),
+                restart=Restart(strategy="fixed_delay", delay_s=0.1, attempts=3),
+            )
         else:
             runs.on_spark(flow, runs.rig.checkpoint())
     assert flows.sql("SELECT to_regclass('copies')") == [(None,)]

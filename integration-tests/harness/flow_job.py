@@ -35,7 +35,7 @@ from onefold.flow import (
     sum_,
 )
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
-from onefold.sources import FileSource, HBaseSource, KafkaSource, PostgresSource
+from onefold.sources import FileSource, KafkaSource
 from onefold.spark.session import spark_session
 
 __all__ = ["FlowJob", "FlowProcess", "Numbering", "Quiet", "Ruling"]
@@ -288,8 +288,12 @@ class FlowJob:
     ) -> Source:
         kind, _, table = topic.partition(":")
         if kind == "postgres":
+            from onefold.sources import PostgresSource  # whose driver brings pandas, which workers do without
+
             return PostgresSource(self.url, table, schema=schema, splits=3)
         if kind == "hbase":
+            from onefold.sources import HBaseSource
+
             names = [each.split()[0] for each in schema.split(", ")]
             columns = {name: f"f:{name} integer" for name in names[1:]}
             return HBaseSource(self.hbase, table, row_key=f"{names[0]} integer", columns=columns)

@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def move(place: Place, to: int) -> EpochRecord:
     store = CheckpointStore(place.store)
-    with closing(MoveSession(place.pipeline, [place.sink()], store, 5, None, lambda _: None)) as session:
+    with closing(MoveSession(place.pipeline, [place.sink()], store, 5, (), lambda _: None)) as session:
         session.take_over()
         return session.move(Positions.of({"t/0": to}), MoveNote("somebody"))
 

@@ -115,7 +115,7 @@ def test_a_second_store_is_refused_before_the_first_one_has_completed_anything(p
             second.start()
         said = str(refused.value)
         assert first.store.id() in said and second.store.id() in said
-        assert "call pipeline.recover(adopt_ledger=True)" in said
+        assert "call flow.recover(checkpoint=..., adopt_ledger=True)" in said
         first.epoch(0)
         with raises(CheckpointMismatch, "another-store", "starting_offsets='ledger'"):
             second.start()

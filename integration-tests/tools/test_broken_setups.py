@@ -58,7 +58,7 @@ def codes(found: Diagnosis) -> list[str]:
 def agree(broken: Broken, sinks: Sequence[Sink], store: str, source: KafkaSource | None = None) -> None:
     """Doctor says what the start then says; without the rows it says the same, or that it did not check all."""
     blind = diagnose("p", sinks, store=store, source=source)
-    told = diagnose("p", sinks, store=store, source=source, schema=broken.rows)
+    told = diagnose("p", sinks, store=store, source=source, schemas={sink.name: broken.rows for sink in sinks})
     code = start(sinks, store, broken.rows, source)
     assert code == broken.code
     assert not told.holds
@@ -125,7 +125,7 @@ def test_postgres(broken: Broken, postgres_url: str, sql: Callable[[str], Any], 
         sql(broken.then)
     before = relations(postgres_url)
     store = local if broken.store else sink.store_url() or ""
-    diagnose("p", [sink], store=store, schema=broken.rows)
+    diagnose("p", [sink], store=store, schemas={sink.name: broken.rows})
     assert relations(postgres_url) == before and not (tmp_path / "store.db").exists()
     agree(broken, [sink], store)
 
@@ -173,7 +173,7 @@ def test_sqlite(broken: Broken, tmp_path: Path) -> None:
         assert start([SqlSink(url, "t", **broken.first)], url, broken.rows) is None
     run(url, broken.then)
     before = path.read_bytes() if path.exists() else None
-    diagnose("p", [sink], schema=broken.rows)
+    diagnose("p", [sink], schemas={sink.name: broken.rows})
     assert (path.read_bytes() if path.exists() else None) == before
     agree(broken, [sink], url)
 

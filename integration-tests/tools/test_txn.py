@@ -109,7 +109,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
     reasons = {
         None: "no checkpoint store at .*: name the pipeline's own store in its file, or with --store",
         f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
-        "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
+        "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "no connection to Postgres",
         other: "written under checkpoint store",
     }
     for url, reason in reasons.items():

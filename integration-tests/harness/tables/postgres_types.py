@@ -10,8 +10,8 @@ import uuid
 from typing import Any
 
 import pyarrow as pa
-import sqlalchemy as sa
 
+from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, LastResource, LedgerEntry, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.sinks import PostgresSink
@@ -91,12 +91,8 @@ def load(url: str, table: str, batch: pa.RecordBatch, delivery: str, batches: in
     entry = LedgerEntry(1, 1, 1000, Positions(), "store")
     if delivery == "staged":
         assert isinstance(committer, LastResource)
-        store = sink.store_url()
-        assert store is not None
-        engine = sa.create_engine(store)
-        with engine.begin() as connection:
+        with pool.borrow(sink.settings.conninfo("decides"), "deciding") as connection, connection.transaction():
             committer.merge(connection, record, record.manifest, entry)
-        engine.dispose()
     committer.commit(Decided(record), record.manifest)
     committer.write_ledger(entry)
     committer.close()
