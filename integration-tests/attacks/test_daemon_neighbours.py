@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -345,7 +346,9 @@ def test_a_letter_of_odd_headers_hides_no_other(postgres_server: Any, tmp_path: 
             for offset, headers in enumerate((good, *odd)):
                 values = (offset, headers)
                 there.execute("INSERT INTO dead VALUES ('orders', 0, %s, now(), '', '', %s, 'r', 'orders', 1)", values)
-        definition = whole(tmp_path, dead_letters=(PostgresSink(url, "dead"),))
+        dead = PostgresSink(url, "dead")
+        graph = SimpleNamespace(letters_of=lambda _: dead)
+        definition = whole(tmp_path, dead_letters=(dead,), graph=graph)
         with daemon_of(definition) as ask:
             letters = ask.get("/pipelines/orders/dead-letters")["letters"]
         shown = {letter["place"]["offset"]: letter["headers"] for letter in letters}

@@ -29,6 +29,8 @@ from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.doctor import Diagnosis, diagnose
+from onefold.pipeline import Pipeline
+from onefold.pipeline.steps import FileFlow, Reads
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 
@@ -47,6 +49,12 @@ def holding(diagnosis: Diagnosis) -> set[str]:
 
 def says(diagnosis: Diagnosis, *levels: Level) -> str:
     return "\n".join(finding.says for finding in diagnosis.findings if not levels or finding.level in levels)
+
+
+def examined_open(source: KafkaSource, sink: Sink, *options: str, **more: Any) -> Result:
+    """The same of a source whose schema only a start finds, as a file has it."""
+    flow = FileFlow("p", [Reads(source)], [], [sink])
+    return CliRunner().invoke(app, ["doctor", named(Pipeline(flow, **more)), *options])
 
 
 def examined(source: KafkaSource, sink: Sink, *options: str, **more: Any) -> Result:
@@ -103,8 +111,8 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
         writer.write(batches(1)[0])
         prepared = writer.prepare()
         assert prepared is not None
-        inferred = examined(read_as("infer"), sink, "--json", store=store)
-        blind = examined(read_as("infer"), sink, store=store)
+        inferred = examined_open(read_as("infer"), sink, "--json", store=store)
+        blind = examined_open(read_as("infer"), sink, store=store)
         shown = examined(read_as("id long"), sink, store=store)
         life.driver.committers[sink.name].abort([prepared])
     assert inferred.exit_code == 0, inferred.output
@@ -116,7 +124,9 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
     assert checkpoint["level"] == "fine" and "checkpoint" in checkpoint["says"]
     assert columns["level"] == "unchecked"
     assert not found["whole"] and blind.exit_code == 0
-    assert "the json schema is found by the first start" in blind.stdout and "the guarantee holds" not in blind.stdout
+    assert (
+        "the source's schema is found by the first start" in blind.stdout and "the guarantee holds" not in blind.stdout
+    )
     assert only["invariants"]["atomic-epoch"] == "readers may see an epoch part by part"
     assert {name for name, verdict in only["invariants"].items() if verdict == "holds"} == ALWAYS
     text = "\n".join(finding["says"] for finding in (*found["store"], *only["findings"]))
