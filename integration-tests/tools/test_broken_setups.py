@@ -215,7 +215,7 @@ def test_of_a_store_in_mariadb_the_right_to_make_it_shows_only_at_the_start_and_
         url = sa.make_url(mariadb_url).set(username=role, password="hunter2", database=role)
         store = url.render_as_string(hide_password=False)
         sink = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"l-{uuid.uuid4()}")
-        found = diagnose("p", [sink], store=store, schema=ROWS)
+        found = diagnose("p", [sink], store=store, schemas={sink.name: ROWS})
         assert found.holds
         (unchecked,) = [finding.says for finding in found.findings if finding.level is Level.UNCHECKED]
         assert unchecked.startswith("whether the user may make the tables of the checkpoint store at mariadb")
@@ -224,10 +224,10 @@ def test_of_a_store_in_mariadb_the_right_to_make_it_shows_only_at_the_start_and_
         assert start([sink], store, ROWS) is None
         for right in ("INSERT", "UPDATE", "DELETE"):
             run(mariadb_url, f"REVOKE {right} ON {role}.* FROM {role}")
-            assert codes(diagnose("p", [sink], store=store, schema=ROWS)) == ["database-access-denied"]
+            assert codes(diagnose("p", [sink], store=store, schemas={sink.name: ROWS})) == ["database-access-denied"]
             assert start([sink], store, ROWS) == "database-access-denied"
             run(mariadb_url, f"GRANT {right} ON {role}.* TO {role}")
-        assert diagnose("p", [sink], store=store, schema=ROWS).holds
+        assert diagnose("p", [sink], store=store, schemas={sink.name: ROWS}).holds
     finally:
         run(mariadb_url, f"DROP DATABASE {role}; DROP USER {role}")
 
@@ -313,7 +313,7 @@ def test_set_ups_that_are_whole_are_said_to_be_so_and_start(
     for sink in (PostgresSink(postgres_url, "t"), own, kafka):
         store = sink.store_url() or f"sqlite:///{tmp_path / 'store.db'}"
         for _ in range(2):  # before the first start, and after it
-            found = diagnose("p", [sink], store=store, schema=ROWS)
+            found = diagnose("p", [sink], store=store, schemas={sink.name: ROWS})
             assert found.holds and found.is_whole, found
             assert not diagnose("p", [sink], store=store).is_whole
             assert start([sink], store, ROWS) is None
