@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -56,7 +56,7 @@ class Pipeline:
     store        URL of the checkpoint store: by default the first sink's own database, else SQLite: `.onefold/NAME.db`
     restart      whether, and after how long, it is started again once it has failed; by default on Spark without end,
                  and on the engine, where a function that raises is such a failure, three times in a row
-    stop_within_s  how long a stop waits for the epoch that runs
+    stop_within_s  how long `onefold run` on Spark waits, when it is stopped, for the epoch that runs
     patience_s   how long a server that is down is waited for
     require_tls  refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
                  nobody for a secret
@@ -193,15 +193,19 @@ class Pipeline:
             self._run_here(self.runtime)
             return
         restarts = Restarts(self.restart or Restart())
-        with self._session(self.runtime) as spark, closing(self.writer()) as writer:
+        writer: FlowWriter | None = None  # one for all starts: once another process took over, the next one is Fenced
+        with self._session(self.runtime) as spark, ExitStack() as opened:
             while True:
-                began_s = time.monotonic()
+                ran_from_s = None
                 try:
-                    writer.await_termination(self.start(spark, writer))
+                    writer = writer or opened.enter_context(closing(self.writer()))
+                    query = self.start(spark, writer)
+                    ran_from_s = time.monotonic()
+                    writer.await_termination(query)
                     return
                 except (Retriable, InDoubt) as error:
                     failed_s = time.monotonic()
-                    delay_s = restarts.delay_s(failed_s - began_s, failed_s)
+                    delay_s = restarts.delay_s(failed_s - (ran_from_s or failed_s), failed_s)
                     if delay_s is None or error.code == "jvm-gone":
                         raise
                     log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
@@ -275,7 +279,7 @@ def _within(directory: Path, place: str) -> str:
 
 
 def check_place(what: str, url: str) -> None:
-    """Raise ConfigError for a text that is no SQLAlchemy URL, and for a SQLite file without its whole path."""
+    """Raise ConfigError for a text that is no database's URL, and for a SQLite file without its whole path."""
     if not url:
         raise ConfigError("option-value", f"{what} is empty: name a URL, or leave it out")
     check_whole_path(what, url_of(url, f"{what}:"))

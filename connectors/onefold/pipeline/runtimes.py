@@ -69,6 +69,10 @@ class Spark:
                 raise ConfigError("option-value", f"settings: Spark's own begin with 'spark.', and {key!r} does not")
         if "spark.master" in self.settings:
             raise ConfigError("options-conflict", "settings has spark.master, which is `master`: leave it out there")
+        if self.session is not None and (self.master != Spark.master or self.settings):
+            raise ConfigError(
+                "options-conflict", "give a session, or master and settings of the one to start, not both"
+            )
         if self.processing_time is not None and self.available_now:
             raise ConfigError("options-conflict", "give processing_time or available_now, not both")
         if self.processing_time is not None and not _SPAN.fullmatch(self.processing_time):

@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from onefold.clients.exposure import check_reached
 from onefold.core import (
     ConfigError,
     EpochRecord,
@@ -30,6 +31,7 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.sql.sqlite import check_whole_path
 from onefold.core.sql.url import url_of
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.ways import WRITER, Ways
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
@@ -41,7 +43,6 @@ from onefold.spark.runtime.access import are_callbacks_closed, check_callbacks, 
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
-from onefold.spark.runtime.refusals import check_parts
 from onefold.spark.runtime.writers import OwnWriting
 
 __all__ = ["EpochWriter", "WriterSettings"]
@@ -106,7 +107,10 @@ class EpochWriter:
             check_whole_path("store", url_of(self._store_url, "the checkpoint store's"))
         self._requires_tls = require_tls
         self._trusts_machine = trust_machine
-        check_parts(name, self.sinks, self._store_url, require_tls=require_tls)
+        check_pipeline_name(name)
+        _check_names([sink.name for sink in self.sinks])
+        if require_tls:
+            check_reached((), self.sinks, self._store_url or "")
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._live: QuerySession | None = None
@@ -286,3 +290,16 @@ class EpochWriter:
                 self.WAYS,
             )
         return self._live
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(
+            "sink-names",
+            f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
+            + (
+                '. A sink is called as its table or topic unless it says otherwise: give one name="..."'
+                if names
+                else ""
+            ),
+        )

@@ -12,7 +12,7 @@ import pytest
 from harness.definitions import piped
 from harness.errors import raises
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Engine, Pipeline, Restart, Spark
 from onefold.sinks import KafkaSink
@@ -73,6 +73,56 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no worker": (lambda: Engine(workers=0), "workers is a number from 1 on, not 0"),
     "nothing retained": (lambda: Engine(retain=0), "retain is a number from 1 on, not 0"),
 }
+
+
+class Clock:
+    """In the place of `time`: what sleeps moves it on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_start_that_waits_a_server_out_in_vain_is_no_healthy_run_and_the_writer_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    starts: list[object] = []
+    clock = Clock()
+    away = Retriable("kafka-unreachable", "it does not answer")
+
+    class Writer:
+        def __init__(self) -> None:
+            made.append(self)
+            if len(made) == 1:
+                raise away
+
+        def close(self) -> None:
+            made.append("closed")
+
+    def start(_: Pipeline, spark: object, writer: object) -> object:  # noqa: ARG001  # the pipeline's own signature
+        starts.append(writer)
+        clock.sleep(120)
+        raise away
+
+    monkeypatch.setattr("onefold.pipeline.pipeline.time", clock)
+    monkeypatch.setattr(Pipeline, "writer", lambda _: Writer())
+    monkeypatch.setattr(Pipeline, "start", start)
+    with raises(Retriable, "kafka-unreachable"):
+        pipeline(tmp_path, restart=Restart(attempts=3, healthy_s=60), runtime=Spark(session=object())).run()
+    assert len(starts) == 3 and len(set(map(id, starts))) == 1  # the first failure was the writer's
+    assert made[2:] == ["closed"]
+
+
+def test_a_session_of_ones_own_is_given_without_what_another_would_be_started_with() -> None:
+    for more in ({"master": "local[2]"}, {"settings": {"spark.ui.enabled": "false"}}):
+        with raises(ConfigError, "options-conflict", "session"):
+            Spark(session=object(), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", WRONG)

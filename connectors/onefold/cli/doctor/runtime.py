@@ -14,7 +14,7 @@ from onefold.core import OnefoldError
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.doctor.sink_examination import asked, exposed
 from onefold.pipeline import Pipeline
-from onefold.spark.flows.spark_operator import check_operator
+from onefold.spark.flows.spark_operator import checked_operator
 from onefold.spark.runtime.access import exposure_of
 from onefold.spark.runtime.checkpoint import check_writable, is_local, is_there
 from onefold.spark.scratch import temporary_folder
@@ -40,7 +40,7 @@ def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.
             found += exposed(exposure_of(spark), refused)
             found += asked(lambda: _checkpoint(spark, pipeline.checkpoint))
             if pipeline.flow.is_settled:
-                check_operator(spark, pipeline.graph)
+                checked_operator(spark, pipeline.graph)
                 return found, pipeline.graph.schemas()
             says = "the source's schema is found by the first start, and with it the sinks' rows"
             found.append(Finding(Level.UNCHECKED, says))

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, OutOfResources
 from onefold.core.checks import present
 from onefold.core.job.restores import Beginning, beginning
@@ -39,12 +40,11 @@ from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
 from onefold.spark.flows.refusals import check_flow, check_reached
-from onefold.spark.flows.spark_operator import OperatorWriting, check_operator, for_tasks, lettered, operator_of
+from onefold.spark.flows.spark_operator import OperatorWriting, checked_operator, for_tasks, lettered
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.spark.runtime.refusals import check_parts
 
 __all__ = ["FlowWriter"]
 
@@ -68,8 +68,8 @@ class FlowWriter(EpochWriter):
         self.graph = graph
         super().__init__(graph.flow, [writing.sink for _, writing in graph.writings()], store, **settings)
         self._letters = graph.letters()
-        sources = [reading.source for _, reading in graph.readings()]
-        check_parts(graph.flow, self.sinks, self._store_url, sources, require_tls=self._requires_tls)
+        if self._requires_tls:
+            exposure.check_reached([reading.source for _, reading in graph.readings()], (), "")
 
     def start(self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the flow's query, and wait until it plans its first epoch. This takes the flow over: recovery runs, and
@@ -83,8 +83,7 @@ class FlowWriter(EpochWriter):
                 "flow-not-on-spark",
                 f"flow {graph.flow!r} cannot run on Spark Connect: give start a session of Spark's own",
             )
-        check_operator(spark, graph)
-        operator = operator_of(graph)
+        operator = checked_operator(spark, graph)
         session = self._session()
         groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:

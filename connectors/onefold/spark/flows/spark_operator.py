@@ -33,7 +33,7 @@ from onefold.spark.transforming import transformed
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["OperatorWriting", "SparkOperator", "check_operator", "for_tasks", "lettered", "operator_of"]
+__all__ = ["OperatorWriting", "SparkOperator", "checked_operator", "for_tasks", "lettered"]
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
 
@@ -138,22 +138,19 @@ def _as_bad(batch: pa.RecordBatch) -> Iterator[Bad]:
     yield Bad(batch)
 
 
-def operator_of(graph: Graph) -> SparkOperator | None:
-    """Raises ConfigError for a column that Spark has no type for."""
+def checked_operator(spark: SparkSession, graph: Graph) -> SparkOperator | None:
+    """A flow's, checked as a start does; None where it has none. Raises ConfigError, also for a column that Spark has
+    no type for."""
     if (found := graph.querying()) is None:
         return None
-    node, operator = found
+    node, querying = found
     given = schema_of(ddl_of(graph.schema(node.inputs[0])))
-    mode = cast(Literal["append", "update"], operator.output_mode)
-    return SparkOperator(node, operator.query, mode, given)
-
-
-def check_operator(spark: SparkSession, graph: Graph) -> None:
-    """As a start does, of a flow that has one."""
-    if (operator := operator_of(graph)) is not None:
-        letters = graph.letters()
-        sinks = [writing.sink for _, writing in graph.writings()]
-        operator.check(spark, [sink for sink in sinks if sink.name not in letters])
+    mode = cast(Literal["append", "update"], querying.output_mode)
+    operator = SparkOperator(node, querying.query, mode, given)
+    letters = graph.letters()
+    sinks = [writing.sink for _, writing in graph.writings()]
+    operator.check(spark, [sink for sink in sinks if sink.name not in letters])
+    return operator
 
 
 def for_tasks(graph: Graph) -> Graph:
