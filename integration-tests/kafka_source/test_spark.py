@@ -290,7 +290,7 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
 ) -> None:
     topic = kafka_topic(partitions=1)
     broker.put(topic, [b'{"id":1}', b'{"id":"two"}'])
-    bad = rf"BadRecord: {topic}/0 offset 1: field 'id' \(int64\): id is a JSON string, not a number"
+    bad = rf"BadRecord: {topic}/0 offset 1: field 'id' \(bigint\): id is a JSON string, not a number"
     with pytest.raises(Exception, match=bad):
         broker.run(broker.stream(topic, **JSON), tmp_path)
     with pytest.raises(Exception, match=bad):

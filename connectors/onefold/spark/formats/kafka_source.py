@@ -9,34 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
+from onefold.core.positions import Range
 from onefold.core.waiting import hold
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
 from onefold.sources.kafka.planning import starting
-from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
-from onefold.sources.kafka.planning.planner import up_to
+from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
 from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
 
 T = TypeVar("T")
-_HOLD_S = 1.0  # a query that is stopped waits as long
+_PAUSE_S = 0.1  # between two looks whether the source's rate lets go on
 
 
 def _spoken(method: Callable[..., T]) -> Callable[..., T]:
     @wraps(method)
-    def call(self: _Planned, *arguments: Any) -> T:
+    def call(self: _Reader, *arguments: Any) -> T:
         with in_words_of_spark(KafkaSource):
             return method(self, *arguments)
 
@@ -87,6 +87,12 @@ class OnefoldKafkaDataSource(DataSource):
         if self._settled is None:
             with in_words_of_spark(KafkaSource):
                 source = KafkaSource.from_options(self.options)
+                if source.starting_text == "ledger":
+                    raise ConfigError(
+                        "ledger-needs-pipeline",
+                        "starting_offsets='ledger' is for a flow, which knows its ledger: read with"
+                        " Flow(...).source(KafkaSource(..., starting_offsets='ledger'))",
+                    )
                 self._settled = source if source.has_schema else source.with_schema(find_schema(source))
         return self._settled
 
@@ -109,65 +115,56 @@ class _RangePartition(InputPartition):
     wanted: OffsetRange
 
 
-class _Planned:
+class _Reader:
     """What both readers share. Pickles."""
 
     def __init__(self, source: KafkaSource, schema: pa.Schema) -> None:
-        self.source = source
-        self._schema = schema
-        self.planner = Planner(source)
+        self._source, self._schema = source, schema
 
-    def planned(self, begin: OffsetSnapshot, until: OffsetSnapshot) -> list[InputPartition]:
-        return [_RangePartition(wanted) for wanted in self.planner.ranges(begin, until)]
-
-    def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        with in_words_of_spark(KafkaSource):
-            yield from read(self.source, self._schema, wanted, guarded=is_guarded())
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        if isinstance(partition, _RangePartition):  # Spark makes an empty partition of its own where there are none
+            with in_words_of_spark(KafkaSource):
+                yield from read(self._source, self._schema, partition.wanted, guarded=is_guarded())
 
 
-class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, source: KafkaSource, schema: pa.Schema) -> None:
-        super().__init__(source, schema)
-        self._is_available_now = False
-        self._target: OffsetSnapshot | None = None  # where the query ends then
-        self._seen: OffsetSnapshot | None = None
-        self._group = GroupPositions(self.source)
+class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans as a flow's runtime does. A task needs no planner, and is given none."""
+
+    _is_available_now = _has_end = False
+
+    @cached_property
+    def _planner(self) -> KafkaSourcePlanner:
+        return self._source.planner()
 
     @_spoken
     def initialOffset(self) -> Nested:
-        return self.planner.initial().nested()
+        return OffsetSnapshot.of(self._planner.initial()).nested()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        records_max = self.source.max_offsets_per_trigger
-        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
+        return ReadAllAvailable()  # the source has its own limits
 
     @_spoken
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
-        at = OffsetSnapshot.from_nested(start)
-        self._seen = seen = self.planner.ends(at)
-        goal = seen.offsets
-        if self._is_available_now:
-            self._target = self._target or seen
-            goal = up_to(self._target.offsets, at, seen)  # partitions that came later are left to the next run
-        if self._may_go_on(at, goal):
-            end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        else:
-            end = at.moved_to(at.offsets, seen)
+        del limit
+        offsets = OffsetSnapshot.from_nested(start)
+        at = offsets.positions()
+        if self._is_available_now and not self._has_end:
+            until = self._planner.latest(at)
+            self._planner.close()
+            self._planner, self._has_end = self._source.planner(until=until), True
+        while (end := self._planner.end(at)) == at and self._is_available_now and not self._planner.is_done(at):
+            hold(_PAUSE_S)  # the source's rate: with AvailableNow no new offsets would be the end
         start_of_stream = began(start)
-        return of_stream(end.nested(), at.offsets if start_of_stream is None else start_of_stream)
-
-    def _may_go_on(self, at: OffsetSnapshot, goal: Mapping[Partition, int]) -> bool:
-        """Wait while the source's rate holds the next batch back. False if that takes longer than Spark should wait;
-        with AvailableNow no new offsets would be the end."""
-        wait_s = self.planner.wait_s(at, goal)
-        hold(wait_s if self._is_available_now else min(wait_s, _HOLD_S))
-        return self._is_available_now or wait_s <= _HOLD_S
+        return of_stream(
+            OffsetSnapshot.of(end).nested(), offsets.offsets if start_of_stream is None else start_of_stream
+        )
 
     def reportLatestOffset(self) -> Nested | None:
-        return None if self._seen is None else self._seen.nested()
+        return None if self._planner.seen is None else self._planner.seen.nested()
 
     @_spoken
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
@@ -176,25 +173,22 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         if as_planned is not None and began(start) is None:
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             begin = replace(begin, offsets=as_planned)
-        self.planner.check_again(begin, until)
-        return self.planned(begin, until)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        assert isinstance(partition, _RangePartition), partition
-        return self.read_range(partition.wanted)
+        splits = self._planner.splits(Range(begin.positions(), until.positions()))
+        return [_RangePartition(split.range) for split in splits]
 
     def commit(self, end: Nested) -> None:
         """Shows the positions in the consumer group, if there is one. Spark's checkpoint and the ledger keep them."""
-        self._group.show(OffsetSnapshot.from_nested(end).positions())
+        self._planner.completed(OffsetSnapshot.from_nested(end).positions())
 
     def stop(self) -> None:
-        self._group.close()
+        if "_planner" in self.__dict__:
+            self._planner.close()
 
 
-class _BatchReader(_Planned, DataSourceReader):
+class _BatchReader(_Reader, DataSourceReader):
     def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str]) -> None:
         super().__init__(source, schema)
+        self._planner = Planner(source)
         self._ending = options.get("endingOffsets", "latest")
         if source.starting_text == "latest":
             raise ConfigError(
@@ -209,8 +203,8 @@ class _BatchReader(_Planned, DataSourceReader):
 
     @_spoken
     def partitions(self) -> Sequence[InputPartition]:
-        start = self.planner.initial()
-        latest = self.planner.ends(start)
+        start = self._planner.initial()
+        latest = self._planner.ends(start)
         end = latest.offsets if self._ending.strip().lower() == "latest" else self._given_end(latest)
         begin = {partition: offset for partition, offset in start.offsets.items() if partition in end}
         for (topic, number), offset in begin.items():
@@ -219,14 +213,10 @@ class _BatchReader(_Planned, DataSourceReader):
                     "ending-before-starting",
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}",
                 )
-        return self.planned(OffsetSnapshot(begin), OffsetSnapshot(end, latest.ids))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        # Spark makes an empty partition of its own where there are none.
-        return self.read_range(partition.wanted) if isinstance(partition, _RangePartition) else iter(())
+        wanted = self._planner.ranges(OffsetSnapshot(begin), OffsetSnapshot(end, latest.ids))
+        return [_RangePartition(each) for each in wanted]
 
     def _given_end(self, latest: OffsetSnapshot) -> Mapping[Partition, int]:
         """The records between two ends of the same topics: those that `endingOffsets` names."""
-        end = starting.parse("endingOffsets", self._ending, self.source.subscription)
-        return starting.resolve_end(self.planner.broker, latest, end)
+        end = starting.parse("endingOffsets", self._ending, self._source.subscription)
+        return starting.resolve_end(self._planner.broker, latest, end)

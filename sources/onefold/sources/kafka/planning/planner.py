@@ -48,12 +48,6 @@ class Planner:
     def initial(self) -> OffsetSnapshot:
         """Where the first batch begins. Asked of the broker at most once, however often Spark asks."""
         if self._initial is None:
-            if self.source.starting_text == "ledger" and self._frozen is None:
-                raise ConfigError(
-                    "ledger-needs-pipeline",
-                    "starting_offsets='ledger' works only in a pipeline, which knows its ledger: read with"
-                    " a flow's KafkaSource(..., starting_offsets='ledger')",
-                )
             self._initial = self._frozen or starting.initial(
                 self.broker, self.source.subscription, self.source.starting_text
             )

@@ -28,6 +28,7 @@ class KafkaSourcePlanner:
         self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen), broker)
         self._until = None if until is None else OffsetSnapshot.of(until).offsets
         self._group = GroupPositions(source)
+        self.seen: OffsetSnapshot | None = None  # where the topics ended when that was asked last
 
     def initial(self) -> Positions:
         return self._planner.initial().positions()
@@ -39,7 +40,7 @@ class KafkaSourcePlanner:
 
     def end(self, start: Positions) -> Positions:
         at = OffsetSnapshot.of(start)
-        seen = self._planner.ends(at)
+        self.seen = seen = self._planner.ends(at)
         goal = seen.offsets if self._until is None else up_to(self._until, at, seen)
         if self._planner.wait_s(at, goal) > 0:
             return start
