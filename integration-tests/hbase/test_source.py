@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import uuid
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.clients.hbase.tables import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.core.testing import Promise, check_source
 from onefold.sources import HBaseSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
@@ -158,3 +160,21 @@ def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, 
     ):
         with pytest.raises(ConfigError, match=message):
             HBaseSource.from_options(options)
+
+
+def test_it_keeps_every_promise_of_a_source_that_is_read_once(settings: HBaseSettings) -> None:
+    name = f"source_{uuid.uuid4().hex[:12]}"
+    source = HBaseSource(settings, name, row_key="id long", columns={"note": "f:note string"})
+    schema = source.arrow_schema()
+    mapping, there = source.mapping.bound(schema), HBaseTable(settings, name)
+    create(settings, name, [ColumnFamily(b"f")], [(2**63 + 20).to_bytes(8)])
+
+    def make(on_error: str, bad_records_max: int) -> HBaseSource:
+        assert (on_error, bad_records_max) == ("fail", 0)
+        return source
+
+    def put(ids: Sequence[int]) -> None:
+        batch = pa.RecordBatch.from_pylist([{"id": i, "note": "x"} for i in ids], schema=schema)
+        there.put(mapping.keys(batch), mapping.cells(batch), 1000)
+
+    assert Promise.SOURCE_ONCE in check_source(make, put).promises
