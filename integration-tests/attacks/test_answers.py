@@ -94,7 +94,7 @@ def test_no_changed_answer_of_a_broker_is_an_error_without_a_name(
             changing.chance.choice(asks)(kafka)
 
     found = outcomes(changing, 400, ask)
-    assert found["answered"] > 20 and found["kafka-unanswered"] > 50, found
+    assert found["answered"] > 20 and found["kafka-unanswered"] > 20, found
 
 
 @contextmanager
