@@ -226,7 +226,7 @@ def test_silent_connections_take_few_files_and_no_lines(
     tmp_path: Path, is_tls: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Loop, "HANDSHAKE_WITHIN_S", 1.0)
-    monkeypatch.setattr("onefold.daemon.api.connections.Connection.REQUEST_WITHIN_S", 1.0)
+    monkeypatch.setattr("onefold.daemon.api.connections.BoundedConnection.REQUEST_WITHIN_S", 1.0)
     caplog.set_level(logging.INFO)
     (tmp_path / "token").write_text("a-token-of-this-test-alone\n")
     certificate = self_signed(tmp_path, "api", "orders")

@@ -88,5 +88,6 @@ def test_a_value_that_the_jobs_own_error_quotes_chooses_no_class(rig: Rig, where
     }
     source = KafkaSource(rig.topic, bootstrap_servers=rig.servers, format="string")
     error = ended(rig, source, EVIL, ways[where])
-    assert type(error) is Terminal and "the job's own code failed" in str(error)
+    code = "operator-failed" if where == "function" else "job-code-failed"
+    assert type(error) is Terminal and error.code == code
     assert len(str(error).splitlines()) == 1

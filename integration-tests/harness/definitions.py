@@ -44,5 +44,5 @@ def named(pipeline: Pipeline) -> str:
 
 def into(*sinks: Sink, name: str = "p", **more: Any) -> str:
     """The same for a pipeline into these sinks, for commands that ask nothing of its source."""
-    source = KafkaSource("nowhere", bootstrap_servers="127.0.0.1:1")
+    source = KafkaSource("nowhere", bootstrap_servers="127.0.0.1:1", format="json", schema="id long, n long")
     return named(piped(name, source=source, sinks=sinks, directory="/nowhere", **more))

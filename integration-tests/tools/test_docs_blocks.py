@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness.support import Rig, wait_until
+from psycopg import sql
 from pyspark.sql import functions as F
 
 from onefold import flow, pipeline, sinks, sources, spark
@@ -29,13 +30,14 @@ from onefold.core.writing.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import EpochWriter
+from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("hbase")]
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(<!-- docs/examples/.*? -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 OFFLINE = ("flows.md", "engine.md")  # up to `run` a flow reaches no server: connectors/tests/docs/test_flow_page.py
-BEFORE_ONEFOLD = "append_with_jdbc"  # the job that README replaces: it needs Spark's own connector of Kafka
+BEFORE_ONEFOLD = "append_with_jdbc"  # the job that README replaces
 SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 TOPICS = ("orders", "returns", "events", "payments")
 TABLES = """
@@ -61,6 +63,18 @@ def pages() -> dict[str, list[str]]:
         if blocks and path.name not in OFFLINE:
             found[str(path.relative_to(ROOT))] = blocks
     return found
+
+
+def kafka_format() -> type[OnefoldKafkaDataSource]:
+    """In the place of Spark's own connector, whose jar is not here: the same options and columns. A class of a function
+    goes to Spark's workers by value."""
+
+    class Kafka(OnefoldKafkaDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "kafka_here"
+
+    return Kafka
 
 
 class Completed(ast.NodeTransformer):
@@ -106,15 +120,21 @@ def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, s
     tables.create(settings, table, [ColumnFamily(b"f"), ColumnFamily(b"d")])
     with psycopg.connect(rig.url, autocommit=True) as connection:
         connection.execute(TABLES)
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(table)))
     yield {
         **dict.fromkeys(("broker:9092", "kafka:9092", "localhost:9092"), rig.servers),
         **dict.fromkeys(("thrift1:9090,thrift2:9090", "thrift1:9090"), hbase_server.servers),
         "postgresql+psycopg://...": rig.url.replace("postgresql://", "postgresql+psycopg://"),
         **dict.fromkeys(("postgresql://localhost/shop", "postgresql://db/shop"), rig.url),
         **dict.fromkeys(("s3a://bucket", "s3://lake", "/srv/orders"), rig.directory.as_uri()),
+        "postgresql://localhost/lake": rig.url.rpartition("/")[0] + f"/{table}",
+        "/var/lib": str(rig.directory),
         "shop:orders": table,
+        '"kafka"': '"kafka_here"',
     }
     tables.drop(settings, table)
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(table)))
 
 
 def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
@@ -141,11 +161,14 @@ def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
         "flow": orders,
         "pipeline": pipeline.Pipeline(orders, runtime=pipeline.Spark(session=rig.spark, available_now=True)),
         "writer": EpochWriter("orders", [sink]),
+        "sink": sink,
         "some_sinks": [sink],
         "url": rig.url,
         "OLD": rig.url,
         "store": addresses["postgresql+psycopg://..."],
         "servers": servers,
+        "schema": SCHEMA,
+        "options": {"kafka.bootstrap.servers": rig.servers, "subscribe": "orders"},
         "table": addresses["shop:orders"],
         "target": f"{rig.directory}/target",
         "checkpoint": f"{rig.directory}/checkpoint",
@@ -171,6 +194,7 @@ def test_the_blocks_of_a_page_run(
         query.stop()
 
     monkeypatch.setattr(EpochWriter, "await_termination", until_the_end)
+    rig.spark.dataSource.register(kafka_format())
     names = namespace(rig, addresses)
     try:
         for number, block in enumerate(pages()[page]):
