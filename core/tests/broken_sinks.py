@@ -390,12 +390,11 @@ class MergesWhatIsThere(BrokenStaged):
 
     class Committer(SqliteStagedCommitter):
         def merge(self, connection: Any, record: Any, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
-            db = connection.connection.driver_connection
             for work in manifest:
                 query = "SELECT count(*) FROM onefold_stage WHERE handle = ?"
-                (there,) = db.execute(query, (work.handle,)).fetchone()
+                (there,) = connection.execute(query, (work.handle,)).fetchone()
                 super().merge(connection, record, [replace(work, rows=there)], entry)
-            self._record(db, entry)
+            self._record(connection, entry)
 
     committers = Committer
 
@@ -406,9 +405,8 @@ class MergesForItself(BrokenStaged):
     class Committer(SqliteStagedCommitter):
         def merge(self, connection: Any, record: Any, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
             super().merge(connection, record, manifest, entry)
-            db = connection.connection.driver_connection
-            db.execute("COMMIT")
-            db.execute("BEGIN IMMEDIATE")
+            connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
 
     committers = Committer
 
@@ -418,11 +416,10 @@ class MergesInCommit(BrokenStaged):
 
     class Committer(SqliteStagedCommitter):
         def merge(self, connection: Any, record: Any, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
-            db = connection.connection.driver_connection
-            db.execute("SAVEPOINT counting")
+            connection.execute("SAVEPOINT counting")
             super().merge(connection, record, manifest, entry)
-            db.execute("ROLLBACK TO counting")
-            self._record(db, entry)
+            connection.execute("ROLLBACK TO counting")
+            self._record(connection, entry)
 
         def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
             SqliteCommitter.commit(self, decided, committables)
@@ -435,12 +432,13 @@ class MergesWithoutTheLedger(BrokenStaged):
 
     class Committer(SqliteStagedCommitter):
         def merge(self, connection: Any, record: Any, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
-            db = connection.connection.driver_connection
-            before = db.execute("SELECT * FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine).fetchone()
+            before = connection.execute(
+                "SELECT * FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine
+            ).fetchone()
             super().merge(connection, record, manifest, entry)
-            db.execute("DELETE FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine)
+            connection.execute("DELETE FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine)
             if before is not None:
-                db.execute("INSERT INTO onefold_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", before)
+                connection.execute("INSERT INTO onefold_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", before)
 
     committers = Committer
 
@@ -450,8 +448,7 @@ class MergesWhenFenced(BrokenStaged):
 
     class Committer(SqliteStagedCommitter):
         def merge(self, connection: Any, record: Any, manifest: Sequence[Committable], entry: LedgerEntry) -> None:
-            db = connection.connection.driver_connection
-            db.execute("DELETE FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine)
+            connection.execute("DELETE FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine)
             super().merge(connection, record, manifest, entry)
 
     committers = Committer

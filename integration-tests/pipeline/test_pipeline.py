@@ -218,11 +218,17 @@ def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_any
     rig.sent.clear()
     latest = rig.source(starting_offsets="latest")
     pipeline = rig.pipeline(source=latest, change=change)
-    query = pipeline.start(rig.spark, rig.checkpoint())
-    failing_at(monkeypatch, "before:RunWriters", crash)
-    rig.put(100)
-    with pytest.raises(Terminal, match="Crash"):
-        rig.finish(pipeline, query)
+    begin = pipeline._begin
+
+    def put_and_begin(*given: Any) -> Any:
+        rig.put(100)
+        return begin(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "_begin", put_and_begin)  # once it is settled where the flow begins
+        failing_at(patched, "before:RunWriters", crash)
+        with pytest.raises(Terminal, match="Crash"):
+            rig.finish(pipeline, pipeline.start(rig.spark, rig.checkpoint()))
     pipeline.close()
     assert sum(offsets_of(rig.checkpoint(), 0)[rig.topic].values()) > 200
     rig.put(100)

@@ -153,7 +153,10 @@ def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig:
     first = rig.pipeline()
     query = first.start(rig.spark, rig.checkpoint("other"))
     wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
-    rig.run(rig.pipeline())
+    second = rig.pipeline()
+    with raises(ConfigError, "second-query"):
+        second.start(rig.spark, rig.checkpoint())
+    rig.finish(second, second.start(rig.spark.newSession(), rig.checkpoint(), AVAILABLE_NOW))
     rig.put(300)
     with pytest.raises(Fenced, match=r"generation 1 .* was taken over .*do not restart it") as caught:
         rig.finish(first, query)

@@ -178,7 +178,7 @@ class EpochWriter:
                 elif not query.awaitTermination(timeout_s):
                     return False
         except StreamingQueryException as error:
-            reason = self._ended_by(error)
+            reason = self._ended_by(query, error)
             if reason.code != DRAINED:
                 raise reason from error
         finally:
@@ -209,12 +209,14 @@ class EpochWriter:
                 break
         return False
 
-    def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
+    def _ended_by(self, query: StreamingQuery, error: StreamingQueryException) -> OnefoldError:
         """The error that ended the query; Fenced if the pipeline was taken over, so that nobody starts it again.
 
         A zombie that wakes between two batches fails in Spark's own log, where its successor has written already.
         """
-        reason = self.error or from_spark(error)
+        last = None if self._live is None else self._live.life.query
+        is_its_own = last is None or not hasattr(query, "_jsq") or last.run_id == str(query.runId)
+        reason = (self.error if is_its_own else None) or from_spark(error)  # it may have failed before it called
         if isinstance(reason, Fenced) or self._live is None:
             return reason
         return self._live.taken_over(reason) or reason

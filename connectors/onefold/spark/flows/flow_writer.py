@@ -146,6 +146,8 @@ class FlowWriter(EpochWriter):
         session = self._session()
         session.prepare_workers(spark, *sources.values())
         session.refuse_second_query(spark)
+        if (named := next((query for query in spark.streams.active if query.name == self.name), None)) is not None:
+            raise session.second_query(named.id)  # of another writer: Spark would start none of that name
         facts = session.facts()
         refuse_query(facts, self.name)
         check_covered(self.name, sources.values(), facts)

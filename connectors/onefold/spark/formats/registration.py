@@ -42,7 +42,20 @@ def register(spark: SparkSession) -> None:
 
 
 def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
-    """Spark warns of a format that is registered again."""
+    """Spark warns of a format that is registered again; and whether there is one, it looks in the active session."""
     session = getattr(spark, "_jsparkSession", None)
-    if session is None or not session.sessionState().dataSourceManager().dataSourceExists(format_.name()):
+    if session is None:
         spark.dataSource.register(format_)
+        return
+    if session.sessionState().dataSourceManager().dataSourceExists(format_.name()):
+        return
+    sessions = spark._jvm.org.apache.spark.sql.SparkSession  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+    active = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        spark.dataSource.register(format_)
+    finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()

@@ -115,11 +115,15 @@ class QuerySession(Session):
         if query is None or (besides is not None and query.run_id == besides.run_id):
             return
         if checkpoint.is_active(spark, query):
-            raise ConfigError(
-                "second-query",
-                f"pipeline {self.name!r} runs query {query.query_id} already: one pipeline, one query. Stop that one,"
-                " or give the other its own pipeline name",
-            )
+            raise self.second_query(query.query_id)
+
+    def second_query(self, query_id: str) -> ConfigError:
+        """The error of a start while that query runs."""
+        return ConfigError(
+            "second-query",
+            f"pipeline {self.name!r} runs query {query_id} already: one pipeline, one query. Stop that one, or give the"
+            " other its own pipeline name",
+        )
 
     def check_checkpoint(self, spark: SparkSession, root: str) -> None:
         """Check before a query starts that the store knows all batches that its checkpoint has as done."""
