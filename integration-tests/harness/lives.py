@@ -22,7 +22,7 @@ from onefold.core import Committable, EpochRecord, LastResource, Positions, Rang
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.epoch import Initial, Known, Outcome, Started, complete_last, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 from onefold.core.protocol.patience import Patience
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.writing import attempt
@@ -53,7 +53,7 @@ class Life(Generic[S]):
         committers = {s.name: self.patience.retry(partial(s.recover, pipeline), "recover") for s in sinks}
         self.driver = Coordinator(pipeline, self.store, committers, self.patience)
         self.started: Started | None = None
-        self.known = Known()
+        self.cache = StoreCache()
         self.may_come_late: tuple[str, ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class Life(Generic[S]):
         has_ledger = adopt_ledger or accept_damage or self.store.facts(self.pipeline).last
         initial = Initial(initial or _at(0), from_ledger and bool(has_ledger))
         protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
-        self.started, self.known = self.driver.run(protocol), Known()
+        self.started, self.cache = self.driver.run(protocol), StoreCache()
         self.driver.run(sweep(self.started.generation, self.names))  # nobody has a checkpoint here
         return self.started
 
@@ -115,10 +115,10 @@ class Life(Generic[S]):
         assert self.started is not None
         through = tuple(s.name for s in self.sinks if s.guarantee().kind is SinkKind.WRITE_THROUGH)
         request = EpochRequest(between, "q", batch, "job", self.names, through, continues)
-        known, self.known = self.known, Known(None, self.known.committed)
+        cache, self.cache = self.cache, StoreCache(None, self.cache.committed)
         started = self.started
-        outcome = self.driver.run(epoch(started.generation, started.store_id, request, known=known), write)
-        self.known = self.driver.run(complete_last(started.generation, outcome.known))  # nobody says what follows
+        outcome = self.driver.run(epoch(started.generation, started.store_id, request, cache=cache), write)
+        self.cache = self.driver.run(complete_last(started.generation, outcome.cache))  # nobody says what follows
         self.driver.run(sweep(started.generation, self.names))
         return outcome
 
