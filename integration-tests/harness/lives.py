@@ -41,8 +41,8 @@ NO_PATIENCE_S = -1.0
 S = TypeVar("S", bound=Sink)
 
 
-class Life(Generic[S]):
-    """One life of a pipeline's driver: recovery, the sinks' opening, then epochs of a source of one partition."""
+class PipelineDriver(Generic[S]):
+    """A pipeline's driver: recovery, the sinks' opening, then epochs of a source of one partition."""
 
     def __init__(
         self, sinks: Sequence[S], pipeline: str, store: str | None = None, patience: Patience | None = None
@@ -141,7 +141,7 @@ class Life(Generic[S]):
         self.close()
 
 
-class Epochs(Life[Sink]):
+class Epochs(PipelineDriver[Sink]):
     """Recovery and opening at first, then an epoch for each `run`."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Epochs(Life[Sink]):
         return outcome
 
 
-class World(Life[PostgresSink]):
+class World(PipelineDriver[PostgresSink]):
     """One pipeline in one driver: `start`, then `epoch(0)`, `epoch(1)`, ...; each of ten rows for every sink."""
 
     ROWS = 10
@@ -261,7 +261,7 @@ def worlds(database: str) -> Iterator[MakeWorld]:
             world.close()
 
 
-class Line(Life[PostgresSink]):
+class Line(PipelineDriver[PostgresSink]):
     """One process's life. Each epoch takes the numbers from where the last one ended, in two tasks."""
 
     TASKS = 2

@@ -138,8 +138,8 @@ class Writers:
         return failed
 
     def observing(self, protocol: Protocol[T]) -> Protocol[T]:
-        """The same protocol, whose errors are seen on the way: a prepared epoch that runs again because its work was lost
-        counts as a restart. Else the writers would prepare, without end, what expires before it is decided."""
+        """The same protocol, whose errors are seen on the way: a prepared epoch that runs again, because its work was
+        lost, counts as a restart. Else the writers would prepare, without end, what expires before it is decided."""
         self._lost = None
         effect = next(protocol)
         try:
