@@ -139,20 +139,20 @@ class FlowRun:
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
             if self._in_order:
                 fingerprint = with_workers(fingerprint, self._settings.workers)
-            begin = resume_point(session.facts(), started, self._kept)
-            self._begin_added(planners, begin)
+            at = resume_point(session.facts(), started, self._kept)
+            self._begin_added(planners, at)
             writers = Writers(
                 self._plan,
                 self._fleet,
                 planners,
                 self._tracker,
-                begin,
+                at,
                 self._launch,
                 self._ahead(planners),
                 session.patience.progressed,
             )
             writers.launch()
-            self._epochs(planners, writers, begin, fingerprint)
+            self._epochs(planners, writers, at, fingerprint)
         finally:
             planners.close()
 
