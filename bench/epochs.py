@@ -14,7 +14,7 @@ import pyarrow as pa
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause
-from onefold.core.protocol.epoch import Initial, Known, complete_last, epoch, start
+from onefold.core.protocol.epoch import Initial, StoreCache, complete_last, epoch, start
 from onefold.core.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Epochs", "Writers", "new_store"]
@@ -49,7 +49,7 @@ class Epochs:
         self._write_through = (sink.name,) if kind is SinkKind.WRITE_THROUGH else ()
         self._store = CheckpointStore(store_url)
         self._driver = Coordinator(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
-        self._started, self._known = self._driver.run(start((sink.name,), Initial(_position(0)))), Known()
+        self._started, self._cache = self._driver.run(start((sink.name,), Initial(_position(0)))), StoreCache()
         committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
         if kind is SinkKind.LAST_RESOURCE:
             assert isinstance(committer, LastResource)
@@ -66,12 +66,12 @@ class Epochs:
         read = Range(_position(self._number), _position(self._number + 1))
         request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)
         started = self._started
-        protocol = epoch(started.generation, started.store_id, request, known=self._known)
-        self._known = self._driver.run(protocol, write).known
+        protocol = epoch(started.generation, started.store_id, request, cache=self._cache)
+        self._cache = self._driver.run(protocol, write).cache
         self._number += 1
 
     def close(self) -> None:
-        self._driver.run(complete_last(self._started.generation, self._known))
+        self._driver.run(complete_last(self._started.generation, self._cache))
         self._driver.committers[self._sink.name].close()
         self._store.close()
 

@@ -111,10 +111,10 @@ def run(of: Pipeline, *batches: int, clocks: tuple[str, ...] = ()) -> None:
         list(session.check_targets())
         fingerprint = session.open_sinks(ROWS.schema)
         query = RunningQuery("query-1", "run-1", of.checkpoint, True, clocks)
-        session.drive(session.life.bind(query))
+        session.drive(session.lifecycle.bind(query))
         for batch in batches:
             logged(of, batch, is_done=False)
-            request = session.drive(session.life.request(batch, QueryJob(fingerprint, session.names)))
+            request = session.drive(session.lifecycle.request(batch, QueryJob(fingerprint, session.names)))
             assert request.range.end.of_records() == AT[batch + 1]
             write(session, request)
             logged(of, batch)
@@ -260,9 +260,9 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
 def noted(of: Pipeline) -> list[tuple[str, int] | None]:
     """The savepoints that the store has as last made and as last restored."""
     with closing(History(of.store_url, 1)) as history:
-        standing = history.standing(of.name)
-    assert standing is not None
-    return [None if note is None else (note.name, note.epoch) for note in (standing.savepoint, standing.restored)]
+        status = history.status(of.name)
+    assert status is not None
+    return [None if note is None else (note.name, note.epoch) for note in (status.savepoint, status.restored)]
 
 
 def test_the_store_knows_which_savepoint_was_last_made_and_which_was_last_restored(

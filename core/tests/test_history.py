@@ -22,23 +22,23 @@ def url(tmp_path: Path) -> str:
 
 def test_where_a_pipeline_stands_is_told_and_what_nobody_started_is_not_there(url: str, tmp_path: Path) -> None:
     history = History(url, 1)
-    assert (history.standing("orders"), history.epochs("orders", 5), history.epoch("orders", 1)) == (None, [], None)
+    assert (history.status("orders"), history.epochs("orders", 5), history.epoch("orders", 1)) == (None, [], None)
     assert not (tmp_path / "store.db").exists(), "a look makes nothing"
     with_epochs(url, 2).close()
-    standing = history.standing("orders")
-    assert standing is not None and standing.complete is not None
-    assert (standing.generation, standing.complete.record.epoch, standing.positions) == (1, 2, at(20))
-    assert standing.counts == {EpochState.COMPLETE: 2, EpochState.OPEN: 1}
-    assert [epoch.record.epoch for epoch in standing.unfinished] == [3]
-    assert history.standing("other") is None
+    status = history.status("orders")
+    assert status is not None and status.complete is not None
+    assert (status.generation, status.complete.record.epoch, status.positions) == (1, 2, at(20))
+    assert status.counts == {EpochState.COMPLETE: 2, EpochState.OPEN: 1}
+    assert [epoch.record.epoch for epoch in status.unfinished] == [3]
+    assert history.status("other") is None
     history.close()
 
 
 def test_before_its_first_epoch_a_pipeline_stands_at_its_frozen_positions(url: str) -> None:
     with_epochs(url, 0).close()
-    standing = History(url, 1).standing("orders")
-    assert standing is not None
-    assert (standing.complete, standing.positions) == (None, at(0))
+    status = History(url, 1).status("orders")
+    assert status is not None
+    assert (status.complete, status.positions) == (None, at(0))
 
 
 def test_epochs_come_in_pages_and_complete_ones_from_a_generation_on(url: str) -> None:
@@ -82,7 +82,7 @@ def test_a_reader_changes_nothing(url: str) -> None:
 def test_a_store_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database" * 1000)
     with raises(ConfigError, "database-access-denied"):
-        History(f"sqlite:///{tmp_path / 'store.db'}", 1).standing("orders")
+        History(f"sqlite:///{tmp_path / 'store.db'}", 1).status("orders")
 
 
 def test_starts_are_counted_by_the_epochs_of_queries_and_not_by_what_else_takes_a_generation(url: str) -> None:
@@ -99,9 +99,9 @@ def test_starts_are_counted_by_the_epochs_of_queries_and_not_by_what_else_takes_
             request = EpochRequest(Range(at(last), at(last + 1)), query, last, "job", ("rows",))
             record = store.open_epoch(generation, request, last, last + 1)
             store.complete(generation, store.decide(generation, record, [], last + 1), last + 1)
-        standing = history.standing("orders")
-        assert standing is not None
-        told.append((standing.generation, standing.starts))
+        status = history.status("orders")
+        assert status is not None
+        told.append((status.generation, status.starts))
 
     life()
     life("q", "q")

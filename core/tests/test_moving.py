@@ -18,7 +18,7 @@ from onefold.core import (
     Range,
     SinkKind,
 )
-from onefold.core.job.query import QueryLife
+from onefold.core.job.query import QueryLifecycle
 from onefold.core.moves import MoveNote, Repeats
 from onefold.core.operations.moving import standing
 from onefold.core.protocol.coordinator import Coordinator
@@ -45,8 +45,8 @@ class Bench:
         self.repeats = dict.fromkeys(self.sinks, Repeats.DOUBLED)
         self.aside: list[int] = []
 
-    def life(self) -> tuple[QueryLife, Driver]:
-        return QueryLife("p", tuple(self.sinks)), Driver(self)
+    def life(self) -> tuple[QueryLifecycle, Driver]:
+        return QueryLifecycle("p", tuple(self.sinks)), Driver(self)
 
     def write(self, start: int, end: int) -> None:
         life, driver = self.life()
@@ -54,7 +54,7 @@ class Bench:
         through = tuple(sink.name for sink in self.sinks.values() if sink.kind is SinkKind.WRITE_THROUGH)
         asked = EpochRequest(Range(at(start), at(end)), "query", start, "job", tuple(self.sinks), through)
         outcome = driver.run(epoch(started.generation, started.store_id, asked), lambda _: ())
-        driver.run(complete_last(started.generation, outcome.known))
+        driver.run(complete_last(started.generation, outcome.cache))
 
     def move(self, to: int, stop: str = "") -> EpochRecord:
         """Dies before the effect of that name."""
@@ -217,7 +217,7 @@ def test_sinks_change_where_the_pipeline_stands_and_what_was_written_before_is_s
     life, driver = bench.life()
     with raises(ConfigError, "sink-added"):
         driver.run(life.start(Initial(at(0))))
-    life = QueryLife("p", tuple(bench.sinks), ["added"])
+    life = QueryLifecycle("p", tuple(bench.sinks), ["added"])
     driver.run(life.before_move(None))
     record = driver.run(life.change_sinks(NOTE))
     assert (record.epoch, record.range, MoveNote.of(record).new) == (2, Range(at(5), at(5)), ("added",))

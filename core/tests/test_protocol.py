@@ -115,9 +115,9 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
 
 
 def test_the_store_is_asked_twice_for_an_epoch_that_follows_another() -> None:
-    known = World().run(epoch(MINE, "store", ASKED)).known
+    cache = World().run(epoch(MINE, "store", ASKED)).cache
     world = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
-    world.run(epoch(MINE, "store", FOLLOWS, known=known))
+    world.run(epoch(MINE, "store", FOLLOWS, cache=cache))
     assert world.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, DECIDED)]
     assert world.names == [
         "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
@@ -127,12 +127,12 @@ def test_the_store_is_asked_twice_for_an_epoch_that_follows_another() -> None:
 
 def test_where_no_epoch_follows_the_last_one_is_completed_by_itself_and_once() -> None:
     world = World()
-    known = world.run(epoch(MINE, "store", ASKED)).known
-    known = world.run(complete_last(MINE, known))
+    cache = world.run(epoch(MINE, "store", ASKED)).cache
+    cache = world.run(complete_last(MINE, cache))
     assert world.of(Complete) == [Complete(MINE, DECIDED)]
-    assert world.run(complete_last(MINE, known)) == known and world.names.count("Complete") == 1
+    assert world.run(complete_last(MINE, cache)) == cache and world.names.count("Complete") == 1
     after = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
-    after.run(epoch(MINE, "store", FOLLOWS, known=known))
+    after.run(epoch(MINE, "store", FOLLOWS, cache=cache))
     assert after.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, None)]
 
 
@@ -141,10 +141,10 @@ def test_where_no_epoch_follows_the_last_one_is_completed_by_itself_and_once() -
     [(SPAN, "replayed"), (Range(SPAN.end, Positions.of({"t/0": 3})), "batch-ends-before-start")],
 )
 def test_a_range_that_does_not_follow_is_not_opened_on_what_is_known(span: Range, says: str) -> None:
-    known = World().run(epoch(MINE, "store", ASKED)).known
+    cache = World().run(epoch(MINE, "store", ASKED)).cache
     done = replace(DECIDED.record, state=EpochState.COMPLETE)
     world = World(FindEpoch=done if span == SPAN else None, ReadStore=replace(FACTS, last=done, complete=done))
-    asking = epoch(MINE, "store", replace(ASKED, range=span, batch_id=1), known=known)
+    asking = epoch(MINE, "store", replace(ASKED, range=span, batch_id=1), cache=cache)
     if says == "replayed":
         assert world.run(asking).replayed
     else:
@@ -154,11 +154,11 @@ def test_a_range_that_does_not_follow_is_not_opened_on_what_is_known(span: Range
 
 
 def test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is() -> None:
-    known = World().run(epoch(MINE, "store", ASKED)).known
+    cache = World().run(epoch(MINE, "store", ASKED)).cache
     refused = CheckpointMismatch("epoch-not-next", "it is at another epoch")
     world = World(OpenEpoch=refused, ReadStore=replace(FACTS, frozen=Positions()))
     with raises(CheckpointMismatch, "batch-of-another-start"):
-        world.run(epoch(MINE, "store", FOLLOWS, known=known))
+        world.run(epoch(MINE, "store", FOLLOWS, cache=cache))
     assert world.names == ["OpenEpoch", "Complete", "ReadStore", "FindEpoch"]
 
 

@@ -28,7 +28,7 @@ from onefold.core import (
 from onefold.core.job import offset_log
 from onefold.core.job.offset_json import StreamOffset
 from onefold.core.job.other_sources import within
-from onefold.core.job.query import QueryJob, QueryLife, RunningQuery
+from onefold.core.job.query import QueryJob, QueryLifecycle, RunningQuery
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Decide, Pause
@@ -59,10 +59,10 @@ class Process:
         )
         self.job = of.job if of else job
         self.driver = Coordinator("p", self.store, {"sink": self.sink}, _give_up, files=self.checkpoint)
-        self.life = QueryLife("p", ("sink",))
+        self.lifecycle = QueryLifecycle("p", ("sink",))
 
     def start(self, from_ledger: bool = False) -> Process:
-        self.driver.run(self.life.start(Initial(at(0), from_ledger)))
+        self.driver.run(self.lifecycle.start(Initial(at(0), from_ledger)))
         return self
 
     def plans(self, batch: int, end: int, begun: int = 0) -> None:
@@ -76,12 +76,12 @@ class Process:
         self.checkpoint.commit(batch - 1)
 
     def range_of(self, batch: int) -> Range:
-        return self.driver.run(self.life.request(batch, self.job)).range
+        return self.driver.run(self.lifecycle.request(batch, self.job)).range
 
     def runs(self, batch: int, query: RunningQuery = FIRST) -> EpochRecord:
-        self.driver.run(self.life.bind(query))
-        request = self.driver.run(self.life.request(batch, self.job))
-        return self.driver.run(self.life.run(request), self._write).record
+        self.driver.run(self.lifecycle.bind(query))
+        request = self.driver.run(self.lifecycle.request(batch, self.job))
+        return self.driver.run(self.lifecycle.run(request), self._write).record
 
     def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
         return (self.prepares(record.epoch, record.generation, record.timestamp_ms),)
@@ -124,12 +124,12 @@ def test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_ag
 def test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that() -> None:
     process = Process().start()
     process.plans(0, 10)
-    process.driver.run(process.life.bind(FIRST))
-    request = process.driver.run(process.life.request(0, process.job))
-    process.life.returned(0, process.driver.run(process.life.run(request), process._write))
+    process.driver.run(process.lifecycle.bind(FIRST))
+    request = process.driver.run(process.lifecycle.request(0, process.job))
+    process.lifecycle.returned(0, process.driver.run(process.lifecycle.run(request), process._write))
     with raises(ConfigError, "batch-written-twice"):
         process.range_of(0)
-    process.driver.run(process.life.sweep())
+    process.driver.run(process.lifecycle.sweep())
     assert [record.state for record in process.store.history()] == [EpochState.DAMAGED]
 
 
@@ -138,8 +138,8 @@ def test_a_first_batch_starts_where_its_query_began_not_where_the_ledger_stands_
     process.plans(0, 10)
     process.runs(0)
     again = Process(process).start(from_ledger=True)
-    again.driver.run(again.life.bind(FIRST))
-    assert again.life.started is not None and again.life.started.start == at(10)
+    again.driver.run(again.lifecycle.bind(FIRST))
+    assert again.lifecycle.started is not None and again.lifecycle.started.start == at(10)
     assert again.range_of(0) == Range(at(0), at(10))
 
 
@@ -156,7 +156,7 @@ def test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended() -> Non
     process.runs(0)
     process.plans(5, 20)
     again = Process(process).start()
-    again.driver.run(again.life.bind(SECOND))
+    again.driver.run(again.lifecycle.bind(SECOND))
     assert again.range_of(5) == Range(at(10), at(20))
 
 
@@ -180,11 +180,11 @@ def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_
     older.checkpoint = older.driver.files = process.checkpoint
     prepared = older.prepares(epoch=1)
     with raises(DataLoss, "checkpoint-ahead"):
-        older.driver.run(older.life.bind(SECOND))
-    assert [*older.sink.prepared] == [prepared.handle] and not older.life.is_swept
+        older.driver.run(older.lifecycle.bind(SECOND))
+    assert [*older.sink.prepared] == [prepared.handle] and not older.lifecycle.is_swept
     older.checkpoint.clear()
-    older.driver.run(older.life.bind(SECOND))
-    assert not older.sink.prepared and older.life.is_swept
+    older.driver.run(older.lifecycle.bind(SECOND))
+    assert not older.sink.prepared and older.lifecycle.is_swept
 
 
 def test_a_batch_that_only_moves_the_watermark_is_an_epoch_of_its_own_and_a_replay_is_known() -> None:

@@ -32,7 +32,7 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.contract import Binding
-from onefold.core.job.query import QueryLife
+from onefold.core.job.query import QueryLifecycle
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
@@ -137,9 +137,9 @@ def test_an_epoch_that_none_follows_becomes_complete(store: LosesDecisions, ends
     session = Session("p", [ModelTwoPhaseSink("sink")], store, patience_s=0)
     session.start(Initial(SPAN.start))
     session.open_sinks(ROWS.schema)
-    session.drive(session.life.sweep())
+    session.drive(session.lifecycle.sweep())
     with session.lock:  # nothing is completed between epochs while it is held
-        session.drive(session.life.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
+        session.drive(session.lifecycle.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
         assert [record.state for record in store.facts("p").unfinished] == [EpochState.DECIDED]
     if ends == "closes":
         session.close()
@@ -200,7 +200,7 @@ def test_a_start_that_failed_after_it_took_over_does_not_fence_the_next_one(stor
 
 
 class Querying(Session):
-    LIFE = QueryLife
+    LIFECYCLE = QueryLifecycle
 
 
 def test_a_session_whose_query_was_never_looked_at_sweeps_nothing_when_it_is_closed(store: LosesDecisions) -> None:
@@ -213,7 +213,7 @@ def test_a_session_whose_query_was_never_looked_at_sweeps_nothing_when_it_is_clo
         session = Querying("p", [sink], store, patience_s=0)
         session.start(Initial(SPAN.start))
         if is_looked_at:
-            session.drive(session.life.sweep())
+            session.drive(session.lifecycle.sweep())
         session.sweep()
         session.close()
         assert bool(sink.prepared) is not is_looked_at

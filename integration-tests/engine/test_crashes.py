@@ -54,17 +54,19 @@ def test_a_driver_that_is_killed_takes_its_workers_with_it_and_the_next_start_is
     flows.assert_exact(job)
 
 
-def test_a_driver_whose_nursery_is_killed_ends_by_name_with_its_workers_and_the_next_start_is_exact(flows: Any) -> None:
+def test_a_driver_whose_fork_server_is_killed_ends_by_name_with_its_workers_and_the_next_start_is_exact(
+    flows: Any,
+) -> None:
     flows.put(1_000)
     job = flows.job(kind="totals", workers=2)
     process = flows.start(job, "engine:begun#2")
     process.held()
     workers = process.workers()
-    (nursery,) = psutil.Process(process.process.pid).children()
-    nursery.kill()
+    (fork_server,) = psutil.Process(process.process.pid).children()
+    fork_server.kill()
     process.release()
     assert process.wait() == 1
-    assert "Retriable" in process.log.read_text() and "[nursery-lost]" in process.log.read_text()
+    assert "Retriable" in process.log.read_text() and "[fork-server-lost]" in process.log.read_text()
     assert_gone(workers)
     flows.finish(job)
     flows.assert_exact(job)

@@ -61,7 +61,7 @@ def written(folder: Path) -> int:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_script_as_sigterm_does_and_it_says_what_it_did(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as process:
-        os.killpg(process.pid, number)  # as a terminal does: workers and nursery get it, too
+        os.killpg(process.pid, number)  # as a terminal does: workers and fork server get it, too
         out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "done\n"), said
     assert "Traceback" not in said and "KeyboardInterrupt" not in said, said

@@ -41,7 +41,7 @@ register_pickle_by_value(harness.flow_job)  # Spark's workers do not find it
 @dataclass(frozen=True)
 class Runs:
     """Runs jobs to their end, and begins some that do not come there: the engine's processes are killed, and on Spark,
-    in this process, the driver's side raises what nobody heeds."""
+    in this process, the driver's side raises what nobody handles."""
 
     flows: Flows
     rig: Rig

@@ -22,7 +22,7 @@ from onefold.core import Committable, EpochRecord, LastResource, Positions, Rang
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.epoch import Initial, Known, Outcome, Started, complete_last, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 from onefold.core.protocol.patience import Patience
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.writing import attempt
@@ -41,8 +41,8 @@ NO_PATIENCE_S = -1.0
 S = TypeVar("S", bound=Sink)
 
 
-class Life(Generic[S]):
-    """One life of a pipeline's driver: recovery, the sinks' opening, then epochs of a source of one partition."""
+class PipelineDriver(Generic[S]):
+    """A pipeline's driver: recovery, the sinks' opening, then epochs of a source of one partition."""
 
     def __init__(
         self, sinks: Sequence[S], pipeline: str, store: str | None = None, patience: Patience | None = None
@@ -53,7 +53,7 @@ class Life(Generic[S]):
         committers = {s.name: self.patience.retry(partial(s.recover, pipeline), "recover") for s in sinks}
         self.driver = Coordinator(pipeline, self.store, committers, self.patience)
         self.started: Started | None = None
-        self.known = Known()
+        self.cache = StoreCache()
         self.may_come_late: tuple[str, ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class Life(Generic[S]):
         has_ledger = adopt_ledger or accept_damage or self.store.facts(self.pipeline).last
         initial = Initial(initial or _at(0), from_ledger and bool(has_ledger))
         protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
-        self.started, self.known = self.driver.run(protocol), Known()
+        self.started, self.cache = self.driver.run(protocol), StoreCache()
         self.driver.run(sweep(self.started.generation, self.names))  # nobody has a checkpoint here
         return self.started
 
@@ -115,10 +115,10 @@ class Life(Generic[S]):
         assert self.started is not None
         through = tuple(s.name for s in self.sinks if s.guarantee().kind is SinkKind.WRITE_THROUGH)
         request = EpochRequest(between, "q", batch, "job", self.names, through, continues)
-        known, self.known = self.known, Known(None, self.known.committed)
+        cache, self.cache = self.cache, StoreCache(None, self.cache.committed)
         started = self.started
-        outcome = self.driver.run(epoch(started.generation, started.store_id, request, known=known), write)
-        self.known = self.driver.run(complete_last(started.generation, outcome.known))  # nobody says what follows
+        outcome = self.driver.run(epoch(started.generation, started.store_id, request, cache=cache), write)
+        self.cache = self.driver.run(complete_last(started.generation, outcome.cache))  # nobody says what follows
         self.driver.run(sweep(started.generation, self.names))
         return outcome
 
@@ -141,7 +141,7 @@ class Life(Generic[S]):
         self.close()
 
 
-class Epochs(Life[Sink]):
+class Epochs(PipelineDriver[Sink]):
     """Recovery and opening at first, then an epoch for each `run`."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Epochs(Life[Sink]):
         return outcome
 
 
-class World(Life[PostgresSink]):
+class World(PipelineDriver[PostgresSink]):
     """One pipeline in one driver: `start`, then `epoch(0)`, `epoch(1)`, ...; each of ten rows for every sink."""
 
     ROWS = 10
@@ -261,7 +261,7 @@ def worlds(database: str) -> Iterator[MakeWorld]:
             world.close()
 
 
-class Line(Life[PostgresSink]):
+class Line(PipelineDriver[PostgresSink]):
     """One process's life. Each epoch takes the numbers from where the last one ended, in two tasks."""
 
     TASKS = 2

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from harness.lives import Life
+from harness.lives import PipelineDriver
 
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskId, failpoints
 from onefold.core.failpoints import arm, failpoint
@@ -151,7 +151,7 @@ def _live(job: Job, orders: Orders, directory: Path) -> None:
     planner = Planner(job.source(orders.columns))
     schema = pa.schema([(name, TYPES[name]) for name in orders.columns.split()])
     sinks: tuple[Sink, ...] = job.sinks(orders.lock_timeout_s)
-    with Life[Sink](sinks, job.table, patience=Patience(30, pause_max_s=0.3)) as life:
+    with PipelineDriver[Sink](sinks, job.table, patience=Patience(30, pause_max_s=0.3)) as life:
         arm(orders.at.get("recovery", ""))
         initial = planner.initial().positions()
         started = life.recover(
@@ -170,7 +170,7 @@ def _note(passed: Path, name: str) -> None:
         file.write(f"{name}\n")
 
 
-def _run(life: Life[Sink], started: Started, planner: Planner, schema: pa.Schema, orders: Orders) -> None:
+def _run(life: PipelineDriver[Sink], started: Started, planner: Planner, schema: pa.Schema, orders: Orders) -> None:
     """Epochs from where the pipeline stands. One that was begun is run as it was."""
     assert started.start is not None
     at, until = started.start, started.until

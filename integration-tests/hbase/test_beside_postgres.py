@@ -15,7 +15,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 from harness.kafka.topics import in_order
-from harness.lives import Life
+from harness.lives import PipelineDriver
 from harness.support import wait_until
 from harness.two_sinks import OPENED, PARTS, RECOVERED, Driver, Job, Orders
 
@@ -191,7 +191,7 @@ class Crashes:
             case "incremental":
                 assert self.in_hbase({"n": "f:n integer"}) == [(k, n) for k, _, n in whole]
         end = {f"{self.job.topic}/{p}": len(RECORDS) // PARTITIONS for p in range(PARTITIONS)}
-        with closing(Life[Sink](self.job.sinks(), self.job.table)) as life:
+        with closing(PipelineDriver[Sink](self.job.sinks(), self.job.table)) as life:
             entries = [committer.ledger() for committer in life.driver.committers.values()]
             last = life.store.facts(self.job.table).last
             assert last is not None and dict(last.range.end.items) == end

@@ -15,7 +15,7 @@ import pytest
 from harness.errors import raises
 from harness.kafka.reading import Reader, open_transactions
 from harness.kafka.topics import in_order
-from harness.lives import NUMBERS, Life, at_failpoint
+from harness.lives import NUMBERS, PipelineDriver, at_failpoint
 from harness.support import CrashError, Rig, crash
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
@@ -124,7 +124,7 @@ STEPS = (
 )
 
 
-class Lettered(Life[Sink]):
+class Lettered(PipelineDriver[Sink]):
     """A pipeline of numbers of which every tenth is bad; each epoch takes fifty of them, in two tasks."""
 
     SIZE = 50
@@ -221,7 +221,7 @@ def test_a_topic_of_dead_letters_has_each_record_as_it_was_once_after_the_same_c
 
 def test_a_pipeline_may_get_its_sink_for_dead_letters_later(postgres_url: str) -> None:
     table = PostgresSink(postgres_url, "t", delivery="staged")
-    with Life([table], "p") as before:
+    with PipelineDriver([table], "p") as before:
         before.recover(from_ledger=True)
         before.open(NUMBERS)
         row = pa.record_batch([pa.array([1], pa.int64())], schema=NUMBERS)
@@ -273,7 +273,7 @@ def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_
         reader.close()
         return sorted(n for _, n in (set(records) if kind == "keyed" else records))
 
-    with Life([table], "p") as before, monkeypatch.context() as patch:
+    with PipelineDriver([table], "p") as before, monkeypatch.context() as patch:
         before.recover(from_ledger=True)
         before.open(NUMBERS)
         at_failpoint(patch, "after:Decide", crash)

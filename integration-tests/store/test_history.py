@@ -22,10 +22,10 @@ def url(request: pytest.FixtureRequest) -> str:
 
 def test_a_reader_sees_the_epochs_and_changes_nothing(url: str) -> None:
     history = History(url, 2)
-    assert history.standing("orders") is None
+    assert history.status("orders") is None
     with_epochs(url, 3).close()
-    standing = history.standing("orders")
-    assert standing is not None and standing.complete is not None and standing.complete.record.epoch == 3
+    status = history.status("orders")
+    assert status is not None and status.complete is not None and status.complete.record.epoch == 3
     with raises(OnefoldError, "database-unavailable"), history._store.database.transaction() as connection:
         connection.rows("DELETE FROM onefold_epochs")
     assert [epoch.record.epoch for epoch in history.epochs("orders", 2)] == [4, 3]

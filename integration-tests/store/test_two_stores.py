@@ -12,7 +12,7 @@ import pytest
 from harness.errors import raises
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.reading import Reader, open_transactions
-from harness.lives import Life, World, at_failpoint
+from harness.lives import PipelineDriver, World, at_failpoint
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Positions, Sink
@@ -44,7 +44,7 @@ class Place:
         assert self.prepared() == []
 
 
-class Host(Life[Sink]):
+class Host(PipelineDriver[Sink]):
     def __init__(self, place: Place, name: str) -> None:
         super().__init__([place.sink()], "p", f"sqlite:///{place.directory / name}.db")
 

@@ -78,7 +78,7 @@ def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) 
     assert lines[0]["destinations"] == ["sales", "dead_orders"]
 
 
-# A seed whose first faults are quick ones, and kill a driver, its nursery, and workers while they store their state.
+# A seed whose first faults are quick ones: they kill a driver, its fork server, and workers that store their state.
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["memory", "rocksdb"])
 def test_after_a_few_faults_on_a_flow_its_rows_its_totals_and_the_files_of_its_state_are_right(

@@ -176,10 +176,10 @@ def test_a_process_is_what_its_command_line_says(
     assert role_of(command, parent) is role
 
 
-def test_of_the_processes_of_a_flow_the_driver_forks_a_nursery_and_that_the_workers() -> None:
+def test_of_the_processes_of_a_flow_the_driver_forks_a_fork_server_and_that_the_workers() -> None:
     flow, shell = ("python", "-m", FLOW, "job.json"), ("sh",)
     assert role_of(flow, shell, shell) is None
-    assert role_of(flow, flow, shell) is Role.NURSERY
+    assert role_of(flow, flow, shell) is Role.FORK_SERVER
     assert role_of(flow, flow, flow) is Role.WORKER
 
 

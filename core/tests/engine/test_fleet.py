@@ -33,7 +33,7 @@ ROWS = pa.schema({"key": pa.string()})
 
 
 class OneWorker:
-    """A nursery whose only worker is this process."""
+    """A fork server whose only worker is this process."""
 
     worker: socket.socket
 
@@ -55,10 +55,10 @@ def reducing() -> Plan:
 
 
 def launched() -> tuple[Fleet, socket.socket]:
-    nursery = OneWorker()
-    fleet = Fleet(cast(Any, nursery), reducing(), 1)
+    fork_server = OneWorker()
+    fleet = Fleet(cast(Any, fork_server), reducing(), 1)
     fleet.launch({}, {}, None, guarded=False)
-    return fleet, nursery.worker
+    return fleet, fork_server.worker
 
 
 @pytest.mark.parametrize("error", [Retriable("server-down", "no answer"), ConfigError("option-value", "wrong")])
@@ -145,11 +145,11 @@ class NothingToDo:
 
 
 def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> None:
-    nursery = OneWorker()
-    fleet = Fleet(cast(Any, nursery), reducing(), 1)
+    fork_server = OneWorker()
+    fleet = Fleet(cast(Any, fork_server), reducing(), 1)
     fleet.launch({}, {}, None, guarded=False)
     time.sleep(2 * STUCK_S)
-    with nursery.worker as worker:
+    with fork_server.worker as worker:
         assert isinstance(receive_message(worker), Launch)
         subtasks = cast(Any, [NothingToDo()] * 2)
         Worker(reducing(), 0, worker, {}, subtasks, {0: cast(Any, Stuck())}).run()
@@ -163,20 +163,20 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memo
     """A fleet that looks soon, its worker's socket, and the worker's mark; epoch 7 has begun."""
     monkeypatch.setattr(fleet_module, "LOOK_S", 0.01)
     monkeypatch.setattr(watching, "SILENT_S", 0.03)
-    nursery, marks = OneWorker(), Marks(1)
-    fleet = Fleet(cast(Any, nursery), reducing(), 1, marks)
+    fork_server, marks = OneWorker(), Marks(1)
+    fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
     fleet.launch({}, {}, None, guarded=False)
     fleet.begin({}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
-    return fleet, nursery.worker, marks.of(0)
+    return fleet, fork_server.worker, marks.of(0)
 
 
 def test_a_new_worker_is_not_where_the_one_before_it_has_ended() -> None:
-    nursery, marks = OneWorker(), Marks(2)
+    fork_server, marks = OneWorker(), Marks(2)
     for index in range(2):
         marks.of(index)[NODE] = 1 + 1
-    fleet = Fleet(cast(Any, nursery), reducing(), 1, marks)
+    fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
     fleet.launch({}, {}, None, guarded=False)
-    with nursery.worker:
+    with fork_server.worker:
         assert [marks.of(index)[NODE] for index in range(2)] == [NOWHERE, NOWHERE], "they restore their state"
     fleet.end()
 

@@ -22,7 +22,7 @@ from onefold.engine.driver import flow_run
 from onefold.engine.driver.flow_run import FlowRun, RunSettings
 from onefold.engine.driver.opening import _draining
 from onefold.engine.driver.restarts import NeedsStart
-from onefold.engine.driver.standing import FlowStanding
+from onefold.engine.driver.resume_point import ResumePoint
 from onefold.flow.graph import Graph
 
 RESTS = 3
@@ -53,7 +53,7 @@ def test_a_flow_without_new_records_sweeps_on_its_timer(
     driven: list[str] = []
     session = SimpleNamespace(
         drive=driven.append,
-        life=SimpleNamespace(sweep=lambda: "sweep"),
+        lifecycle=SimpleNamespace(sweep=lambda: "sweep"),
         patience=SimpleNamespace(retry=lambda ask, _: ask()),
         taken_over=lambda: None,
     )
@@ -66,7 +66,7 @@ def rest(session: Any) -> None:
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
     flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
     writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
-    flow._epochs(cast(Any, Resting()), writers, FlowStanding(Positions.of({"t/0": 1})), "job")
+    flow._epochs(cast(Any, Resting()), writers, ResumePoint(Positions.of({"t/0": 1})), "job")
 
 
 def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_took_over(
@@ -75,7 +75,7 @@ def test_a_flow_without_new_records_notices_with_its_sweep_that_another_process_
     monkeypatch.setattr(flow_run, "SWEEP_EVERY_S", 0.0)
     session = SimpleNamespace(
         drive=lambda _: None,
-        life=SimpleNamespace(sweep=lambda: None),
+        lifecycle=SimpleNamespace(sweep=lambda: None),
         taken_over=lambda: Fenced("taken-over", "another process has taken over"),
     )
     with pytest.raises(Fenced):

@@ -16,7 +16,7 @@ graph = flow.graph()
 import onefold.engine.driver.running
 """
 DRIVER = "import onefold.engine.driver.opening\n"
-NURSERY = "onefold.engine.driver.running._warm(onefold.engine.driver.running.plan(graph))\n"
+FORK_SERVER = "onefold.engine.driver.running._warm(onefold.engine.driver.running.plan(graph))\n"
 SHOW = "print(*sys.modules)"
 
 # Neither who writes a flow nor its driver needs these: the command line's, Spark's, and those of other flows.
@@ -39,9 +39,11 @@ def test_its_driver_imports_nothing_of_workers_and_of_state() -> None:
     assert _imported(FLOW + DRIVER, *NEVER, *OF_WORKERS, *OF_STATE) == []
 
 
-def test_the_nursery_imports_what_workers_need_and_nothing_of_the_driver() -> None:
-    assert _imported(FLOW + NURSERY, *OF_THE_DRIVER, "pandas") == []
-    assert {"onefold.engine.workers.worker", "onefold.engine.state.memory"} <= {*_imported(FLOW + NURSERY, "onefold")}
+def test_the_fork_server_imports_what_workers_need_and_nothing_of_the_driver() -> None:
+    assert _imported(FLOW + FORK_SERVER, *OF_THE_DRIVER, "pandas") == []
+    assert {"onefold.engine.workers.worker", "onefold.engine.state.memory"} <= {
+        *_imported(FLOW + FORK_SERVER, "onefold")
+    }
 
 
 def _imported(does: str, *modules: str) -> list[str]:

@@ -19,7 +19,7 @@ from onefold.core.protocol.effects import Decide, Effect, Pause, RunWriters, Ver
 from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed
-from onefold.engine.driver.standing import FlowStanding
+from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
 from onefold.engine.workers.messages import Done
 
@@ -41,7 +41,7 @@ class Failing:
         self.worked_s = 0.0
         self.timer_ms: int | None = None
 
-    def launch(self, at: FlowStanding, guarded: bool) -> None:
+    def launch(self, at: ResumePoint, guarded: bool) -> None:
         del at
         assert not self.is_up
         self.launches.append(guarded)
@@ -69,7 +69,7 @@ def writers(workers: Failing, attempts: int, progressed: Callable[[float], None]
     plan: Any = SimpleNamespace(chains=(), graph=SimpleNamespace(flow="shop"))
     planners: Any = SimpleNamespace(splits=lambda _: {})
     tracker = Tracker(Restart(delay_s=1e-9, attempts=attempts) if attempts else Restart(strategy="none"))
-    at, fleet = FlowStanding(SPAN.start), cast(Any, workers)
+    at, fleet = ResumePoint(SPAN.start), cast(Any, workers)
     return Writers(plan, fleet, planners, tracker, at, workers.launch, lambda _: None, progressed)
 
 
@@ -184,9 +184,9 @@ def epochs(at: Effect) -> Protocol[int]:
 
 def drive(run: Writers, protocol: Protocol[int], errors: Sequence[OnefoldError]) -> int:
     """`errors` are what its second kind of effect answers with."""
-    left, heeded = [*errors], run.heeding(protocol)
+    left, observed = [*errors], run.observing(protocol)
     try:
-        effect = next(heeded)
+        effect = next(observed)
         while True:
             try:
                 if isinstance(effect, RunWriters):
@@ -194,9 +194,9 @@ def drive(run: Writers, protocol: Protocol[int], errors: Sequence[OnefoldError])
                 elif left:
                     raise left.pop(0)
             except Retriable as error:
-                effect = heeded.throw(error)
+                effect = observed.throw(error)
             else:
-                effect = heeded.send(None)
+                effect = observed.send(None)
     except StopIteration as stop:
         result: int = stop.value
         return result

@@ -57,7 +57,7 @@ class Restore:
         root = _root(pipeline)
         with opened(pipeline, set_aside=lambda _: self._swap(root)) as session:
             half = self._half(session)
-            generation = session.drive(session.life.start(None)).generation
+            generation = session.drive(session.lifecycle.start(None)).generation
             facts = session.facts()
             goes_back = self.goes_back(pipeline.name, facts)
             if goes_back:

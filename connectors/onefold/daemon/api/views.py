@@ -8,7 +8,7 @@ from typing import Literal
 
 from onefold.core import EpochState, Guarantee, Positions, Sink
 from onefold.core.source import Source
-from onefold.core.store.history import Standing, StoredEpoch
+from onefold.core.store.history import PipelineStatus, StoredEpoch
 from onefold.core.store.savepoint_notes import SavepointNote
 from onefold.daemon.api.models import (
     CommittableModel,
@@ -47,18 +47,18 @@ _KINDS = {"KafkaSource": "kafka", "FileSource": "files", "PostgresSource": "post
 
 def pipeline_view(watch: Watch) -> PipelineModel:
     control, run = watch.control, watch.control.run
-    standing, lag, prepared = watch.standing.value, watch.lag.value, watch.held
+    status, lag, prepared = watch.status.value, watch.lag.value, watch.held
     pipeline = control.pipeline
     ages_s = None if prepared is None else [held.age_s for each in prepared.values() for held in each]
-    positions = None if standing is None else standing.positions
-    store_error = watch.standing.error
+    positions = None if status is None else status.positions
+    store_error = watch.status.error
     guarantees = watch.guarantees.value or {}
     return PipelineModel(
         name=control.name,
         state=control.state.value,
         actions=[action.value for action in control.actions],
         generation=None if run is None else run.generation,
-        epoch=standing.complete.record.epoch if standing and standing.complete else None,
+        epoch=status.complete.record.epoch if status and status.complete else None,
         restarts=control.totals.restarts,
         error=_error_of(watch),
         next_start_at=_at(run.next_start_at_s) if run else None,
@@ -69,8 +69,8 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         positions=None if positions is None else _offsets(positions),
         lag=None if lag is None else {f"{each.topic}/{each.partition}": each.behind for each in lag},
         lag_records=None if lag is None else sum(each.behind for each in lag),
-        counts=None if standing is None else _counts(standing),
-        latest=_latest(standing, run),
+        counts=None if status is None else _counts(status),
+        latest=_latest(status, run),
         in_doubt=None if ages_s is None else len(ages_s),
         oldest_prepared_s=max(ages_s, default=None) if ages_s else None,
         dead_letters=None if not pipeline.dead_letters else control.totals.dead_letters,
@@ -152,22 +152,22 @@ def _sink_view(sink: Sink, guarantee: Guarantee | None) -> PipelineSink:
     )
 
 
-def _counts(standing: Standing) -> Counts:
-    counts = standing.counts
+def _counts(status: PipelineStatus) -> Counts:
+    counts = status.counts
     return Counts(
         triggered=sum(counts.values()),
         in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
         completed=counts.get(EpochState.COMPLETE, 0),
         failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
-        restored=max(0, standing.starts - 1),
+        restored=max(0, status.starts - 1),
     )
 
 
-def _latest(standing: Standing | None, run: Run | None) -> Latest:
-    failed = None if standing is None else standing.failed
+def _latest(status: PipelineStatus | None, run: Run | None) -> Latest:
+    failed = None if status is None else status.failed
     started = None if run is None else run.recovered
     return Latest(
-        completed=epoch_view(standing.complete) if standing and standing.complete else None,
+        completed=epoch_view(status.complete) if status and status.complete else None,
         failed=None
         if failed is None
         else EpochsFailed(
@@ -176,7 +176,7 @@ def _latest(standing: Standing | None, run: Run | None) -> Latest:
             at=_at_ms(failed.decided_ms or failed.opened_ms),
             error=failed.error,
         ),
-        savepoint=None if standing is None else _savepoint(standing.savepoint),
+        savepoint=None if status is None else _savepoint(status.savepoint),
         restore=None
         if started is None or run is None
         else RecoveryModel(
@@ -185,7 +185,7 @@ def _latest(standing: Standing | None, run: Run | None) -> Latest:
             epochs_finished=started.finished,
             epochs_given_up=started.given_up,
         ),
-        savepoint_restored=None if standing is None else _savepoint(standing.restored),
+        savepoint_restored=None if status is None else _savepoint(status.restored),
     )
 
 

@@ -105,16 +105,16 @@ class _Now(Collector):
         age = self._gauge("onefold_epoch_age_seconds", "Since an epoch was completed.")
         running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
         for watch in self._watches:
-            name, standing, now_s = watch.control.name, watch.standing.value, time.time()
-            up.add_metric([name], watch.standing.has_answer)
-            if standing is None:
+            name, status, now_s = watch.control.name, watch.status.value, time.time()
+            up.add_metric([name], watch.status.has_answer)
+            if status is None:
                 continue
-            complete = standing.complete
+            complete = status.complete
             if complete is not None:
                 last.add_metric([name], complete.record.epoch)
                 if complete.completed_ms is not None:
                     age.add_metric([name], max(0.0, now_s - complete.completed_ms / 1000))
-            opened = [epoch.opened_ms for epoch in standing.unfinished if epoch.opened_ms is not None]
+            opened = [epoch.opened_ms for epoch in status.unfinished if epoch.opened_ms is not None]
             running.add_metric([name], max((now_s - ms / 1000 for ms in opened), default=0.0))
         return up, last, age, running
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
 from onefold.core.source import own_positions
-from onefold.core.store.history import History, Standing, StoredEpoch
+from onefold.core.store.history import History, PipelineStatus, StoredEpoch
 from onefold.daemon.control import Control
 from onefold.daemon.run import RunState
 from onefold.daemon.watch.look import Look
@@ -32,7 +32,7 @@ class Watch:
         self.control = control
         self.history = History(control.pipeline.store_url, _WITHIN_S)
         name = control.name
-        self.standing = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
+        self.status = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
         self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
         self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
         self.guarantees = Look(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
@@ -42,8 +42,8 @@ class Watch:
         self._seen = 0  # the last epoch that was observed
 
     @property
-    def _looks(self) -> tuple[Look[Standing | None] | Look[Mapping[str, Guarantee]], ...]:
-        return self.standing, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]  # of different types, read alike
+    def _looks(self) -> tuple[Look[PipelineStatus | None] | Look[Mapping[str, Guarantee]], ...]:
+        return self.status, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]  # of different types, read alike
 
     def start(self) -> None:
         for look in self._looks:
@@ -72,9 +72,9 @@ class Watch:
         """Whether it runs, is paused or has finished, and waits for no server."""
         return self.control.state in _READY and self.waits_for is None
 
-    def _stands(self) -> Standing | None:
+    def _stands(self) -> PipelineStatus | None:
         self._observe_completed()
-        return self.history.standing(self.control.name)
+        return self.history.status(self.control.name)
 
     def _observe_completed(self) -> None:
         run = self.control.run
@@ -90,15 +90,15 @@ class Watch:
 
     def _lags(self) -> tuple[PartitionLag, ...] | None:
         """None where it is not known yet where the pipeline stands."""
-        standing = self.standing.value
-        if standing is None or standing.positions is None:
+        status = self.status.value
+        if status is None or status.positions is None:
             return None
         brokers, self._brokers = self._brokers, {}  # one that fails is not asked again
         found: list[PartitionLag] = []
         for source in self.control.pipeline.topics:
             broker = brokers.get(source.name) or source.broker()
             broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
-            found += lag(source, own_positions(source, standing.positions.of_records()), broker)
+            found += lag(source, own_positions(source, status.positions.of_records()), broker)
             brokers[source.name] = broker
         self._brokers = brokers
         return tuple(found)

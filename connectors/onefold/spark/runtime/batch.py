@@ -115,7 +115,7 @@ def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable,
     The protocol runs from its start: when it opens the epoch again under the same generation, it gets the same epoch.
     """
     with _turn(session, opened.request.query_id):
-        session.life.started = opened.started
+        session.lifecycle.started = opened.started
         session.open_sinks(opened.schema)
         return _outcome(session.run_epoch(opened.request, lambda _: manifest, runs_max=1))
 
@@ -127,7 +127,7 @@ def give_up_run(session: Session, opened: OpenedRun) -> None:
     """
     if session.facts().generation == opened.started.generation.number:
         session.start(None)
-        session.drive(session.life.sweep())
+        session.drive(session.lifecycle.sweep())
 
 
 def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchOutcome:
@@ -138,7 +138,7 @@ def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchO
         return _replayed(session, done)
     next_range(session.facts(), run)  # a run that is refused fences nobody
     session.start(Initial(NO_RUN))
-    session.drive(session.life.sweep())
+    session.drive(session.lifecycle.sweep())
     done = session.decided_run(run)
     if done is not None:
         return _replayed(session, done)

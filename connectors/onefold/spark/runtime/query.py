@@ -12,9 +12,9 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
-from onefold.core.job.life import Life
+from onefold.core.job.lifecycle import Lifecycle
 from onefold.core.job.logs import logged_as, note
-from onefold.core.job.query import QueryJob, QueryLife, RunningQuery, must_drain
+from onefold.core.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -39,8 +39,8 @@ epochs = logging.getLogger("onefold.epochs")
 class QuerySession(Session):
     """A session of one streaming query."""
 
-    LIFE: ClassVar[type[Life]] = QueryLife
-    life: QueryLife
+    LIFECYCLE: ClassVar[type[Lifecycle]] = QueryLifecycle
+    lifecycle: QueryLifecycle
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class QuerySession(Session):
                 fingerprint = self.open_sinks(arrow_of(df.schema) if writing is None else writing.schemas)
                 self._job = QueryJob(fingerprint, self.names, self.write_through)
             running = checkpoint.running_batch(df.sparkSession, query)
-            request = self.drive(self.life.request(batch_id, self._job, running))
+            request = self.drive(self.lifecycle.request(batch_id, self._job, running))
             self.check_counted(request.range)
 
             def write(record: EpochRecord) -> tuple[Committable, ...]:
                 note(epoch=record.epoch)
                 return self._run_job(df, record, writing, query)
 
-            outcome = self.drive(self.life.run(request), write)
+            outcome = self.drive(self.lifecycle.run(request), write)
             note(epoch=outcome.record.epoch, generation=outcome.record.generation)
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
@@ -102,7 +102,7 @@ class QuerySession(Session):
                 self.before_drain(outcome.record)
                 df.write.format("noop").mode("overwrite").save()
             tell(outcome)
-            self.life.returned(batch_id, outcome)
+            self.lifecycle.returned(batch_id, outcome)
 
     def prepare_workers(self, spark: SparkSession, *parts: object) -> None:
         """See to it that Spark's workers can import what the sinks and these parts need, once they can be started."""
@@ -111,7 +111,7 @@ class QuerySession(Session):
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
         """Raise ConfigError where the pipeline runs another query: two queries would make two chains of positions."""
-        query = self.life.query
+        query = self.lifecycle.query
         if query is None or (besides is not None and query.run_id == besides.run_id):
             return
         if checkpoint.is_active(spark, query):
@@ -129,7 +129,7 @@ class QuerySession(Session):
         """Check before a query starts that the store knows all batches that its checkpoint has as done."""
         with self.lock:
             self._driver.files = CheckpointFiles(spark)
-            self.drive(self.life.check_checkpoint(root))
+            self.drive(self.lifecycle.check_checkpoint(root))
 
     def close(self) -> None:
         with self.lock:
@@ -138,13 +138,13 @@ class QuerySession(Session):
 
     def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
         """The query this batch belongs to."""
-        query = checkpoint.running_query(spark, self.life.query, root)
+        query = checkpoint.running_query(spark, self.lifecycle.query, root)
         self._driver.files = CheckpointFiles(spark)
         self.ways = replace(self.ways, directory=query.root)
-        if self.life.query != query:
+        if self.lifecycle.query != query:
             self.refuse_second_query(spark, query)
             self.check_store_reaches(checkpoint.elsewhere(spark, query.root))
-            self.drive(self.life.bind(query))
+            self.drive(self.lifecycle.bind(query))
             self._job = None
             self._stop_sweeper()
             self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from onefold.core.contract import EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
-from onefold.core.job.life import Life
-from onefold.core.job.query import QueryLife
+from onefold.core.job.lifecycle import Lifecycle
+from onefold.core.job.query import QueryLifecycle
 from onefold.core.job.session import Session
 from onefold.core.moves import MoveNote, Repeats
 from onefold.core.positions import Positions
@@ -31,8 +31,8 @@ class MoveSession(Session):
     """`files` is the query's checkpoint, at `root`, where it can be read from here; `set_aside` gives it another name,
     which says the epoch that it is told. `added` are sinks that the last epoch did not name."""
 
-    LIFE: ClassVar[type[Life]] = QueryLife
-    life: QueryLife
+    LIFECYCLE: ClassVar[type[Lifecycle]] = QueryLifecycle
+    lifecycle: QueryLifecycle
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class MoveSession(Session):
         """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start
         raises."""
         self.check_restored()
-        return self.drive(self.life.before_move(self._root))
+        return self.drive(self.lifecycle.before_move(self._root))
 
     def move(self, to: Positions, note: MoveNote) -> EpochRecord:
         """Move the positions, after `take_over`. Raises ConfigError where they can't be moved: then nothing was."""
-        return self.drive(self.life.move(to, note))
+        return self.drive(self.lifecycle.move(to, note))
 
     def change_sinks(self, note: MoveNote) -> EpochRecord:
         """Have the chain go on with the sinks of today, after `take_over`. Raises ConfigError where it can't yet."""
-        return self.drive(self.life.change_sinks(note))
+        return self.drive(self.lifecycle.change_sinks(note))

@@ -9,7 +9,7 @@ from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.job import offset_log
-from onefold.core.job.life import Life
+from onefold.core.job.lifecycle import Lifecycle
 from onefold.core.job.other_sources import files_of, others_start, within
 from onefold.core.job.state_check import check_state
 from onefold.core.moves import MoveNote
@@ -17,12 +17,12 @@ from onefold.core.operations.moving import change_sinks, move
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
-from onefold.core.protocol.epoch import Initial, Known, Outcome, Started
+from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.ways import ways
 
-__all__ = ["QueryJob", "QueryLife", "Running", "RunningQuery", "must_drain"]
+__all__ = ["QueryJob", "QueryLifecycle", "Running", "RunningQuery", "must_drain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Running:
     end: Positions | None = None
 
 
-class QueryLife(Life):
+class QueryLifecycle(Lifecycle):
     """A pipeline in one process, and the one streaming query that it runs."""
 
     HAS_CHECKPOINT = True
@@ -151,7 +151,7 @@ class QueryLife(Life):
         """A second call has other rows than the first: to call it a replay would lose them. The epoch is marked, since
         a start after that finds its range written."""
         generation = present(self.started, "the first call started").generation
-        self._known = Known()  # complete it is not
+        self._cache = StoreCache()  # complete it is not
         evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
         yield from retry(MarkDamaged(generation, Decided(record), evidence))
         raise ConfigError(

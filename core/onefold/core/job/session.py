@@ -32,7 +32,7 @@ from onefold.core.contract import (
 from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, OnefoldError, Retriable
 from onefold.core.findings import Finding
 from onefold.core.job.completer import Completer
-from onefold.core.job.life import Life, taken_over
+from onefold.core.job.lifecycle import Lifecycle, taken_over
 from onefold.core.job.logs import logged_as, note
 from onefold.core.job.restores import check_restored
 from onefold.core.job.targets import accept_targets, check_targets, note_targets
@@ -64,7 +64,7 @@ class Session:
 
     A lock lets its public calls, and the sweep's timer, run one at a time."""
 
-    LIFE: ClassVar[type[Life]] = Life
+    LIFECYCLE: ClassVar[type[Lifecycle]] = Lifecycle
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Session:
         self.ways = ways  # that errors name
         self.sinks = tuple(sinks)
         self.store = store
-        self.life = self.LIFE(name, tuple(sink.name for sink in self.sinks), letters)
+        self.lifecycle = self.LIFECYCLE(name, tuple(sink.name for sink in self.sinks), letters)
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
@@ -98,7 +98,7 @@ class Session:
     @property
     def started(self) -> Started | None:
         """The last start, of this process or, for a run that another one opened, of that."""
-        return self.life.started
+        return self.lifecycle.started
 
     @property
     def waiting_for(self) -> OnefoldError | None:
@@ -108,12 +108,12 @@ class Session:
     @property
     def names(self) -> tuple[str, ...]:
         """The sinks, in the order in which an epoch commits them."""
-        return self.life.sinks
+        return self.lifecycle.sinks
 
     def drive(
         self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
     ) -> T:
-        """Run one of the life's protocols to its end."""
+        """Run one of the lifecycle's protocols to its end."""
         with self.lock, logged_as(pipeline=self.name), in_words_of(self.ways):
             before = self.started
             if before is not None:
@@ -121,7 +121,7 @@ class Session:
             try:
                 return self._driver.run(protocol, run_writers)
             finally:
-                if not self.life.is_at_rest:
+                if not self.lifecycle.is_at_rest:
                     self._completer.epoch_ended()
                 if self.started is not before and self.started is not None:
                     note(generation=self.started.generation.number)
@@ -144,7 +144,7 @@ class Session:
         with self.lock:
             self.check_restored()
             self._driver.goes_on = goes_on
-            started = self.drive(self.life.start(initial, adopt_ledger, accept_damage))
+            started = self.drive(self.lifecycle.start(initial, adopt_ledger, accept_damage))
             self.check_restored()  # one that began meanwhile is fenced by now, or is noted
         note(generation=started.generation.number)
         return started
@@ -157,7 +157,7 @@ class Session:
         if accept_targets:
             self.accept_targets()
         if not adopt_ledger and accept_damage is None:  # else the next start sweeps, once its checkpoint agrees
-            self.drive(self.life.sweep())
+            self.drive(self.lifecycle.sweep())
         return started
 
     def check_restored(self) -> None:
@@ -172,22 +172,22 @@ class Session:
     ) -> Outcome:
         """One range, exactly once and with a sweep after it, under the generation of the last start; the writers run
         at most `runs_max` times."""
-        outcome = self.drive(self.life.run_epoch(request, runs_max), run_writers)
+        outcome = self.drive(self.lifecycle.run_epoch(request, runs_max), run_writers)
         if not outcome.replayed:
-            self.drive(self.life.sweep())
+            self.drive(self.lifecycle.sweep())
         return outcome
 
     @property
     def _may_sweep(self) -> bool:
         """False for a query whose checkpoint was not compared: the store may be an older copy, which knows less."""
-        return self.started is not None and (self.life.is_swept or not self.life.HAS_CHECKPOINT)
+        return self.started is not None and (self.lifecycle.is_swept or not self.lifecycle.HAS_CHECKPOINT)
 
     def sweep(self) -> None:
         """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
         if self.lock.acquire(blocking=False):
             try:
                 if self._may_sweep:
-                    self._driver.run(self.life.sweep())
+                    self._driver.run(self.lifecycle.sweep())
             finally:
                 self.lock.release()
 
@@ -196,8 +196,8 @@ class Session:
         if not self.lock.acquire(blocking=False):
             return False  # an epoch runs, whose opening may complete it
         try:
-            if not self.life.is_at_rest:
-                Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.life.complete())
+            if not self.lifecycle.is_at_rest:
+                Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.lifecycle.complete())
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
@@ -219,7 +219,7 @@ class Session:
         if self.started is None or not self.lock.acquire(blocking=False):
             return
         try:
-            protocol: Protocol[object] = self.life.sweep() if self._may_sweep else self.life.complete()
+            protocol: Protocol[object] = self.lifecycle.sweep() if self._may_sweep else self.lifecycle.complete()
             Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
         except InternalError:
             raise
@@ -276,7 +276,7 @@ class Session:
             self._completer.stop()
             self.sweep_at_the_end()
             self.ended()
-            self.life.started = None
+            self.lifecycle.started = None
             for committer in self._driver.committers.values():
                 committer.close()
             self.store.close()
@@ -304,7 +304,7 @@ class Session:
                 lambda: note_targets(self.store, started.generation, self.sinks), "noting what the sinks write to"
             )
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
-        self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
+        self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}

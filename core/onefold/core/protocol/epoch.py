@@ -73,10 +73,10 @@ from onefold.core.protocol.recovery import (
 
 __all__ = [
     "Initial",
-    "Known",
     "Outcome",
     "Protocol",
     "Started",
+    "StoreCache",
     "complete",
     "complete_last",
     "decide",
@@ -111,11 +111,11 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a driver knows of its pipeline's store without asking: under its generation nobody else changes it.
+class StoreCache:
+    """A driver's write-back cache of its pipeline's store: under its generation nobody else changes the store.
 
-    `facts` are None where it must ask. `committed` is the last epoch, where every sink has committed it and every
-    ledger says so, and the store is still to be told that it is complete.
+    `facts` are None where the store must be read. `committed` is the last epoch, where every sink has committed it and
+    every ledger says so, and the store is still to be told that it is complete.
     """
 
     facts: StoreFacts | None = None
@@ -133,12 +133,12 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a range: the epoch's record, whether it had been decided before this call, and what the driver
-    knows for the next one."""
+    """What became of a range: the epoch's record, whether it had been decided before this call, and the cache
+    for the next one."""
 
     record: EpochRecord
     replayed: bool
-    known: Known = field(default=Known(), compare=False)
+    cache: StoreCache = field(default=StoreCache(), compare=False)
 
 
 def start(
@@ -180,18 +180,18 @@ def start(
 
 
 def epoch(
-    generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3, known: Known = Known()
+    generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3, cache: StoreCache = StoreCache()
 ) -> Protocol[Outcome]:
     """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
     merely out of something, after a pause, for as long as the driver has patience.
 
-    `known` is what the epoch before has left: without it, the store is asked where the range belongs. After this one
-    run `complete_last`, unless its own `known` goes to the next soon.
+    `cache` is what the epoch before has left: without it, the store is asked where the range belongs. After this one
+    run `complete_last`, unless its own `cache` goes to the next soon.
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
-    facts, committed = known.facts, known.committed
-    asks = not known.is_followed_by(request)
+    facts, committed = cache.facts, cache.committed
+    asks = not cache.is_followed_by(request)
     if asks or facts is None:
-        yield from complete_last(generation, known)
+        yield from complete_last(generation, cache)
         committed = None
         facts = yield from _retry(ReadStore())
         found: EpochRecord | None = yield from _retry(FindEpoch(request))
@@ -207,7 +207,7 @@ def epoch(
             opened = yield from _retry(opening)
         except CheckpointMismatch:
             # The store is not as this driver left it, or has the range already: ask it, and say what it is.
-            return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))
+            return (yield from epoch(generation, store_id, request, runs_max, StoreCache(None, committed)))
     runs = waits = 0
     while True:
         record, opened = opened or (yield from _retry(opening)), None
@@ -235,14 +235,14 @@ def epoch(
             raise
     yield from _commit(generation, store_id, decided)
     facts = replace(facts, last=decided.record, unfinished=(decided.record,))
-    return Outcome(decided.record, replayed=False, known=Known(facts, decided))
+    return Outcome(decided.record, replayed=False, cache=StoreCache(facts, decided))
 
 
-def complete_last(generation: Generation, known: Known) -> Protocol[Known]:
-    """Tell the store that the last epoch is complete, where no other epoch has told it. Returns what is known then."""
-    if known.committed is not None:
-        yield from _retry(Complete(generation, known.committed))
-    return Known(known.facts)
+def complete_last(generation: Generation, cache: StoreCache) -> Protocol[StoreCache]:
+    """Tell the store that the last epoch is complete, where no other epoch has told it. Returns the cache after it."""
+    if cache.committed is not None:
+        yield from _retry(Complete(generation, cache.committed))
+    return StoreCache(cache.facts)
 
 
 def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:

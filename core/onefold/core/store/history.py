@@ -15,7 +15,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.core.store.store_rows import pipeline_row, record_of
 
-__all__ = ["History", "Standing", "StoredEpoch"]
+__all__ = ["History", "PipelineStatus", "StoredEpoch"]
 
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 
@@ -43,9 +43,9 @@ class StoredEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a pipeline stands. Of the epochs that the store keeps, `counts` has how many are in each state, and
-    `starts` by how many starts of a query they were opened: each start has a generation of its own."""
+class PipelineStatus:
+    """The status of a pipeline, as its store has it. Of the epochs that the store keeps, `counts` has how many are in
+    each state, and `starts` by how many starts of a query they were opened: each start has a generation of its own."""
 
     generation: int
     frozen: Positions | None
@@ -75,7 +75,7 @@ class History:
     def close(self) -> None:
         self._store.close()
 
-    def standing(self, pipeline: str) -> Standing | None:
+    def status(self, pipeline: str) -> PipelineStatus | None:
         """None where there is no store yet, or it does not know the pipeline."""
         if self._store.look() is None:
             return None
@@ -91,7 +91,7 @@ class History:
             if row is None:
                 return None
             savepoints = _savepoints(transaction, pipeline)
-            return Standing(
+            return PipelineStatus(
                 generation=row.generation,
                 frozen=Positions.from_json(row.frozen) if row.frozen else None,
                 counts={EpochState(state): count for state, count in transaction.rows(counted, of)},

@@ -20,8 +20,8 @@ from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.watching import WorkerWatch
+from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop
-from onefold.engine.workers.nursery import Nursery
 from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
 
@@ -42,10 +42,10 @@ class _Member:
 
 
 class Fleet:
-    """`workers` processes that `nursery` forks. Runs are counted from each launch on, from 1."""
+    """`workers` processes that `fork_server` forks. Runs are counted from each launch on, from 1."""
 
-    def __init__(self, nursery: Nursery, plan: Plan, workers: int, marks: Marks | None = None) -> None:
-        self._nursery, self._plan, self._workers = nursery, plan, workers
+    def __init__(self, fork_server: ForkServer, plan: Plan, workers: int, marks: Marks | None = None) -> None:
+        self._fork_server, self._plan, self._workers = fork_server, plan, workers
         self._watch = WorkerWatch(plan, marks or Marks(workers))
         self._epochs: dict[int, int] = {}  # of the runs that are open
         self._drains_s: float | None = None  # since when the flow is to end
@@ -80,7 +80,7 @@ class Fleet:
             links[link.receiver].append((link, into))
         for index in range(self._workers):
             mine, theirs = socket.socketpair()
-            pid = self._nursery.fork(theirs, [sock for _, sock in links[index]])
+            pid = self._fork_server.fork(theirs, [sock for _, sock in links[index]])
             member = _Member(pid, Outgoing(mine), Incoming(mine))
             self._members.append(member)
             keys = tuple(link for link, _ in links[index])
@@ -149,7 +149,7 @@ class Fleet:
         """Kill the workers. What they have prepared stays."""
         members, self._members = self._members, []
         for member in members:
-            self._nursery.end(member.pid)
+            self._fork_server.end(member.pid)
             member.orders.socket.close()
         self._ready, self._done, self._runs, self._epochs = {}, {}, 0, {}
 
@@ -197,7 +197,7 @@ class Fleet:
     def _lost(self, index: int) -> WorkerFailed:
         """A worker is gone; the others are ended, too, since they wait for it."""
         pid = self._members[index].pid
-        how = self._nursery.end(pid)
+        how = self._fork_server.end(pid)
         lost = self._members.pop(index)
         lost.orders.socket.close()
         self.end()

@@ -25,13 +25,13 @@ from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
+from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
 from onefold.engine.driver.settings import RunSettings
-from onefold.engine.driver.standing import FlowStanding, Kept, check_workers, standing, with_workers
 from onefold.engine.driver.writers import Writers
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
+from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.engine.workers.nursery import NurseryLost
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
@@ -96,9 +96,9 @@ class FlowRun:
                         ended = error if isinstance(error, InDoubt) else error.retyped(Retriable)
                         raise (self._session.taken_over(error) or ended) from error
                     has_started = True
-                except NurseryLost:
+                except ForkServerLost:
                     raise Retriable(
-                        "nursery-lost",
+                        "fork-server-lost",
                         f"the process that forks the workers of flow {self._session.name!r} has ended, killed for one"
                         " by a machine without memory, and only a new driver has another. Start the flow again",
                     ) from None
@@ -132,36 +132,36 @@ class FlowRun:
                 begin = session.patience.retry(planners.initial, "asking where the sources begin")
             initial = initial_of(session.name, self._sources.values(), facts, begin)
             started = session.start(initial, goes_on=has_started)
-            session.drive(session.life.sweep())
+            session.drive(session.lifecycle.sweep())
             fingerprint = session.open_sinks(self._schemas())
             self._check_writers()
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)
             if self._in_order:
                 fingerprint = with_workers(fingerprint, self._settings.workers)
-            standing_now = standing(session.facts(), started, self._kept)
-            self._begin_added(planners, standing_now)
+            at = resume_point(session.facts(), started, self._kept)
+            self._begin_added(planners, at)
             writers = Writers(
                 self._plan,
                 self._fleet,
                 planners,
                 self._tracker,
-                standing_now,
+                at,
                 self._launch,
                 self._ahead(planners),
                 session.patience.progressed,
             )
             writers.launch()
-            self._epochs(planners, writers, standing_now, fingerprint)
+            self._epochs(planners, writers, at, fingerprint)
         finally:
             planners.close()
 
-    def _epochs(self, planners: Planners, writers: Writers, at: FlowStanding, fingerprint: str) -> None:
+    def _epochs(self, planners: Planners, writers: Writers, at: ResumePoint, fingerprint: str) -> None:
         wait: Wait | None = None
         swept_s = time.monotonic()
         while not self._drains:
             if time.monotonic() - swept_s >= SWEEP_EVERY_S:
-                self._session.drive(self._session.life.sweep())
+                self._session.drive(self._session.lifecycle.sweep())
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
@@ -176,7 +176,7 @@ class FlowRun:
             at = self._epoch(planners, writers, at, span, fingerprint)
             self._pace(began_s)
 
-    def _next(self, planners: Planners, writers: Writers, at: FlowStanding) -> Range | None:
+    def _next(self, planners: Planners, writers: Writers, at: ResumePoint) -> Range | None:
         """The range of the next epoch; an empty one where only a timer is due; None where there is nothing to do."""
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
@@ -187,8 +187,8 @@ class FlowRun:
         return Range(at.at, end) if end != at.at or is_due else None
 
     def _epoch(
-        self, planners: Planners, writers: Writers, at: FlowStanding, span: Range, fingerprint: str
-    ) -> FlowStanding:
+        self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str
+    ) -> ResumePoint:
         session = self._session
         session.check_counted(span)
         request = EpochRequest(
@@ -199,12 +199,12 @@ class FlowRun:
             sinks=session.names,
             write_through=session.write_through,
         )
-        outcome = session.drive(writers.heeding(session.life.run_epoch(request, runs_max=sys.maxsize)), writers)
+        outcome = session.drive(writers.observing(session.lifecycle.run_epoch(request, runs_max=sys.maxsize)), writers)
         if not self._written.is_there:
             store_id = present(session.started, "an epoch is run after a start").store_id
             session.patience.retry(lambda: self._written.keep(store_id), "writing into the checkpoint")
         note(epoch=outcome.record.epoch)
-        now = FlowStanding.after(outcome.record)
+        now = ResumePoint.after(outcome.record)
         writers.decided(now)
         if writers.bad:
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, writers.bad)
@@ -219,7 +219,7 @@ class FlowRun:
                 own.check()
         return now
 
-    def _begin_added(self, planners: Planners, at: FlowStanding) -> None:
+    def _begin_added(self, planners: Planners, at: ResumePoint) -> None:
         session = self._session
         for names, setting in session.patience.retry(
             lambda: [*planners.begin_added(at.at, session.pin)], "asking where the sources begin"
@@ -251,7 +251,7 @@ class FlowRun:
         while wait is not None and wait.left_s > 0 and not self._drains:
             wait.pause()
 
-    def _launch(self, at: FlowStanding, guarded: bool) -> None:
+    def _launch(self, at: ResumePoint, guarded: bool) -> None:
         state = None
         if self._state_root is not None:
             name, backend, scratch = self._session.name, self._settings.state, None

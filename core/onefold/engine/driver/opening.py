@@ -26,7 +26,7 @@ from onefold.engine.driver.flow_run import FlowRun
 from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.settings import RunSettings
 from onefold.engine.state import folder_of
-from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning.starts import check_apart
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 @contextmanager
 def opened(
     plan: Plan,
-    nursery: Nursery,
+    fork_server: ForkServer,
     marks: Marks,
     settings: RunSettings,
     checkpoint: str,
@@ -50,7 +50,7 @@ def opened(
 ) -> Iterator[FlowRun]:
     """A flow's run, ready to start; closed with the block. Arguments as `onefold.engine.run` has them."""
     with session_of(plan, checkpoint, store, retain, patience_s) as session, ExitStack() as opened:
-        fleet = Fleet(nursery, plan, settings.workers, marks)
+        fleet = Fleet(fork_server, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
         opened.callback(fleet.end)  # before its folder goes
         written = HasWritten(checkpoint, session.name)

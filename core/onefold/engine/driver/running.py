@@ -23,7 +23,7 @@ from onefold.engine.dataflow.marks import Marks
 from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.driver.progress import Progress, counted
 from onefold.engine.state import RETAIN
-from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def run(
     with (
         showing_progress(),
         closing(
-            Nursery(partial(_work, cut, marks), partial(_warm, cut))
-        ) as nursery,  # before this process has a client
+            ForkServer(partial(_work, cut, marks), partial(_warm, cut))
+        ) as fork_server,  # before this process has a client
     ):
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
-        with uncollected():  # the protocol and the SQL toolkit, while the nursery imports what workers need
+        with uncollected():  # the protocol and the SQL toolkit, while the fork server imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import RunSettings
 
         settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
-        with opened(cut, nursery, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
+        with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
         log.info("flow %r has ended: %s in %s", graph.flow, *done)
@@ -141,7 +141,7 @@ def check_runs_here(graph: Graph) -> None:
 
 
 def _warm(plan: Plan) -> None:
-    with uncollected():  # in the nursery alone: the driver has no use for operators and backends
+    with uncollected():  # in the fork server alone: the driver has no use for operators and backends
         from onefold.engine.workers.starting import warm
 
         warm(plan)

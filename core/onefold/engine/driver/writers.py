@@ -19,7 +19,7 @@ from onefold.core.source import Split
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
-from onefold.engine.driver.standing import FlowStanding
+from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.workers.messages import Done
 
 __all__ = ["Splitting", "Workers", "Writers"]
@@ -74,13 +74,13 @@ class Writers:
         fleet: Workers,
         planners: Splitting,
         tracker: Tracker,
-        standing: FlowStanding,
-        launch: Callable[[FlowStanding, bool], None],
+        resume_point: ResumePoint,
+        launch: Callable[[ResumePoint, bool], None],
         plan_ahead: Callable[[Range], Range | None],
         progressed: Callable[[float], None],
     ) -> None:
         self._plan, self._fleet, self._planners, self._tracker = plan, fleet, planners, tracker
-        self._standing, self._launch, self._plan_ahead = standing, launch, plan_ahead
+        self._resume_point, self._launch, self._plan_ahead = resume_point, launch, plan_ahead
         self._progressed = progressed
         self._lost: OnefoldError | None = None  # why what the workers have prepared last does not count
         self._at: Positions | None = None  # where the workers stand; None where none run
@@ -118,7 +118,7 @@ class Writers:
         try:
             restored_ms = self._fleet.look()
         except OnefoldError as error:
-            failed = self._given_up(error, self._standing.epoch + 1)
+            failed = self._given_up(error, self._resume_point.epoch + 1)
             if not isinstance(failed, WorkerFailed | OutOfResources):
                 raise failed from error
             self.timer_ms = 0
@@ -137,9 +137,9 @@ class Writers:
             self._progressed(self._fleet.worked_s)
         return failed
 
-    def heeding(self, protocol: Protocol[T]) -> Protocol[T]:
-        """The same protocol, of which they learn why it has them run an epoch again that they had prepared: without an
-        end they would prepare what expires before it is decided."""
+    def observing(self, protocol: Protocol[T]) -> Protocol[T]:
+        """The same protocol, whose errors are seen on the way: a prepared epoch that runs again, because its work was
+        lost, counts as a restart. Else the writers would prepare, without end, what expires before it is decided."""
         self._lost = None
         effect = next(protocol)
         try:
@@ -160,12 +160,12 @@ class Writers:
 
     def launch(self) -> None:
         """Start the workers. Ahead of the first epoch they restore their state while the sources are asked for it."""
-        self._launch(self._standing, self._guarded)
-        self._at = self._standing.at
+        self._launch(self._resume_point, self._guarded)
+        self._at = self._resume_point.at
 
-    def decided(self, standing: FlowStanding) -> None:
+    def decided(self, resume_point: ResumePoint) -> None:
         """The epoch that they have run is decided. Those that read with care do so no longer."""
-        self._standing = standing
+        self._resume_point = resume_point
         if self._guarded:
             self._guarded = False
             self._end()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
-from onefold.core.job.life import Life
+from onefold.core.job.lifecycle import Lifecycle
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
@@ -31,7 +31,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker
-from onefold.engine.driver.standing import FlowStanding, standing
+from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
@@ -168,7 +168,7 @@ class FlowWorld:
 
     def _live(self) -> bool:
         """One driver, from its start to the source's end: False where it died, or gave up."""
-        life = Life(FLOW, tuple(self.committers))
+        life = Lifecycle(FLOW, tuple(self.committers))
         kinds = {name: sink.kind for name, sink in self.committers.items()}
         merging = next((name for name, kind in kinds.items() if kind is SinkKind.LAST_RESOURCE), None)
         driver = Coordinator(FLOW, self.store, self.committers, _out_of_patience, merging)
@@ -176,15 +176,15 @@ class FlowWorld:
         try:
             started = self._drive(driver, life.start(Initial(Positions.of(CUTS[0]))))
             self._drive(driver, life.sweep())
-            at = standing(self.store.facts(FLOW), started, lambda _: ())
+            at = resume_point(self.store.facts(FLOW), started, lambda _: ())
             tracker = Tracker(Restart(strategy="fixed_delay", delay_s=1e-9, attempts=LIVES_MAX))
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
             ahead = lambda behind: _next_range(behind.end)  # noqa: E731
             writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, ahead, lambda _for_s: None)
             while (span := _range(at, writers)) is not None:
                 request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)
-                outcome = self._drive(driver, writers.heeding(life.run_epoch(request, LIVES_MAX)), writers)
-                at = FlowStanding.after(outcome.record)
+                outcome = self._drive(driver, writers.observing(life.run_epoch(request, LIVES_MAX)), writers)
+                at = ResumePoint.after(outcome.record)
                 writers.decided(at)
             self._drive(driver, life.sweep())
         except (CrashError, Retriable, InDoubt, NeedsStart):
@@ -238,7 +238,7 @@ class FlowWorld:
         return wrong
 
 
-def _range(at: FlowStanding, writers: Writers) -> Range | None:
+def _range(at: ResumePoint, writers: Writers) -> Range | None:
     if writers.ahead is not None:
         return writers.ahead
     if at.until is not None:

@@ -40,7 +40,7 @@ def kill_driver(world: TortureWorld, _fault: PlannedFault, struck: Struck) -> st
 
 def kill_half(world: TortureWorld, fault: PlannedFault, struck: Struck) -> str:
     process = world.supervisor.current
-    others = find([process.pid], Role.DRIVER_JVM, Role.NURSERY) if process else []
+    others = find([process.pid], Role.DRIVER_JVM, Role.FORK_SERVER) if process else []
     if process is None or not others:
         raise Missed("no driver runs yet")
     python = ProcessRef.of(process.pid)

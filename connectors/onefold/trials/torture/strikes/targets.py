@@ -20,7 +20,7 @@ class Role(Enum):
     WORKER = "Python worker"
     EXECUTOR = "executor"
     DRIVER_JVM = "driver JVM"
-    NURSERY = "nursery"  # the process of a flow that forks its workers
+    FORK_SERVER = "fork server"  # the process of a flow that forks its workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class StrikeTarget:
 
 def role_of(command: Sequence[str], parent: Sequence[str], grandparent: Sequence[str] = ()) -> Role | None:
     """What a process is, by the command lines of its own, its parent and the parent's parent. Spark's daemon that only
-    forks workers is none of them. All processes of a flow have one command line: a driver forks a nursery, and that
+    forks workers is none of them. All processes of a flow have one command line: a driver forks a fork server, and that
     the workers."""
     own, above = " ".join(command), " ".join(parent)
     if FLOW in own:
         if FLOW not in above:
             return None  # the driver
-        return Role.WORKER if FLOW in " ".join(grandparent) else Role.NURSERY
+        return Role.WORKER if FLOW in " ".join(grandparent) else Role.FORK_SERVER
     if "org.apache.spark.deploy.SparkSubmit" in own:
         return Role.DRIVER_JVM
     if "CoarseGrainedExecutorBackend" in own:

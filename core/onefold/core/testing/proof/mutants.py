@@ -21,7 +21,7 @@ PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.binding",
 )
 MOVING = "onefold.core.operations.moving"
-QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
+QUERY, LIFECYCLE, OFFSETS = "onefold.core.job.query", "onefold.core.job.lifecycle", "onefold.core.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
 LATE, IDLE, AS_IDLE = "two-phase, late dead letters", "two-phase, idle", "two-phase, another source, idle"
@@ -456,13 +456,13 @@ _ALL: tuple[Mutant, ...] = (
     ),
     _mutant(
         "no sweep after the epochs",
-        LIFE,
+        LIFECYCLE,
         "removed = yield from sweep(started.generation, self.sinks)",
         "removed = yield from sweep(started.generation, () if self.is_swept else self.sinks)",
     ),
     _mutant(
         "the last epoch of a run is not completed",
-        LIFE,
+        LIFECYCLE,
         "yield from self.complete()",
         "",
     ),
@@ -481,20 +481,20 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "what is to be completed is forgotten where the store is asked",
         PROTOCOL,
-        "yield from complete_last(generation, known)",
+        "yield from complete_last(generation, cache)",
         "yield from ()",
         AS,
     ),
     _mutant(
         "what is to be completed is forgotten where the next epoch fails",
-        LIFE,
-        "known, self._known = self._known, Known(None, self._known.committed)",
-        "known, self._known = self._known, Known()",
+        LIFECYCLE,
+        "cache, self._cache = self._cache, StoreCache(None, self._cache.committed)",
+        "cache, self._cache = self._cache, StoreCache()",
         AS,
     ),
     _mutant(
         "no sweep at the start",
-        LIFE,
+        LIFECYCLE,
         "removed = yield from sweep(started.generation, self.sinks)",
         "removed = yield from sweep(started.generation, ())",
     ),
@@ -690,21 +690,21 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # the store refuses what does not start at its last end, but not a range that goes back
         "what is known is taken for a range that follows",
         PROTOCOL,
-        "asks = not known.is_followed_by(request)",
+        "asks = not cache.is_followed_by(request)",
         "asks = facts is None",
         "test_protocol.py::test_a_range_that_does_not_follow_is_not_opened_on_what_is_known",
     ),
     _unit(  # a store that goes back under a live driver: started again, it hears of it too
         "a store that is not as it was left is not asked",
         PROTOCOL,
-        "return (yield from epoch(generation, store_id, request, runs_max, Known(None, committed)))",
+        "return (yield from epoch(generation, store_id, request, runs_max, StoreCache(None, committed)))",
         "raise",
         "test_protocol.py::test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is",
     ),
     _unit(  # its query ends there, and the next start does not complete what is damaged
         "an epoch of which a second call was refused is completed",
         QUERY,
-        "self._known = Known()  # complete it is not",
+        "self._cache = StoreCache()  # complete it is not",
         "",
         "test_query.py::test_a_second_call_for_a_batch_marks_its_epoch_and_nothing_completes_that",
     ),
@@ -766,7 +766,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     ),
     _unit(  # the two fence each other once more, and nothing is lost
         "a successor is taken over in doubt",
-        LIFE,
+        LIFECYCLE,
         "if fenced is not None: ...",
         "if fenced is None: ...",
         "test_query.py::test_a_process_in_doubt_does_not_take_over_from_its_successor",

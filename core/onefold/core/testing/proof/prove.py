@@ -38,7 +38,7 @@ BY_UNIT_TESTS = (
     ("_explains", "continue"),
     # A range that does not follow, in a process that goes on: the store refuses it too. And what only a session asks.
     ("is_followed_by", "return False"),
-    ("is_at_rest", "return self._known"),
+    ("is_at_rest", "return self._cache"),
     # Of a query whose checkpoint has lost what it committed: what it has committed is looked at first.
     ("place", "raise DataLoss('gap-in-positions'"),
 )

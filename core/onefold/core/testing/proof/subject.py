@@ -28,7 +28,7 @@ MODULES = (
     "onefold.core.protocol.epoch",
     "onefold.core.operations.moving",
     "onefold.core.job.offset_log",
-    "onefold.core.job.life",
+    "onefold.core.job.lifecycle",
     "onefold.core.job.query",
     "onefold.core.testing.simulator.models",
     "onefold.core.testing.simulator.model_store",

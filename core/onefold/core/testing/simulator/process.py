@@ -14,7 +14,7 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, RunWriters
 from onefold.core.testing.simulator.host import Host
 
-__all__ = ["CommitBatch", "Life", "PlanBatch", "Process", "RunAttempt", "Step", "records_of", "with_tasks"]
+__all__ = ["CommitBatch", "PlanBatch", "Process", "RunAttempt", "Step", "Steps", "records_of", "with_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +43,25 @@ class RunAttempt:
 
 
 Step = Effect | PlanBatch | CommitBatch | RunAttempt
-Life = Generator[Step, Any, None]
+Steps = Generator[Step, Any, None]
 T = TypeVar("T")
 
 
 class Process:
     """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
 
-    def __init__(self, life: Life, driver: Coordinator, host: Host) -> None:
-        self.life = life
+    def __init__(self, steps: Steps, driver: Coordinator, host: Host) -> None:
+        self.steps = steps
         self.driver = driver
         self.host = host
         self.generation: Generation | None = None
-        self.next: Step | None = next(life, None)
+        self.next: Step | None = next(steps, None)
 
     def answer(self, value: Any) -> None:
-        self._go_on(lambda: self.life.send(value))
+        self._go_on(lambda: self.steps.send(value))
 
     def fail(self, error: OnefoldError) -> None:
-        self._go_on(lambda: self.life.throw(error))
+        self._go_on(lambda: self.steps.throw(error))
 
     def _go_on(self, resume: Callable[[], Step]) -> None:
         self.next = None

@@ -56,11 +56,11 @@ from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
     CommitBatch,
-    Life,
     PlanBatch,
     Process,
     RunAttempt,
     Step,
+    Steps,
     records_of,
     with_tasks,
 )
@@ -235,10 +235,10 @@ class World(Scene):
         except Slept:
             self.asleep.append(process)
 
-    def _life(self, names: tuple[str, ...]) -> Life:
+    def _life(self, names: tuple[str, ...]) -> Steps:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
         operator, production = self.operator, self.subject.query
-        life = production.QueryLife(PIPELINE, names, self.late)
+        life = production.QueryLifecycle(PIPELINE, names, self.late)
         if operator.move_to is not None:
             yield from self._move(life)
             return
@@ -284,7 +284,7 @@ class World(Scene):
         if life.is_swept:  # else nothing was ever compared
             yield from life.sweep()
 
-    def _move(self, life: Any) -> Life:
+    def _move(self, life: Any) -> Steps:
         """`onefold positions --set`: a process of its own."""
         facts, _ = yield from life.before_move(ROOT)
         stands = standing(facts)
@@ -310,7 +310,7 @@ class World(Scene):
                 return facts.last.range.end
         return Positions.of({"t/0": 1})
 
-    def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
+    def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Steps:
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.fork_server import ForkServer
 
 WAIT_S = 30.0
 
@@ -22,12 +22,12 @@ WAIT_S = 30.0
 @contextmanager
 def answer_of(work: Any, links: int = 0) -> Iterator[socket.socket]:
     """The driver's side of the control socket of a worker that does `work`."""
-    with closing(Nursery(work, lambda: None)) as nursery:
+    with closing(ForkServer(work, lambda: None)) as fork_server:
         mine, theirs = socket.socketpair()
         pairs = [socket.socketpair() for _ in range(links)]
         mine.settimeout(WAIT_S)
         with mine:
-            nursery.fork(theirs, [pair[0] for pair in pairs])
+            fork_server.fork(theirs, [pair[0] for pair in pairs])
             for _, other in pairs:
                 other.close()
             yield mine
@@ -89,17 +89,17 @@ def test_a_process_that_a_worker_forked_does_not_hide_the_workers_end() -> None:
 ANSWERED = """
 import signal, socket, sys
 from contextlib import closing
-from onefold.engine.workers.nursery import Nursery
+from onefold.engine.workers.fork_server import ForkServer
 {first}
 def work(control, _):
     print("said")
     control.sendall(b"alive")
     control.recv(1)
-with closing(Nursery(work, lambda: None)) as nursery:
+with closing(ForkServer(work, lambda: None)) as fork_server:
     mine, theirs = socket.socketpair()
-    pid = nursery.fork(theirs, [])
+    pid = fork_server.fork(theirs, [])
     assert mine.recv(100) == b"alive"
-    assert nursery.end(pid) == -9
+    assert fork_server.end(pid) == -9
 """
 
 

@@ -10,7 +10,7 @@ from harness.errors import raises
 from onefold.core import ConfigError, EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.driver.standing import check_workers, with_workers
+from onefold.engine.driver.resume_point import check_workers, with_workers
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 5}))
 

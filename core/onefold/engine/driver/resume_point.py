@@ -1,4 +1,4 @@
-"""Where a flow stands: the end of its last decided epoch, and the snapshots that this epoch made its state."""
+"""Where a flow resumes: the end of its last decided epoch, and the snapshots that this epoch made its state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
 from onefold.engine.state import STATE
 
-__all__ = ["FlowStanding", "Kept", "check_workers", "standing", "with_workers"]
+__all__ = ["Kept", "ResumePoint", "check_workers", "resume_point", "with_workers"]
 
 _WORKERS = "+"  # between a job's fingerprint and how many workers its epochs take to run again as they were
 
@@ -22,9 +22,9 @@ Kept = Callable[[EpochRecord], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class FlowStanding:
-    """`until` is where the next epoch must end, where one that writes through was begun; `epoch` is the last decided
-    one, 0 before the first."""
+class ResumePoint:
+    """The positions and the snapshots from which the next epoch goes on. `until` is where it must end, where one that
+    writes through was begun; `epoch` is the last decided one, 0 before the first."""
 
     at: Positions
     epoch: int = 0
@@ -32,18 +32,18 @@ class FlowStanding:
     until: Positions | None = None
 
     @classmethod
-    def after(cls, record: EpochRecord) -> FlowStanding:
+    def after(cls, record: EpochRecord) -> ResumePoint:
         handles = tuple(c.handle for c in record.manifest if c.sink == STATE)
         return cls(record.range.end.of_records(), record.epoch, handles)
 
 
-def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> FlowStanding:
+def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> ResumePoint:
     """Where the next epoch begins, and how. Raises CheckpointMismatch where the flow keeps state, and the last epoch
     has none of it: one that was adopted from the ledgers has no manifest, and the state's own notes tell."""
     if facts.last is None:
         begin = present(started.start, "a start finds where a first epoch begins")
-        return FlowStanding(begin, until=started.until)
-    found = FlowStanding.after(facts.last)
+        return ResumePoint(begin, until=started.until)
+    found = ResumePoint.after(facts.last)
     if kept is not None and not found.handles:
         found = replace(found, handles=kept(facts.last))
     if kept is not None and not found.handles:
@@ -54,7 +54,7 @@ def standing(facts: StoreFacts, started: Started, kept: Kept | None) -> FlowStan
             " and start over with empty tables under a new name",
         )
     begun = facts.begun
-    return found if begun is None else FlowStanding(found.at, found.epoch, found.handles, begun.range.end)
+    return found if begun is None else ResumePoint(found.at, found.epoch, found.handles, begun.range.end)
 
 
 def with_workers(fingerprint: str, workers: int) -> str:

@@ -1,4 +1,4 @@
-"""A pipeline in one process: its generation, and whether its last decision may still take effect."""
+"""The lifecycle of a pipeline in one process: its starts, its epochs and their sweeps, each under a generation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
-from onefold.core.protocol.epoch import Initial, Known, Outcome, Started, complete_last, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 
-__all__ = ["Life", "taken_over"]
+__all__ = ["Lifecycle", "taken_over"]
 
 
-class Life:
+class Lifecycle:
     """A pipeline's starts, epochs and sweeps in one process. Each call is a protocol that a coordinator runs.
 
     `sinks` are in the order in which an epoch commits them. Of these, those that `may_come_late` need not have been
@@ -35,18 +35,18 @@ class Life:
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self.is_swept = False  # since the last start
-        self._known = Known()  # of the store, under the generation of the last start
+        self._cache = StoreCache()  # under the generation of the last start
 
     @property
     def is_at_rest(self) -> bool:
         """Whether the store has the last epoch as complete."""
-        return self._known.committed is None
+        return self._cache.committed is None
 
     def start(
         self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
     ) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        self._known = Known()
+        self._cache = StoreCache()
         self.started = yield from start(self.sinks, initial, adopt_ledger, accept_damage, self._may_come_late)
         self._is_in_doubt = self.is_swept = False
         return self.started
@@ -54,7 +54,7 @@ class Life:
     def complete(self) -> Protocol[None]:
         """Where no epoch follows soon: tell the store that the last one is complete."""
         started = present(self.started, "nothing is completed without a start")
-        self._known = yield from complete_last(started.generation, self._known)
+        self._cache = yield from complete_last(started.generation, self._cache)
 
     def sweep(self) -> Protocol[int]:
         """Complete the last epoch, then remove what was prepared and no manifest names. Returns how many parts that
@@ -79,13 +79,13 @@ class Life:
             if fenced is not None:
                 raise fenced
             started = yield from self.start(None)
-        known, self._known = self._known, Known(None, self._known.committed)  # all that is known, if this one fails
+        cache, self._cache = self._cache, StoreCache(None, self._cache.committed)  # the one left if this one fails
         try:
-            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, known)
+            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, cache)
         except InDoubt:
             self._is_in_doubt = True
             raise
-        self._known = outcome.known
+        self._cache = outcome.cache
         if not self.is_swept and not outcome.replayed:  # it took over anew meanwhile
             yield from self.sweep()
         return outcome

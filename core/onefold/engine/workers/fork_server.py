@@ -1,8 +1,8 @@
 """Forks workers from a process that has no connections, clients or threads of the driver's.
 
 A process that is forked while clients of Kafka or Postgres are there inherits their locks and sockets, but none of
-their threads. So the nursery is forked from the driver before the first of these is made, and only imports and forks.
-Workers end when it ends, and it ends when the driver does.
+their threads. So the fork server is forked from the driver before the first of these is made, and only imports and
+forks. Workers end when it ends, and it ends when the driver does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-__all__ = ["Nursery", "NurseryLost"]
+__all__ = ["ForkServer", "ForkServerLost"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -32,13 +32,13 @@ _PR_SET_PDEATHSIG = 1
 _DRIVERS_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class NurseryLost(Exception):
+class ForkServerLost(Exception):
     """The process that forks workers has ended, and so have they."""
 
 
-class Nursery:
+class ForkServer:
     """The driver's side of it. `work(control, links)` is what a worker does with its sockets. `warm` is called once, in
-    the nursery, while the driver goes on: what it imports, no worker has to."""
+    the fork server, while the driver goes on: what it imports, no worker has to."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
         _fill_standard_streams()
@@ -51,7 +51,7 @@ class Nursery:
         theirs.close()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
-        """A new worker, which has the sockets now; returns its process id. Raises NurseryLost."""
+        """A new worker, which has the sockets now; returns its process id. Raises ForkServerLost."""
         sockets = [control, *links]
         try:
             return self._answer_to(_REQUEST.pack(_FORK, len(sockets)), sockets)
@@ -63,7 +63,7 @@ class Nursery:
         """Kill a worker, and wait until it is gone. Returns how it ended: negative for a signal."""
         try:
             return self._answer_to(_REQUEST.pack(_END, pid))
-        except NurseryLost:
+        except ForkServerLost:
             return -signal.SIGKILL  # by its end
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Nursery:
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
         if len(answer) < _ANSWER.size:
-            raise NurseryLost
+            raise ForkServerLost
         return int(_ANSWER.unpack(answer)[0])
 
 
@@ -186,8 +186,8 @@ def _work(work: Work, sockets: list[socket.socket]) -> None:
 
 
 def _leave(sockets: list[socket.socket]) -> None:
-    """In a process that a worker forked: it heeds signals, and has no part in the worker's sockets, whose end would not
-    be noticed as long as it lives."""
+    """In a process that a worker forked: it handles signals, and has no part in the worker's sockets, whose end would
+    not be noticed as long as it lives."""
     for each in sockets:
         each.close()
     for number in _DRIVERS_SIGNALS:
