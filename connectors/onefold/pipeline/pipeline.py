@@ -195,13 +195,15 @@ class Pipeline:
         restarts = Restarts(self.restart or Restart())
         with self._session(self.runtime) as spark, closing(self.writer()) as writer:
             while True:
-                began_s = time.monotonic()
+                began_s: float | None = None
                 try:
-                    writer.await_termination(self.start(spark, writer))
+                    query = self.start(spark, writer)  # which may wait long for a server
+                    began_s = time.monotonic()
+                    writer.await_termination(query)
                     return
                 except (Retriable, InDoubt) as error:
                     failed_s = time.monotonic()
-                    delay_s = restarts.delay_s(failed_s - began_s, failed_s)
+                    delay_s = restarts.delay_s(failed_s - (began_s or failed_s), failed_s)
                     if delay_s is None or error.code == "jvm-gone":
                         raise
                     log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
