@@ -63,9 +63,9 @@ def parse_offsets(texts: Iterable[str | None]) -> Positions:
             if name in flat:
                 raise ConfigError(
                     "topic-read-twice",
-                    f"two streams of this query read {name!r}, so its positions are ambiguous: read it once, and neither"
-                    " unite nor join the DataFrame with itself, for which Spark reads it twice (explode makes several"
-                    " rows of one)",
+                    f"two streams of this query read {name!r}, so its positions are ambiguous: read it once, and"
+                    " neither unite nor join the DataFrame with itself, for which Spark reads it twice (explode makes"
+                    " several rows of one)",
                 )
             flat[name] = offset
     return Positions.from_flat(flat)
