@@ -84,11 +84,13 @@ def test_what_a_server_or_its_driver_says_on_several_lines_is_one_line_of_an_err
         "mysql+mysqldb://u:geheim@host/db",
         "nosuchdatabase://u:geheim@host/db",
         "postgresql://u:odd@odd:geheim@host/db",  # which would be read as a port
+        "sqlite://store.db/store.db",  # a slash too few
+        "mariadb://u:geheim@127.0.0.1:1/db?ssl_ca=/no/such/file",
     ],
 )
 def test_a_url_that_is_no_store_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        CheckpointStore(url)
+        CheckpointStore(url).id()
     assert "geheim" not in str(caught.value)
 
 

@@ -66,12 +66,12 @@ class Runs:
     def on_spark(self, flow: Flow, checkpoint: str, **more: Any) -> None:
         self.rig.spark.conf.set("spark.sql.shuffle.partitions", "2")
         query = flow.start(self.rig.spark, checkpoint=checkpoint, **more)
-        self.rig.pipelines.append(query.pipeline)
+        self.rig.pipelines.append(query.writer)
         try:
             assert query.await_termination(WAIT_S)
         finally:
             query.query.stop()
-            query.pipeline.close()
+            query.writer.close()
 
 
 @pytest.fixture

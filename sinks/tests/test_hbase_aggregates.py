@@ -328,12 +328,13 @@ def test_a_row_without_an_order_is_a_bad_record() -> None:
         aggregate.lift(batch([("x", None)], pa.schema([("note", pa.string()), ("at", pa.int64())])))
 
 
-def test_sums_of_doubles_are_doubles() -> None:
-    aggregate = Declared.of({"x": "sum"})
-    rows = pa.record_batch({"x": pa.array([0.5, 0.25], pa.float32())})
+@pytest.mark.parametrize("name", ["x", "row key"])
+def test_sums_of_doubles_are_doubles(name: str) -> None:
+    aggregate = Declared.of({name: "sum"})
+    rows = pa.record_batch({name: pa.array([0.5, 0.25], pa.float32())})
     keys, partials = aggregate.fold(pa.array([b"k", b"k"]), aggregate.lift(rows))
-    assert aggregate.finish(keys, partials, None).to_pylist() == [{"x": 0.75}]
-    assert aggregate.states(rows.schema).field("x").type == pa.float64()
+    assert aggregate.finish(keys, partials, None).to_pylist() == [{name: 0.75}]
+    assert aggregate.states(rows.schema).field(name).type == pa.float64()
 
 
 SETS = {

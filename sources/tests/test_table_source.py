@@ -113,6 +113,7 @@ def test_tables_are_read_once(kind: str) -> None:
     assert isinstance(source, ReadOnce)
     assert source.is_of_one_moment is (kind == "postgres")
     assert source.arrow_schema().field("id").type == pa.int64()
+    assert not Numbers().is_of_one_moment, "who says nothing of it is read once, too"
 
 
 def test_it_says_who_on_the_network_could_read_along() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from harness.definitions import piped
@@ -169,6 +171,25 @@ kind = "sql"
 url = "sqlite:///{place}/rows.db"
 table = "rows"
 """
+
+
+def test_a_start_that_waits_for_a_server_is_no_query_that_ran_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, starts = [0.0], itertools.count(1)
+
+    def start(*_: object) -> None:
+        now_s[0] += 600.0
+        assert next(starts) <= 3, "the first start, and two again"
+        raise Retriable("server-down", "no answer")
+
+    monkeypatch.setattr("onefold.pipeline.pipeline.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=id))
+    monkeypatch.setattr(Pipeline, "start", start)
+    monkeypatch.setattr(Pipeline, "writer", lambda _: SimpleNamespace(await_termination=id, close=dict))
+    with raises(Retriable, "server-down"):
+        pipeline(tmp_path, runtime=Spark(session=object()), restart=Restart(attempts=2, healthy_s=60)).run()
+
+
 RUNS = """
 import os, signal, sqlite3, sys, threading, time
 from onefold.pipeline import read

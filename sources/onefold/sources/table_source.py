@@ -33,6 +33,7 @@ class TableSource(ABC):
 
     on_error: ClassVar[str] = "fail"
     bad_records_max: ClassVar[int] = 0
+    is_of_one_moment: ClassVar[bool] = False  # with it a source is `ReadOnce`
     name: str
 
     @abstractmethod

@@ -26,7 +26,7 @@ def exit_codes() -> Iterator[None]:
         with exit_codes():
             spark = SparkSession.builder.getOrCreate()
             ...
-            pipeline.await_termination(query)
+            flow.start(spark, checkpoint=...).await_termination()
 
     That is for errors of onefold, for Spark's where they carry one, and for a JVM that was killed (75). Ctrl-C is 130;
     while `await_termination` waits for a query, it ends that after its epoch instead. Any other exception stays what it

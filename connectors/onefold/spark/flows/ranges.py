@@ -59,7 +59,7 @@ class RangesPlan:
         return {_OPTION: base64.b64encode(pickled).decode()}
 
     def planners(self) -> Planners:
-        from onefold.core.store.checkpoint_store import CheckpointStore  # with the SQL toolkit
+        from onefold.core.store.checkpoint_store import CheckpointStore  # which no task needs
         from onefold.core.store.journal import StoreJournal
 
         store = CheckpointStore(self.store)  # which a journal connects to that is asked

@@ -11,7 +11,7 @@ from typing import Any
 from onefold.core.errors import ConfigError
 from onefold.core.positions import MARKS, Offset, Positions
 
-__all__ = ["StreamOffset", "format_offsets", "parse_offsets"]
+__all__ = ["StreamOffset", "parse_offsets"]
 
 _FLOW = "onefold"
 
@@ -63,24 +63,12 @@ def parse_offsets(texts: Iterable[str | None]) -> Positions:
             if name in flat:
                 raise ConfigError(
                     "topic-read-twice",
-                    f"two sources of this query read {name!r}, so its positions are ambiguous: "
-                    "read the topic once and use the DataFrame twice",
+                    f"two streams of this query read {name!r}, so its positions are ambiguous: read it once, and"
+                    " neither unite nor join the DataFrame with itself, for which Spark reads it twice (explode makes"
+                    " several rows of one)",
                 )
             flat[name] = offset
     return Positions.from_flat(flat)
-
-
-def format_offsets(positions: Positions) -> str:
-    """The topics' positions as JSON by topic, with their marks; positions of other sources are left out."""
-    topics: dict[str, dict[str, Offset]] = {
-        topic: {str(p): o for p, o in sorted(partitions.items())}
-        for topic, partitions in sorted(positions.topics().items())
-    }
-    for name, mark in positions.marks:
-        topic, _, kind = name.rpartition("/")
-        if topic:
-            topics.setdefault(topic, {})[kind] = mark
-    return json.dumps(topics, separators=(",", ":"))
 
 
 def _flat(positions: Positions) -> dict[str, Offset]:

@@ -113,7 +113,7 @@ class Database:
             transaction = Transaction(self, backend.take())
         except backend.error as error:
             raise self._without_effect("can't be reached", error) from error
-        except (ValueError, TypeError) as error:  # a setting that is none of the driver's
+        except (ValueError, TypeError, OSError) as error:  # a setting that is none of the driver's, a file of TLS
             raise self._unusable(error) from error
         connection = transaction.connection
         try:

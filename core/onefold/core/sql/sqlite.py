@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from onefold.core.errors import ConfigError
 from onefold.core.sql.backend import Answer, Backend, Meaning, Statement, reason
@@ -37,9 +38,12 @@ class SqliteBackend(Backend):
     connection_type = sqlite3.Connection
     error, integrity_error = sqlite3.Error, sqlite3.IntegrityError
 
-    def connect(self) -> sqlite3.Connection:
-        if self.url.user or self.url.host or self.url.port:
+    def __init__(self, url: DatabaseUrl, *uses: Any, **limits: Any) -> None:
+        super().__init__(url, *uses, **limits)
+        if url.user or url.host or url.port:
             raise ValueError("SQLite has no host and no user: write sqlite:////path/file.db")
+
+    def connect(self) -> sqlite3.Connection:
         if self.url.file:
             prepare(Path(self.url.file))
         name, is_uri = self.url.database or ":memory:", self.url.query.get("uri") == "true"

@@ -48,6 +48,7 @@ class Attempt:
     def prepare(self) -> list[Committable]:
         """After the epoch's last batch. What another process needs to finish it; nothing without rows."""
         committable = None if self._writer is None else self._writer.prepare()
+        self._writer = None  # the driver may have decided it when a worker that reads ahead aborts
         return [] if committable is None else [committable]
 
     def abort(self) -> None:

@@ -84,7 +84,7 @@ def run(
         ) as fork_server,  # before this process has a client
     ):
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
-        with uncollected():  # the protocol and the SQL toolkit, while the fork server imports what workers need
+        with uncollected():  # the protocol and the store, while the fork server imports what workers need
             from onefold.engine.driver.opening import opened
             from onefold.engine.driver.settings import RunSettings
 
@@ -116,7 +116,7 @@ def recover(
     accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
-    from onefold.engine.driver.opening import session_of  # with the SQL toolkit, as `run` has it
+    from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
     from onefold.flow.planning.starts import check_journals
 
     check_runs_here(graph)

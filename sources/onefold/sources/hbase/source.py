@@ -69,10 +69,6 @@ class HBaseSource(HBaseTableConfig, TableSource):
                 "option-value", f"until= must be later than since=, in milliseconds from 0 on: not {start} and {end}"
             )
 
-    @property
-    def is_of_one_moment(self) -> bool:
-        return False
-
     def resolved(self, keep: Keep) -> HBaseSource:
         del keep  # HBase knows no types: what is declared is all there is
         return self

@@ -35,7 +35,8 @@ def not_held(snapshot: str, because: str, doing: str) -> Retriable:
         "snapshot-not-held",
         f"{doing}: the snapshot {snapshot} is not held any more, or not by this server ({because}). It ends with "
         "the connection that holds it: when `with source.frozen()` is left, hold_s have passed, the driver or Postgres "
-        "was restarted; and several servers behind one address do not share it. Nothing was read: start the read again",
+        "was restarted; and several servers behind one address do not share it. Nothing was read: start the read again,"
+        " or raise hold_s where it takes longer",
     )
 
 

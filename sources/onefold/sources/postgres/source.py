@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import psycopg.conninfo
 import pyarrow as pa
@@ -49,6 +50,8 @@ class PostgresSource(PostgresSourceConfig, TableSource):
     those without a name in such a text (time, interval) are strings. `name` tells sources of one flow apart.
     """
 
+    is_of_one_moment: ClassVar[bool] = True
+
     @contextmanager
     def frozen(self) -> Iterator[PostgresSource]:
         """The same source at one snapshot, which is held until the block is left.
@@ -61,10 +64,6 @@ class PostgresSource(PostgresSourceConfig, TableSource):
             yield replace(self, snapshot=held.id)
         finally:
             held.release()
-
-    @property
-    def is_of_one_moment(self) -> bool:
-        return True
 
     def resolved(self, keep: Keep) -> PostgresSource:
         """The same source with the table's own columns, where it names none."""

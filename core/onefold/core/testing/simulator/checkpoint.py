@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 from onefold.core.checks import require
 from onefold.core.errors import Retriable
-from onefold.core.job.offset_json import format_offsets, parse_offsets
-from onefold.core.positions import FROM, Positions
+from onefold.core.job.offset_json import parse_offsets
+from onefold.core.positions import FROM, Offset, Positions
 
-__all__ = ["ROOT", "Checkpoint"]
+__all__ = ["ROOT", "Checkpoint", "format_offsets"]
 
 ROOT = "checkpoint"
 OFFSETS, COMMITS, START = f"{ROOT}/offsets/", f"{ROOT}/commits/", f"{ROOT}/sources/0/0"
@@ -93,3 +94,16 @@ class Checkpoint:
 @cache
 def _end(text: str) -> Positions:
     return parse_offsets([text.splitlines()[-1]]).without_begun()
+
+
+def format_offsets(positions: Positions) -> str:
+    """The topics' positions as JSON by topic, with their marks; positions of other sources are left out."""
+    topics: dict[str, dict[str, Offset]] = {
+        topic: {str(p): o for p, o in sorted(partitions.items())}
+        for topic, partitions in sorted(positions.topics().items())
+    }
+    for name, mark in positions.marks:
+        topic, _, kind = name.rpartition("/")
+        if topic:
+            topics.setdefault(topic, {})[kind] = mark
+    return json.dumps(topics, separators=(",", ":"))

@@ -124,10 +124,11 @@ class Declared:
         named = keys.dictionary_encode()
         codes, merges = named.indices, self._partials
         of_columns = [(name, _OF_COLUMNS[merge](name)) for name, merge in merges if merge in _OF_COLUMNS]
-        states = pa.record_batch({"row key": named} | {name: partials.column(name) for name, _ in of_columns})
+        names = [name for name, _ in of_columns]
+        states = pa.RecordBatch.from_arrays([named, *partials.select(names).columns], ["row key", *names])
         states = merged(states, [merge for _, each in of_columns for _, merge in each.parts])
-        states = states.take(pc.sort_indices(states.column("row key").indices))
-        folded: dict[str, pa.Array] = {name: states.column(name) for name, _ in of_columns}
+        states = states.take(pc.sort_indices(states.column(0).indices))
+        folded: dict[str, pa.Array] = dict(zip(names, states.columns[1:], strict=True))
         folded |= {name: unions(codes, partials.column(name)) for name, merge in merges if merge == "union"}
         lasts = [name for name, merge in merges if merge == "last"]
         if lasts:
