@@ -216,6 +216,27 @@ def test_sources_of_one_schema_go_the_same_way(write: Write) -> None:
         read(write("[[sinks]]", f"{second.replace('returns', 'orders')}[[sinks]]"))
 
 
+@pytest.mark.parametrize(
+    ("source", "uid"),
+    [
+        ('kind = "kafka"\nbootstrap_servers = "h:1"\nformat = "raw"\ntopics = ["a", "b"]', "a-b"),
+        ('kind = "kafka"\nbootstrap_servers = "h:1"\nformat = "raw"\ntopics_pattern = "shop_.*"', "shop"),
+        ('kind = "postgres"\nurl = "postgresql://h/d"\nschema = "id long"\ntable = "shop.orders"', "table-shop.orders"),
+        ('kind = "files"\npath = "/srv/_new orders"\nformat = "json"\nschema = "id long"', "new-orders"),
+    ],
+)
+def test_a_source_without_uid_has_one_that_is_made_of_its_name(write: Write, source: str, uid: str) -> None:
+    start, end = ORDERS.index("[[sources]]"), ORDERS.index("[[sinks]]")
+    graph = read(write(ORDERS[start:end], f"[[sources]]\n{source}\n")).graph
+    assert [node.uid for node, _ in graph.readings()] == [uid]
+
+
+def test_a_column_may_be_called_as_an_argument_of_pythons(write: Write) -> None:
+    steps = '[[steps]]\nwith_columns = { self = "id" }\n[[steps]]\nselect = { self = "self + 1" }\n[[sinks]]'
+    found = read(write("[[sinks]]", steps)).graph.nodes[2].schema
+    assert found is not None and found.names == ["self"]
+
+
 def test_the_engine_is_one_word_and_a_table(write: Write) -> None:
     found = read(write("[[sources]]", 'runtime = "engine"\n[engine]\nworkers = 2\nstate = "rocksdb"\n[[sources]]'))
     assert found.runtime == Engine(workers=2, state="rocksdb")

@@ -48,6 +48,7 @@ class Attempt:
     def prepare(self) -> list[Committable]:
         """After the epoch's last batch. What another process needs to finish it; nothing without rows."""
         committable = None if self._writer is None else self._writer.prepare()
+        self._writer = None  # prepared: by now the driver may have decided on it, and nobody may undo it
         return [] if committable is None else [committable]
 
     def abort(self) -> None:
