@@ -72,10 +72,14 @@ def _is_of_one(user: int, group: int) -> bool:
 
 def _from_path(module: str, reference: str) -> ModuleType:
     try:
-        found = None if module in sys.modules else importlib.util.find_spec(module)
-        if found is not None and found.has_location and found.origin is not None:
-            check_nobody_else_writes(Path(found.origin))
-        return importlib.import_module(module)
+        parts = module.split(".")
+        for number in range(1, len(parts) + 1):  # a package is run before what it has
+            name = ".".join(parts[:number])
+            found = None if name in sys.modules else importlib.util.find_spec(name)
+            if found is not None and found.has_location and found.origin is not None:
+                check_nobody_else_writes(Path(found.origin))
+            imported_module = importlib.import_module(name)
+        return imported_module
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
             raise _broken(module, error) from error

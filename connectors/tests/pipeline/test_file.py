@@ -511,6 +511,9 @@ def made(settings):
 def nothing(settings):
     return settings["topc"]
 
+def tells(settings):
+    return int(settings["url"])
+
 flow = made({"topic": "orders", "above": 0, "url": "postgresql://localhost/shop"})
 number = 3
 """
@@ -549,6 +552,11 @@ def test_a_flow_in_python_is_named_or_made_of_the_files_settings(
         ('flow = "shop.py:flow"\nname = "other"', "options-conflict", "the flow is 'shop'"),
         ('flow = "shop.py:number"', "option-value", "shop.py:number is int"),
         ('flow = "shop.py:nothing"', "reference-broken", "KeyError: 'topc'"),
+        (
+            f'flow = "shop.py:tells"\n{SETTINGS.replace("${HOST_OF_SHOP}", "db")}',
+            "reference-broken",
+            "ValueError, with",
+        ),
         ('flow = "shop.py:floe"', "reference-missing", "did you mean 'flow'"),
         ('flow = "shop"', "reference-invalid", "'shop' names no object"),
         ('flow = "shop.py:flow"\n[[steps]]\nfilter = "id > 0"', "options-conflict", "which has its own steps"),
@@ -580,6 +588,19 @@ def test_a_file_that_others_may_write_is_refused(
         read(path)
     (tmp_path / written).chmod(0o644)
     assert read(path).name == "orders"
+
+
+def test_a_package_that_others_may_write_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shop_of_all"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('it ran')\n")
+    (package / "jobs.py").write_text("pipeline = None\n")
+    (package / "__init__.py").chmod(0o666)
+    monkeypatch.syspath_prepend(tmp_path)
+    with raises(ConfigError, "file-writable-by-others", "__init__"):
+        read("shop_of_all.jobs:pipeline")
 
 
 def test_a_group_that_is_the_owners_alone_may_write(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
