@@ -20,7 +20,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
 from onefold.flow.operators import Deduplicating, MappingBatches
 from onefold.pipeline import Engine, Pipeline, Spark, read
-from onefold.pipeline.references import imported
+from onefold.pipeline.references import have_files_travel, imported
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 
@@ -271,6 +271,7 @@ def test_functions_come_from_files_beside_it_whatever_the_working_directory_is(
 def test_what_a_file_needs_travels_to_workers_that_do_not_have_it(tmp_path: Path) -> None:
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     function = imported("functions.py:double", tmp_path)
+    have_files_travel()
     (tmp_path / "pickled").write_bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
     (tmp_path / "functions.py").unlink()
     code = "import pickle, sys; print(list(pickle.load(open(sys.argv[1], 'rb'))(7)))"
