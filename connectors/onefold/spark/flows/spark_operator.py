@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from onefold.core.writing.bad_records import Bad, Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Querying
-from onefold.spark.flows.packing import name_of, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
 from onefold.spark.formats.records import bad_of_epoch
 from onefold.spark.output_modes import check_output_mode, refused_query
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
 __all__ = ["OperatorWriting", "SparkOperator", "check_operator", "for_tasks", "lettered", "operator_of"]
+
+log = logging.getLogger("onefold")
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
 
@@ -174,13 +177,16 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _unpack(
     plan: Plan, chain: Chain, given: pa.Schema, before: Callable[[Batches], Batches] | None, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """The rows for one chain. Others are bad records, which are read again for the dead letters."""
+    """The rows for one chain. Others are bad records, which are read again for the dead letters, or skipped: only the
+    task's own log can say so."""
     freeze_imports()
-    name = name_of(chain)
+    name, read = name_of(chain), {node.number: reading.source for node, reading in plan.graph.readings()}
     for batch in batches if before is None else before(batches):
         for row in packed_rows(batch):
             if row.chain == name:
                 yield unpacked(plan, row).cast(given)
+            elif row.exchange == BAD and (source := read[row.sender]).on_error == "skip":
+                log.warning("%s: unreadable records, skipped: %d", source.name, row.number)
 
 
 def _columns(schema: pa.Schema | None) -> list[str]:
