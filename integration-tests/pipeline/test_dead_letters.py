@@ -21,7 +21,7 @@ from harness.support import CrashError, Rig, crash
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
 from onefold.core.errors import BadRecord, Retriable
 from onefold.core.protocol.patience import Patience
-from onefold.core.writing.bad_records import Bad, Policy
+from onefold.core.writing.bad_records import Policy
 from onefold.core.writing.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.spark.flows.flow_writer import FlowWriter
@@ -148,8 +148,9 @@ class Lettered(Life[Sink]):
         for task in range(self.TASKS):
             half = numbers[task * 25 : task * 25 + 25]
             good = pa.record_batch([pa.array([n for n in half if not is_bad(n)], pa.int64())], schema=NUMBERS)
-            batches = [good, Bad(pa.RecordBatch.from_pylist(bad_of(half), schema=BAD_COLUMNS))]
-            manifest += self.task(self.rows, record, batches, Policy(self.dead, 1000))
+            bad = pa.RecordBatch.from_pylist(bad_of(half), schema=BAD_COLUMNS)
+            manifest += self.task(self.rows, record, [good])
+            manifest += self.task(self.dead, record, [bad], Policy(self.dead, 1000))
         return tuple(manifest)
 
 

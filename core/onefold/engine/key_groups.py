@@ -25,7 +25,6 @@ from onefold.core.errors import ConfigError
 
 __all__ = [
     "MAX_PARALLELISM",
-    "check_key_type",
     "group_of",
     "groups_of",
     "key_groups_of_subtask",
@@ -92,12 +91,6 @@ def split_by_subtask(
     ordered = batch.take(pa.array(np.argsort(owner, kind="stable")))
     ends = np.cumsum(counts)
     return [ordered.slice(int(end - count), int(count)) for end, count in zip(ends, counts, strict=True)]
-
-
-def check_key_type(name: str, arrow_type: pa.DataType) -> None:
-    """Raise ConfigError where a column of that type cannot be part of a key."""
-    if _hasher(arrow_type) is None:
-        raise _no_key(f"the column {name!r} has the type {arrow_type}")
 
 
 def _no_key(what: str) -> ConfigError:

@@ -18,7 +18,7 @@ from onefold.core.job.session import task_of
 from onefold.core.source import Source
 from onefold.core.values.ddl import ddl_of, schema_of, type_name
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Bad, Policy
+from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Querying
@@ -28,7 +28,7 @@ from onefold.spark.formats.records import bad_of_epoch
 from onefold.spark.output_modes import check_output_mode, refused_query
 from onefold.spark.runtime.columns import arrow_of, struct_of, with_epoch
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.runtime.writers import OwnWriting, run_writers
+from onefold.spark.runtime.writers import OwnWriting, run_letters, run_writers
 from onefold.spark.transforming import transformed
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class OperatorWriting(OwnWriting):
         found = bad_of_epoch(df.sparkSession, self.lettered, record.range)
         if found is None:
             return rows
-        bad = run_writers(found, (), task, _as_bad, Policy.of(self.lettered, dead), others=made)
+        bad = run_letters(found, Policy(dead, self.lettered.bad_records_max), task, others=made)
         return Written(rows.committables + bad.committables, found=bad.found)
 
 
@@ -135,10 +135,6 @@ def lettered(graph: Graph, sources: Iterable[Source]) -> KafkaSource | None:
             " 'skip', or make two flows of it",
         )
     return source
-
-
-def _as_bad(batch: pa.RecordBatch) -> Iterator[Bad]:
-    yield Bad(batch)
 
 
 def operator_of(graph: Graph) -> SparkOperator | None:
