@@ -102,10 +102,13 @@ def _called(function: Callable[..., object], reference: str, settings: Mapping[s
     except OnefoldError:
         raise
     except Exception as error:
-        says = f"{reference}, called with the settings, failed{raised_at(error)}: {type(error).__name__}"
-        if any(text in str(error) for text in _texts(settings)):
-            raise ConfigError("reference-broken", f"{says}, with one of these in its message") from None  # a secret?
-        raise ConfigError("reference-broken", f"{says}: {error}") from error
+        tells = any(text in str(error) for text in _texts(settings))  # which may be a secret
+        says = (
+            f"{type(error).__name__}, with one of them in its message" if tells else f"{type(error).__name__}: {error}"
+        )
+        raise ConfigError(
+            "reference-broken", f"{reference}, called with the settings, failed{raised_at(error)}: {says}"
+        ) from (None if tells else error)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -439,7 +439,10 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
     assert asked[0] == 5.0
 
 
-def test_nothing_says_that_a_pipeline_without_topics_lags_by_none(tmp_path: Path) -> None:
+def test_nothing_says_that_a_pipeline_without_topics_lags_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.1)
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     with daemon_of(whole(tmp_path, topics=[])) as ask:
         until(ask, "epoch", 3)
