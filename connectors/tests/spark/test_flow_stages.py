@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import Row
 
+from onefold.core.checks import present
 from onefold.core.source import Part, RecordColumns, Split
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting
@@ -45,7 +46,7 @@ from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
 from onefold.spark.flows.packing import BAD, PackedRow, packed_batch, packed_rows, unpacked
-from onefold.spark.flows.spark_operator import _unpack, for_tasks, operator_of
+from onefold.spark.flows.spark_operator import _unpack, for_tasks
 from onefold.spark.flows.stages import LevelProcessor, last_chains, levels, read_stage, step_stage
 
 RECORDS = pa.schema(
@@ -475,9 +476,8 @@ def test_what_is_skipped_before_an_operator_of_sparks_the_tasks_log_says(
     rows = flow.source(source, "orders", letters if on_error == "dead_letter" else None)
     rows.spark_sql("SELECT id FROM source", "id long").sink(PostgresSink("postgresql://localhost/x", "t"))
     graph = flow.graph()
-    operator = operator_of(graph)
-    assert operator is not None
+    (node, _) = present(graph.querying(), "Spark makes rows")
     made = plan(for_tasks(graph), sinks_apart=True)
     batches = [packed_batch([PackedRow("", 0, BAD, 0, 3)])]
-    assert list(_unpack(made, made.chain_of(operator.node.number), operator.given, None, batches)) == []
+    assert list(_unpack(made, made.chain_of(node.number), graph.schema(node.inputs[0]), None, batches)) == []
     assert caplog.messages == told
