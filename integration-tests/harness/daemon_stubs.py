@@ -35,7 +35,7 @@ SPARK: Any = SimpleNamespace()  # nobody asks it anything
 class Query:
     """A query and its writer. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
 
-    is_paused = False
+    is_paused = ends = False
     waiting_for: OnefoldError | None = None
 
     def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
@@ -69,7 +69,7 @@ def pipeline_of(
     query: Query | Callable[[], Query],
     restart: Restart = AT_ONCE,
     start: Callable[[], None] = lambda: None,
-    now: bool = False,
+    ends: bool = False,
     name: str = "orders",
     stop_within_s: float = 5.0,
     **more: Any,
@@ -83,13 +83,14 @@ def pipeline_of(
 
     def started(*_: object) -> object:
         queries[-1].starts += 1
+        queries[-1].ends = ends
         start()
         return object()
 
     return SimpleNamespace(
         name=name,
         restart=restart,
-        spark=Spark(available_now=now),
+        spark=Spark(),
         stop_within_s=stop_within_s,
         writer=writer,
         start=started,

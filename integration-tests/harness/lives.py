@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -123,11 +123,13 @@ class PipelineDriver(Generic[S]):
         return outcome
 
     def task(
-        self, sink: Sink, record: EpochRecord, batches: attempt.Batches, policy: Policy | None = None
+        self, sink: Sink, record: EpochRecord, batches: Iterable[pa.RecordBatch], policy: Policy | None = None
     ) -> tuple[Committable, ...]:
-        """One attempt of one task."""
+        """One attempt of one task; with a policy, of bad records."""
         task = TaskId(self.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        return attempt.write_task((sink,), task, batches, policy).committables
+        if policy is not None:
+            return attempt.write_letters(policy, task, batches).committables
+        return attempt.write_task((sink,), task, batches).committables
 
     def close(self) -> None:
         for committer in self.driver.committers.values():

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WORKS = {  # of each extra alone, what is there with it
-    "spark": "from onefold.spark import Pipeline, exit_codes, register",
+    "spark": "from onefold.spark import EpochWriter, exit_codes, register",
     "kafka": "from onefold.sources import KafkaSource; from onefold.sinks import KafkaSink\n"
     "KafkaSource('t', bootstrap_servers='h:1'); KafkaSink('t', bootstrap_servers='h:1')",
     "avro": "from onefold.sources import KafkaSource\n"

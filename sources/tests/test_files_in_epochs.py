@@ -16,17 +16,14 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.writing.attempt import write_task
-from onefold.core.writing.bad_records import Bad, Policy
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
 from onefold.sources.files.planning.planner import FilePlanner
 
 
-def batches(source: FileSource, planner: FilePlanner, span: Range) -> Iterator[pa.RecordBatch | Bad]:
+def batches(source: FileSource, planner: FilePlanner, span: Range) -> Iterator[pa.RecordBatch]:
     for split in planner.splits(span):
         for part in source.read(split):
-            if part.bad.num_rows:
-                yield Bad(part.bad)
             if part.rows.num_rows:
                 yield part.rows
 
@@ -36,7 +33,6 @@ def life(tmp_path: Path, epochs_max: int, fails_at: int | None = None) -> int:
     url = f"sqlite:///{tmp_path}/out.db"
     sink = SqlSink(url, "rows")
     source = FileSource(str(tmp_path / "in"), format="json", schema="id long", on_error="skip", max_files_per_trigger=1)
-    policy = Policy.of(source, None)
     with closing(Session("files", (sink,), CheckpointStore(url), -1)) as session:
         planner = source.planner(session.facts().frozen, journal=session.journal(source.name))
         session.start(Initial(planner.initial()))
@@ -48,7 +44,7 @@ def life(tmp_path: Path, epochs_max: int, fails_at: int | None = None) -> int:
             def write(
                 record: EpochRecord, span: Range = span, fails: bool = done == fails_at
             ) -> tuple[Committable, ...]:
-                written = write_task((sink,), task_of(record), batches(source, planner, span), policy)
+                written = write_task((sink,), task_of(record), batches(source, planner, span))
                 if fails:
                     raise KeyboardInterrupt
                 return written.committables

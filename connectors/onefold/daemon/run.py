@@ -34,7 +34,7 @@ class RunState(enum.Enum):
     WAITING = "waiting"  # to be started again
     STOPPING = "stopping"
     STOPPED = "stopped"
-    FINISHED = "finished"  # all is written that was there at the start: trigger available_now
+    FINISHED = "finished"  # all is written that was there at the start, or that there ever is
     FAILED = "failed"
     FENCED = "fenced"
 
@@ -214,7 +214,7 @@ class Run:
             self.error, self._ran_from_s, self.started_at_s = None, time.monotonic(), time.time()
             self._move(RunState.PAUSED if writer.is_paused else RunState.RUNNING, RunState.STARTING)
             writer.await_termination(query)
-            if self._is_stopping.is_set() or self.pipeline.spark.available_now:
+            if self._is_stopping.is_set() or writer.ends:
                 return None
         except Exception as error:
             found = self._meaning(error)

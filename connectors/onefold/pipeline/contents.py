@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ __all__ = ["PipelineFile"]
 
 
 @options_model
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)  # secrets are in it
 class PipelineFile:
     """What a pipeline's file has: a flow, by its parts or by its name in Python, and its operation."""
 
@@ -102,7 +102,22 @@ def _called(function: Callable[..., object], reference: str, settings: Mapping[s
     except OnefoldError:
         raise
     except Exception as error:
+        tells = any(text in str(error) for text in _texts(settings))  # which may be a secret
+        says = (
+            f"{type(error).__name__}, with one of them in its message" if tells else f"{type(error).__name__}: {error}"
+        )
         raise ConfigError(
-            "reference-broken",
-            f"{reference}, called with the settings, failed{raised_at(error)}: {type(error).__name__}: {error}",
-        ) from error
+            "reference-broken", f"{reference}, called with the settings, failed{raised_at(error)}: {says}"
+        ) from (None if tells else error)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All that are in the settings, but for empty ones."""
+    match value:
+        case str():
+            yield from filter(None, (value,))
+        case dict():
+            yield from _texts([*value.values()])
+        case list():
+            for one in value:
+                yield from _texts(one)

@@ -67,7 +67,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 def _pipeline(raw: dict[str, Any], directory: Path) -> Pipeline:
     sources, sinks = _kinds(_tables(raw, "sources"), SOURCES), _kinds(_sinks(raw), SINKS)
     values = filled(raw, directory)
-    table = file_table(sources or tuple(SOURCES), sinks or tuple(SINKS))
+    table = file_table(sources, sinks)
     try:
         found = table.model_validate(values)
     except ValidationError as error:

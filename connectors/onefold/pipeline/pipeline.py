@@ -23,6 +23,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.store.pins import pinned
 from onefold.flow import Flow
 from onefold.pipeline.field_types import check_seconds, check_types
+from onefold.pipeline.references import have_files_travel
 from onefold.pipeline.runtimes import Engine, Spark
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class Pipeline:
         """What runs it on Spark, and opens its connections when they are needed."""
         from onefold.spark.flows.flow_writer import FlowWriter
 
+        have_files_travel()
         return FlowWriter(
             self.graph,
             self.store_url,

@@ -9,21 +9,21 @@ import importlib.util
 import pwd
 import stat
 import sys
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 from onefold.clients.options import near
 from onefold.core import ConfigError, OnefoldError
 
-__all__ = ["check_nobody_else_writes", "imported"]
+__all__ = ["check_nobody_else_writes", "have_files_travel", "imported"]
+
+_FILES: list[ModuleType] = []  # those that were loaded
 
 
 def imported(reference: str, directory: Path | None = None) -> object:
     """The object of that name. Paths are relative to `directory`, or else to the working directory.
 
-    What a file's functions need travels with them to Spark's workers, which need not have the file. Raises ConfigError
-    where there is no such module, file or name; an error of the module's own stays what it is.
+    Raises ConfigError where there is no such module, file or name; an error of the module's own stays what it is.
     """
     place, _, name = reference.rpartition(":")
     if not place or not name:
@@ -42,6 +42,14 @@ def imported(reference: str, directory: Path | None = None) -> object:
             raise ConfigError("reference-missing", f"{place} has no {name!r}{hint}")
         found = getattr(found, part)
     return found
+
+
+def have_files_travel() -> None:
+    """From here on what functions of files need goes with them to Spark's workers, which need not have the files."""
+    from pyspark import cloudpickle  # which only Spark needs
+
+    for module in _FILES:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it has no types
 
 
 def check_nobody_else_writes(path: Path) -> None:
@@ -72,10 +80,14 @@ def _is_of_one(user: int, group: int) -> bool:
 
 def _from_path(module: str, reference: str) -> ModuleType:
     try:
-        found = None if module in sys.modules else importlib.util.find_spec(module)
-        if found is not None and found.has_location and found.origin is not None:
-            check_nobody_else_writes(Path(found.origin))
-        return importlib.import_module(module)
+        parts = module.split(".")
+        for number in range(1, len(parts) + 1):  # a package is run before what it has
+            name = ".".join(parts[:number])
+            found = None if name in sys.modules else importlib.util.find_spec(name)
+            if found is not None and found.has_location and found.origin is not None:
+                check_nobody_else_writes(Path(found.origin))
+            imported_module = importlib.import_module(name)
+        return imported_module
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
             raise _broken(module, error) from error
@@ -110,10 +122,7 @@ def _from_file(path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise _broken(str(path), error, _advice(path.parent, error)) from error
-    with suppress(ModuleNotFoundError):  # where there is no Spark, nothing travels
-        from pyspark import cloudpickle
-
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it has no types
+    _FILES.append(module)
     return module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -139,7 +140,7 @@ class FileFlow(Flow):
     def _built(self) -> Flow:
         flow = Flow(self.name)
         flow.keep = self.keep
-        streams = [flow.source(each.source, each.uid or each.source.name, each.dead_letters) for each in self._read]
+        streams = [flow.source(each.source, _uid(each), each.dead_letters) for each in self._read]
         first, *others = streams
         stream: Stream = first.union(*others) if others else first
         for number, step in enumerate(self._steps):
@@ -156,6 +157,11 @@ class FileFlow(Flow):
         for sink in self._written:
             stream.sink(sink)
         return flow
+
+
+def _uid(read: Reads) -> str:
+    """By default as the source is called, whose name may have any signs: `table shop.orders` is `table-shop.orders`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", read.source.name).strip("_.-") if read.uid is None else read.uid
 
 
 def check_letters(read: Reads) -> None:

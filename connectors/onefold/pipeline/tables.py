@@ -120,8 +120,9 @@ def meanings() -> Mapping[str, Mapping[str, str]]:
 
 
 def _one_of(tables: Sequence[type[FileTable]]) -> Any:
-    of: Any = typing.Union[tuple(tables)]  # noqa: UP007 - a tuple
-    return Annotated[of, Field(discriminator="kind")] if len(tables) > 1 else tables[0]
+    if len(tables) < 2:
+        return tables[0] if tables else FileTable
+    return Annotated[typing.Union[tuple(tables)], Field(discriminator="kind")]  # noqa: UP007 - a tuple
 
 
 @functools.cache

@@ -439,6 +439,18 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
     assert asked[0] == 5.0
 
 
+def test_nothing_says_that_a_pipeline_without_topics_lags_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.1)
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    with daemon_of(whole(tmp_path, topics=[])) as ask:
+        until(ask, "epoch", 3)
+        wait = Wait(1)
+        while wait.again():
+            assert ask.get("/pipelines/orders")["lag_records"] is None
+
+
 def test_what_was_prepared_before_a_stop_is_not_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with daemon_of(whole(tmp_path)) as ask:
         until(ask, "in_doubt", 1)

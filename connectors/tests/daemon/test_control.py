@@ -308,7 +308,7 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
         query.over.set()
         return query
 
-    controls = Controls([pipeline_of(done, now=True)])
+    controls = Controls([pipeline_of(done, ends=True)])
     (control,) = controls
     control.begin(SPARK)
     until(lambda: control.state is RunState.FINISHED)

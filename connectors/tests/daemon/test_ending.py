@@ -131,18 +131,18 @@ def test_an_endless_query_that_something_else_has_stopped_is_started_again(error
     assert run.error is not None and (run.error.code, run.error.exit_code) == ("query-ended", 75)
 
 
-def test_one_that_writes_what_is_there_has_finished_when_its_query_ends() -> None:
+def test_one_whose_query_ends_by_itself_has_finished_then() -> None:
     query = Query()
     query.over.set()
-    assert served(run := run_of(query, now=True)) == 0
+    assert served(run := run_of(query, ends=True)) == 0
     assert (run.state, query.starts) == (RunState.FINISHED, 1)
 
 
-@pytest.mark.parametrize("now", [False, True])
-def test_an_error_while_it_is_closed_is_the_end(now: bool) -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_error_while_it_is_closed_is_the_end(ends: bool) -> None:
     query = Query(closing=InternalError("test", "a check failed"))
     query.over.set()
-    run = run_of(query, now=now)
+    run = run_of(query, ends=ends)
     assert served(run, after_s=0.3) == InternalError.exit_code
     assert run.state is RunState.FAILED
 
@@ -176,7 +176,7 @@ def test_a_pause_that_comes_while_it_fails_does_not_hide_that() -> None:
             assert run.join(10)
 
     query = Slow()
-    run = run_of(query, now=True)
+    run = run_of(query, ends=True)
     run.start()
     while run.state is not RunState.RUNNING:
         time.sleep(0.001)

@@ -20,7 +20,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
 from onefold.flow.operators import Deduplicating, MappingBatches
 from onefold.pipeline import Engine, Pipeline, Spark, read
-from onefold.pipeline.references import imported
+from onefold.pipeline.references import have_files_travel, imported
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 
@@ -216,6 +216,27 @@ def test_sources_of_one_schema_go_the_same_way(write: Write) -> None:
         read(write("[[sinks]]", f"{second.replace('returns', 'orders')}[[sinks]]"))
 
 
+@pytest.mark.parametrize(
+    ("source", "uid"),
+    [
+        ('kind = "kafka"\nbootstrap_servers = "h:1"\nformat = "raw"\ntopics = ["a", "b"]', "a-b"),
+        ('kind = "kafka"\nbootstrap_servers = "h:1"\nformat = "raw"\ntopics_pattern = "shop_.*"', "shop"),
+        ('kind = "postgres"\nurl = "postgresql://h/d"\nschema = "id long"\ntable = "shop.orders"', "table-shop.orders"),
+        ('kind = "files"\npath = "/srv/_new orders"\nformat = "json"\nschema = "id long"', "new-orders"),
+    ],
+)
+def test_a_source_without_uid_has_one_that_is_made_of_its_name(write: Write, source: str, uid: str) -> None:
+    start, end = ORDERS.index("[[sources]]"), ORDERS.index("[[sinks]]")
+    graph = read(write(ORDERS[start:end], f"[[sources]]\n{source}\n")).graph
+    assert [node.uid for node, _ in graph.readings()] == [uid]
+
+
+def test_a_column_may_be_called_as_an_argument_of_pythons(write: Write) -> None:
+    steps = '[[steps]]\nwith_columns = { self = "id" }\n[[steps]]\nselect = { self = "self + 1" }\n[[sinks]]'
+    found = read(write("[[sinks]]", steps)).graph.nodes[2].schema
+    assert found is not None and found.names == ["self"]
+
+
 def test_the_engine_is_one_word_and_a_table(write: Write) -> None:
     found = read(write("[[sources]]", 'runtime = "engine"\n[engine]\nworkers = 2\nstate = "rocksdb"\n[[sources]]'))
     assert found.runtime == Engine(workers=2, state="rocksdb")
@@ -250,6 +271,7 @@ def test_functions_come_from_files_beside_it_whatever_the_working_directory_is(
 def test_what_a_file_needs_travels_to_workers_that_do_not_have_it(tmp_path: Path) -> None:
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     function = imported("functions.py:double", tmp_path)
+    have_files_travel()
     (tmp_path / "pickled").write_bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
     (tmp_path / "functions.py").unlink()
     code = "import pickle, sys; print(list(pickle.load(open(sys.argv[1], 'rb'))(7)))"
@@ -490,6 +512,9 @@ def made(settings):
 def nothing(settings):
     return settings["topc"]
 
+def tells(settings):
+    return int(settings["url"])
+
 flow = made({"topic": "orders", "above": 0, "url": "postgresql://localhost/shop"})
 number = 3
 """
@@ -528,6 +553,11 @@ def test_a_flow_in_python_is_named_or_made_of_the_files_settings(
         ('flow = "shop.py:flow"\nname = "other"', "options-conflict", "the flow is 'shop'"),
         ('flow = "shop.py:number"', "option-value", "shop.py:number is int"),
         ('flow = "shop.py:nothing"', "reference-broken", "KeyError: 'topc'"),
+        (
+            f'flow = "shop.py:tells"\n{SETTINGS.replace("${HOST_OF_SHOP}", "db")}',
+            "reference-broken",
+            "ValueError, with",
+        ),
         ('flow = "shop.py:floe"', "reference-missing", "did you mean 'flow'"),
         ('flow = "shop"', "reference-invalid", "'shop' names no object"),
         ('flow = "shop.py:flow"\n[[steps]]\nfilter = "id > 0"', "options-conflict", "which has its own steps"),
@@ -559,6 +589,19 @@ def test_a_file_that_others_may_write_is_refused(
         read(path)
     (tmp_path / written).chmod(0o644)
     assert read(path).name == "orders"
+
+
+def test_a_package_that_others_may_write_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shop_of_all"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('it ran')\n")
+    (package / "jobs.py").write_text("pipeline = None\n")
+    (package / "__init__.py").chmod(0o666)
+    monkeypatch.syspath_prepend(tmp_path)
+    with raises(ConfigError, "file-writable-by-others", "__init__"):
+        read("shop_of_all.jobs:pipeline")
 
 
 def test_a_group_that_is_the_owners_alone_may_write(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,8 @@ schema = "id long"
 settle_s = 0.0
 [[steps]]
 filter = "id > 0"
+[[steps]]
+map_batches = "functions.py:same"
 [[sinks]]
 kind = "sql"
 url = "sqlite:///{place}/rows.db"
@@ -219,6 +221,7 @@ def test_what_runs_on_the_engine_is_read_and_run_without_pyspark(tmp_path: Path)
     (tmp_path / "in" / "1.json").write_text('{"id": 1}\n{"id": -1}\n')
     file = tmp_path / "orders.toml"
     file.write_text(FILE.format(place=tmp_path))
+    (tmp_path / "functions.py").write_text("def same(batch):\n    return batch\n")
     command = [sys.executable, "-c", RUNS, file, tmp_path / "rows.db"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "[(1,)] []\n"), done.stderr

@@ -157,6 +157,26 @@ except Exception as error:
 """
 
 
+_ALONE = """
+import sys
+for name in ("thriftpy2", "confluent_kafka", "psycopg", "sqlalchemy"):
+    sys.modules[name] = None
+from onefold.pipeline import read
+try:
+    read(sys.argv[1])
+except Exception as error:
+    print(error.code)
+"""
+
+
+def test_a_file_that_names_its_flow_needs_no_packages_of_kinds_that_the_flow_has_not(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("from onefold.flow import Flow\nflow = Flow('shop')\n")
+    (tmp_path / "shop.toml").write_text('flow = "shop.py:flow"\nruntime = "engine"\n')
+    command = [sys.executable, "-c", _ALONE, tmp_path / "shop.toml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "sink-names\n", "it was read, and only has no sink"
+
+
 def test_a_kind_whose_packages_are_missing_is_no_matter_to_the_others(tmp_path: Path) -> None:
     paths = [tmp_path / f"{kind}.toml" for kind in ("postgres", "hbase")]
     for path in paths:

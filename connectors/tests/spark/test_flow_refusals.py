@@ -15,7 +15,8 @@ from onefold.engine.dataflow.plan import Plan, plan
 from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, sum_
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
-from onefold.sources import FileSource, KafkaSource
+from onefold.sources import FileSource, KafkaSource, PostgresSource
+from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.refusals import check_flow, check_reached
 from onefold.spark.flows.starting import start
@@ -190,3 +191,27 @@ def test_a_folder_of_this_machine_is_refused_where_tasks_run_elsewhere() -> None
 
 def test_spark_connect_is_refused() -> None:
     assert "Spark Connect" in refusal(processed(id))
+
+
+@pytest.mark.parametrize(
+    ("given", "trigger", "ends"),
+    [
+        (PostgresSource("postgresql://localhost/x", "t", schema="id long, account long"), None, True),
+        (
+            PostgresSource("postgresql://localhost/x", "t", schema="id long, account long"),
+            {"processingTime": "1 s"},
+            False,
+        ),
+        (source(), {"availableNow": True}, True),
+        (source(), None, False),
+    ],
+)
+def test_a_query_of_tables_alone_ends_by_itself_unless_a_trigger_says_otherwise(
+    given: Any, trigger: Any, ends: bool
+) -> None:
+    writer = FlowWriter(
+        flow_with(lambda keyed: keyed.process(Asking(lambda _: None), "id long", uid="n"), given).graph()
+    )
+    with raises(ConfigError, "flow-not-on-spark"):
+        writer.start(NO_SPARK, "/nowhere", trigger)
+    assert writer.ends is ends

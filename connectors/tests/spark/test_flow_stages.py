@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import Row
 
+from onefold.core.checks import present
 from onefold.core.source import Part, RecordColumns, Split
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting
@@ -44,7 +45,8 @@ from onefold.flow import (
 from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.packing import PackedRow, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, PackedRow, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.spark_operator import _unpack, for_tasks
 from onefold.spark.flows.stages import LevelProcessor, last_chains, levels, read_stage, step_stage
 
 RECORDS = pa.schema(
@@ -461,3 +463,21 @@ def test_repeats_are_dropped_as_in_plain_python_however_a_topic_is_cut(
         spark.store = before
         assert as_text(spark.batch(ranges, now_ms)) == as_text(found)
         at, now_ms = ends, now_ms + 900
+
+
+@pytest.mark.parametrize(
+    ("on_error", "told"), [("skip", ["orders: unreadable records, skipped: 3"]), ("dead_letter", [])]
+)
+def test_what_is_skipped_before_an_operator_of_sparks_the_tasks_log_says(
+    on_error: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    flow, letters = Flow("shop"), PostgresSink("postgresql://localhost/x", "bad")
+    source: Any = Records((), on_error=on_error)
+    rows = flow.source(source, "orders", letters if on_error == "dead_letter" else None)
+    rows.spark_sql("SELECT id FROM source", "id long").sink(PostgresSink("postgresql://localhost/x", "t"))
+    graph = flow.graph()
+    (node, _) = present(graph.querying(), "Spark makes rows")
+    made = plan(for_tasks(graph), sinks_apart=True)
+    batches = [packed_batch([PackedRow("", 0, BAD, 0, 3)])]
+    assert list(_unpack(made, made.chain_of(node.number), graph.schema(node.inputs[0]), None, batches)) == []
+    assert caplog.messages == told

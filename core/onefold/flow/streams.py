@@ -66,7 +66,7 @@ class Stream:
             raise ConfigError("expression-type", f"filter({condition}) gives {kind}: give a condition, which is a bool")
         return self._next(Filtering(made, condition if isinstance(condition, str) else None), self.schema)
 
-    def select(self, *names: str, **expressions: Expressed) -> Stream:
+    def select(self, /, *names: str, **expressions: Expressed) -> Stream:
         """Rows of these columns: by name, and computed: `select("id", cents="amount * 100")`."""
         check_columns(names, self.schema, "select")
         columns = [*((name, pc.field(name)) for name in names), *expressions.items()]
@@ -74,7 +74,7 @@ class Stream:
             raise ConfigError("option-value", "select names no column, or one of them twice: name each once")
         return self._selected("select", columns)
 
-    def with_columns(self, **expressions: Expressed) -> Stream:
+    def with_columns(self, /, **expressions: Expressed) -> Stream:
         """The rows with more columns, or with others in the place of those that they have, each computed from the rows
         as they were."""
         columns = {**{name: pc.field(name) for name in self.schema.names}, **expressions}

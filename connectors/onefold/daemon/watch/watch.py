@@ -89,13 +89,13 @@ class Watch:
             self._seen = epoch.record.epoch
 
     def _lags(self) -> tuple[PartitionLag, ...] | None:
-        """None where it is not known yet where the pipeline stands."""
-        status = self.status.value
-        if status is None or status.positions is None:
+        """None where it is not known yet where the pipeline stands, and of sources that are no topics."""
+        status, topics = self.status.value, self.control.pipeline.topics
+        if not topics or status is None or status.positions is None:
             return None
         brokers, self._brokers = self._brokers, {}  # one that fails is not asked again
         found: list[PartitionLag] = []
-        for source in self.control.pipeline.topics:
+        for source in topics:
             broker = brokers.get(source.name) or source.broker()
             broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
             found += lag(source, own_positions(source, status.positions.of_records()), broker)

@@ -66,6 +66,7 @@ class FlowWriter(EpochWriter):
     def __init__(self, graph: Graph, store: str | None = None, **settings: Unpack[WriterSettings]) -> None:
         check_flow(graph)
         self.graph = graph
+        self.ends = False  # whether the query that was started last ends by itself
         super().__init__(graph.flow, [writing.sink for _, writing in graph.writings()], store, **settings)
         self._letters = graph.letters()
         if self._requires_tls:
@@ -78,6 +79,7 @@ class FlowWriter(EpochWriter):
         graph = self.graph
         if trigger is None and all(isinstance(each.source, BoundedSource | ReadOnce) for _, each in graph.readings()):
             trigger = {"availableNow": True}
+        self.ends = bool(trigger and (trigger.get("availableNow") or trigger.get("once")))
         if not hasattr(spark, "_jsparkSession"):
             raise ConfigError(
                 "flow-not-on-spark",
@@ -106,7 +108,7 @@ class FlowWriter(EpochWriter):
             rows = operator.rows(translation.given(operator, splits))
             with _settings(spark, _READ_ALIKE):
                 return self._query(rows, checkpoint, trigger, operator.output_mode)
-        with _settings(spark, _wanted(spark, graph, trigger or {})):
+        with _settings(spark, _wanted(spark, graph, ends=self.ends)):
             return self._query(translation.read(splits), checkpoint, trigger, "append")
 
     def check_journals(self) -> None:
@@ -216,12 +218,11 @@ def _loaded(reader: DataStreamReader) -> DataFrame:
         raise from_spark(error) from error
 
 
-def _wanted(spark: SparkSession, graph: Graph, trigger: Mapping[str, Any]) -> dict[str, str]:
+def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
     """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
     that has some, and in a query that goes on."""
     processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
     has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
-    ends = bool(trigger.get("availableNow") or trigger.get("once"))
     return {
         **_READ_ALIKE,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,23 +18,25 @@ from onefold.core.job.session import task_of
 from onefold.core.source import Source
 from onefold.core.values.ddl import ddl_of, schema_of, type_name
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Bad, Policy
+from onefold.core.writing.bad_records import Policy
 from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Querying
-from onefold.spark.flows.packing import name_of, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
 from onefold.spark.formats.records import bad_of_epoch
 from onefold.spark.output_modes import check_output_mode, refused_query
 from onefold.spark.runtime.columns import arrow_of, struct_of, with_epoch
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.runtime.writers import OwnWriting, run_writers
+from onefold.spark.runtime.writers import OwnWriting, run_letters, run_writers
 from onefold.spark.transforming import transformed
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
 __all__ = ["OperatorWriting", "SparkOperator", "checked_operator", "for_tasks", "lettered"]
+
+log = logging.getLogger("onefold")
 
 _CHECKED = "spark.sql.streaming.unsupportedOperationCheck"  # as Spark itself does when a query starts
 
@@ -111,7 +114,7 @@ class OperatorWriting(OwnWriting):
         found = bad_of_epoch(df.sparkSession, self.lettered, record.range)
         if found is None:
             return rows
-        bad = run_writers(found, (), task, _as_bad, Policy.of(self.lettered, dead), others=made)
+        bad = run_letters(found, Policy(dead, self.lettered.bad_records_max), task, others=made)
         return Written(rows.committables + bad.committables, found=bad.found)
 
 
@@ -132,10 +135,6 @@ def lettered(graph: Graph, sources: Iterable[Source]) -> KafkaSource | None:
             " 'skip', or make two flows of it",
         )
     return source
-
-
-def _as_bad(batch: pa.RecordBatch) -> Iterator[Bad]:
-    yield Bad(batch)
 
 
 def checked_operator(spark: SparkSession, graph: Graph) -> SparkOperator | None:
@@ -171,13 +170,16 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _unpack(
     plan: Plan, chain: Chain, given: pa.Schema, before: Callable[[Batches], Batches] | None, batches: Batches
 ) -> Iterator[pa.RecordBatch]:
-    """The rows for one chain. Others are bad records, which are read again for the dead letters."""
+    """The rows for one chain. Others are bad records, which are read again for the dead letters, or skipped: only the
+    task's own log can say so."""
     freeze_imports()
-    name = name_of(chain)
+    name, read = name_of(chain), {node.number: reading.source for node, reading in plan.graph.readings()}
     for batch in batches if before is None else before(batches):
         for row in packed_rows(batch):
             if row.chain == name:
                 yield unpacked(plan, row).cast(given)
+            elif row.exchange == BAD and (source := read[row.sender]).on_error == "skip":
+                log.warning("%s: unreadable records, skipped: %d", source.name, row.number)
 
 
 def _columns(schema: pa.Schema | None) -> list[str]:

@@ -6,6 +6,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +16,13 @@ from pyspark.sql import functions as F
 
 from onefold.core import EpochRecord, Sink, TaskId
 from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
-from onefold.core.writing.attempt import Batches, Written, write_task
-from onefold.core.writing.bad_records import Bad, Policy
+from onefold.core.writing.attempt import Written, write_letters, write_task
+from onefold.core.writing.bad_records import Policy
 from onefold.spark.runtime.columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["RESULT_SCHEMA", "Fetching", "OwnWriting", "results", "run_writers", "shared_out", "writers_max"]
+__all__ = ["RESULT_SCHEMA", "OwnWriting", "results", "run_letters", "run_writers", "shared_out", "writers_max"]
 
-Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
 
 
@@ -39,40 +39,32 @@ class OwnWriting(ABC):
         """Write the epoch whose rows `df` has."""
 
 
-def run_writers(
-    df: DataFrame,
-    sinks: Sequence[Sink],
-    task: TaskId,
-    fetch: Fetching | None = None,
-    policy: Policy | None = None,
-    others: Sequence[Sink] = (),
-) -> Written:
+def run_writers(df: DataFrame, sinks: Sequence[Sink], task: TaskId, others: Sequence[Sink] = ()) -> Written:
     """Write all of `df` to every sink, one attempt per partition, and return what the accepted attempts prepared.
 
-    With `fetch`, the rows of `df` are offset ranges, and each task reads its own; `policy` says what becomes of the bad
-    records that it comes upon. `others` are the epoch's sinks that are written by another job.
+    `others` are the epoch's sinks that are written by another job.
     """
-    if policy is not None and policy.sink is not None:
-        others = (*others, policy.sink)
-    most = writers_max((*sinks, *others))
-    plan = passes(sinks) if fetch is None else [Pass(AS_THEY_COME, tuple(sinks))]
+    most, plan = writers_max((*sinks, *others)), passes(sinks)
     with _kept(df, plan):
-        parts = [_run_pass(shared_out(df, one.arrangement, most), one.sinks, task, fetch, policy) for one in plan]
-    prepared = tuple(committable for part in parts for committable in part.committables)
-    if policy is None:
-        return Written(prepared)
-    bad = sum(part.bad for part in parts)
-    policy.refuse(task, bad)
-    return Written(prepared, found=((bad, policy),))
+        parts = [_run(shared_out(df, one.arrangement, most), partial(write_task, one.sinks, task)) for one in plan]
+    return Written(tuple(committable for part in parts for committable in part.committables))
 
 
-def _run_pass(
-    df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetching | None, policy: Policy | None
-) -> Written:
+def run_letters(df: DataFrame, policy: Policy, task: TaskId, others: Sequence[Sink]) -> Written:
+    """The same of the bad records `df`, of which the policy's sink gets dead letters. Raises BadRecord where they are
+    too many."""
+    most = writers_max(others if policy.sink is None else (policy.sink, *others))
+    written = _run(shared_out(df, AS_THEY_COME, most), partial(write_letters, policy, task))
+    policy.refuse(task, written.bad)
+    return Written(written.committables, found=((written.bad, policy),))
+
+
+def _run(df: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Written]) -> Written:
+    """A job of which each task runs that."""
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
-        written = write_task(sinks, task, _fetched(batches, fetch), policy)
-        yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
+        yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(task(batches))], pa.binary())})
 
     tasks: list[Written] = results(mapped(df, write, RESULT_SCHEMA))
     return Written(tuple(committable for one in tasks for committable in one.committables), sum(t.bad for t in tasks))
@@ -111,9 +103,3 @@ def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None 
 def writers_max(sinks: Sequence[Sink]) -> int | None:
     limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
     return max(1, min(limits) // len(limits)) if limits else None  # they may share one server's slots
-
-
-def _fetched(batches: Iterable[pa.RecordBatch], fetch: Fetching | None) -> Batches:
-    if fetch is None:
-        return batches
-    return (rows for ranges in batches for rows in fetch(ranges))

@@ -12,11 +12,10 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
-from onefold.core.writing.bad_records import Bad, Found, LetterWriter, Policy
+from onefold.core.writing.bad_records import Found, Policy
+from onefold.core.writing.dead_letters import letters
 
-__all__ = ["Attempt", "Batches", "Written", "attempting", "write_task"]
-
-Batches = Iterable[pa.RecordBatch | Bad]
+__all__ = ["Attempt", "Written", "attempting", "write_letters", "write_task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Attempt:
     def prepare(self) -> list[Committable]:
         """After the epoch's last batch. What another process needs to finish it; nothing without rows."""
         committable = None if self._writer is None else self._writer.prepare()
-        self._writer = None  # the driver may have decided it when a worker that reads ahead aborts
+        self._writer = None  # prepared: by now the driver may have decided on it, and nobody may undo it
         return [] if committable is None else [committable]
 
     def abort(self) -> None:
@@ -87,16 +86,24 @@ def attempting(task: TaskId, attempts: Sequence[_Attempting]) -> Iterator[list[C
     failpoint("writers:prepared")
 
 
-def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
-    """Runs a task: every batch goes to every sink, and bad records to theirs."""
+def write_task(sinks: Sequence[Sink], task: TaskId, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Runs a task: every batch goes to every sink."""
     attempts = [Attempt(sink) for sink in sinks]
-    dead = [Attempt(policy.sink)] if policy is not None and policy.sink is not None else []
-    letters = LetterWriter(policy, task, dead[0].write if dead else None) if policy is not None else None
-    with attempting(task, attempts + dead) as prepared:
+    with attempting(task, attempts) as prepared:
         for batch in batches:
-            if isinstance(batch, Bad):
-                present(letters, "bad records are fetched where a policy says what becomes of them").take(batch.records)
-                continue
             for attempt in attempts:
                 attempt.write(batch)
-    return Written(tuple(prepared), letters.count if letters is not None else 0)
+    return Written(tuple(prepared))
+
+
+def write_letters(policy: Policy, task: TaskId, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Runs a task of bad records, `BAD_COLUMNS`, of which the policy's sink gets dead letters. Raises BadRecord where
+    they are too many."""
+    attempts, count = [] if policy.sink is None else [Attempt(policy.sink)], 0
+    with attempting(task, attempts) as prepared:
+        for bad in batches:
+            count += bad.num_rows
+            policy.refuse(task, count, bad)
+            for attempt in attempts:
+                attempt.write(letters(bad, task))
+    return Written(tuple(prepared), count)

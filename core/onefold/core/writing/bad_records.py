@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.source import Source
-from onefold.core.writing.dead_letters import letters
 
-__all__ = ["Bad", "Found", "LetterWriter", "Policy", "Tally"]
+__all__ = ["Found", "Policy", "Tally"]
 
 log = logging.getLogger("onefold")
-
-
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """Bad records among the batches that a task writes, as `BAD_COLUMNS`."""
-
-    records: pa.RecordBatch
 
 
 @dataclass(frozen=True)
@@ -41,37 +32,26 @@ class Policy:
             return None
         return cls(dead_letters if source.on_error == "dead_letter" else None, source.bad_records_max)
 
-    def refuse(self, task: TaskId, count: int, last: str | None = None) -> None:
-        """Raise `BadRecord` where `count` is too many."""
+    def refuse(self, task: TaskId, count: int, found: pa.RecordBatch | None = None) -> None:
+        """Raise `BadRecord` where `count` is too many. `found` are the newest of those that a task has found so far."""
         if count > self.bad_max:
+            last = "" if found is None else _told(found.slice(found.num_rows - 1).to_pylist()[0])
             raise BadRecord(
                 "too-many-bad-records",
-                f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"
+                f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'at least ' if last else ''}{count}"
                 f" records that cannot be read, more than bad_records_max={self.bad_max}"
-                f"{'' if last is None else f'; the last of them: {last}'}. Nothing of the epoch was decided. Correct"
+                f"{last}. Nothing of the epoch was decided. Correct"
                 " the source's format or schema; if these are right and the records are not, raise bad_records_max",
             )
 
 
+def _told(last: Mapping[str, Any]) -> str:
+    where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"
+    return f"; the last of them: {where}: {last['reason']}"
+
+
 Found: TypeAlias = tuple[int, Policy]
 """How many bad records of a source an epoch has, and what becomes of them."""
-
-
-class LetterWriter:
-    """One task's bad records: counted, and written to the sink that takes them."""
-
-    def __init__(self, policy: Policy, task: TaskId, write: Callable[[pa.RecordBatch], None] | None) -> None:
-        self._policy, self._task, self._write = policy, task, write
-        self.count = 0
-
-    def take(self, bad: pa.RecordBatch) -> None:
-        require(bad.num_rows, "there is no part of bad records without any")
-        self.count += bad.num_rows
-        last = bad.slice(bad.num_rows - 1).to_pylist()[0]
-        where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"
-        self._policy.refuse(self._task, self.count, f"{where}: {last['reason']}")
-        if self._write is not None:
-            self._write(letters(bad, self._task))
 
 
 class Tally:
