@@ -214,7 +214,7 @@ class EpochWriter:
 
         A zombie that wakes between two batches fails in Spark's own log, where its successor has written already.
         """
-        last = None if self._live is None else self._live.life.query
+        last = None if self._live is None else self._live.lifecycle.query
         is_its_own = last is None or not hasattr(query, "_jsq") or last.run_id == str(query.runId)
         reason = (self.error if is_its_own else None) or from_spark(error)  # it may have failed before it called
         if isinstance(reason, Fenced) or self._live is None:
