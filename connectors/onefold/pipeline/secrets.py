@@ -18,7 +18,7 @@ from onefold.core import ConfigError
 
 __all__ = ["filled"]
 
-_NAMED = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
+_NAMED = re.compile(r"\$(\$\{)|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"([\w+.-]+://)([^/@?#]*)@")
 
@@ -27,7 +27,7 @@ def filled(value: Any, directory: Path) -> Any:
     """The file's value with all secrets in it. Raises ConfigError for one that is not there."""
     match value:
         case str():
-            return _NAMED.sub(lambda found: "${" if found[1] else _secret(found[2], directory), value)
+            return _NAMED.sub(lambda found: "${" if found[1] else _secret(found[2] or "", directory), value)
         case list():
             return [filled(one, directory) for one in value]
         case dict():

@@ -383,6 +383,7 @@ WRONG = {
         r"HUNTER_NOT_SET\} names an environment variable that",
     ),
     "a reference that is none": ("shop@", "${a b}@", "names no environment variable"),
+    "a reference without its end": ("shop@", "${SHOP@", "names no environment variable"),
     "no password file": (SINK, f'{SINK}password_file = "x"', "x cannot be read: No such file"),
     "two passwords": ("shop@", "shop:hunter2@", "this one has a password already"),
     "whose password": ("shop@", "", "this one names no user"),
