@@ -11,13 +11,13 @@ import pytest
 from harness.definitions import piped
 from harness.errors import raises
 
-from onefold.cli.positions.checkpoint import LocalCheckpoint
-from onefold.cli.positions.plan import PartitionMove, planned
-from onefold.cli.positions.stopped import Stopped, somebody
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.operate.checkpoint import LocalCheckpoint
+from onefold.operate.positions import PartitionMove, planned
+from onefold.operate.stopped import Stopped, somebody
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 

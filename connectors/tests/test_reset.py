@@ -15,14 +15,14 @@ from harness.definitions import named, piped
 from harness.errors import raises
 from typer.testing import CliRunner
 
+from onefold.cli import reset as command
 from onefold.cli.main import app
-from onefold.cli.reset import command
-from onefold.cli.reset.checkpoint import CheckpointDirectory
-from onefold.cli.reset.places import places_of
 from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
+from onefold.operate.checkpoint_directory import CheckpointDirectory
+from onefold.operate.reset import places_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.reset import PostgresReset

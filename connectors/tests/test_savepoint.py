@@ -22,12 +22,6 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.cli.savepoint import at_rest, listing
-from onefold.cli.savepoint import create as creating
-from onefold.cli.savepoint import restore as restoring
-from onefold.cli.savepoint.checkpoint import belonging, with_query_id
-from onefold.cli.savepoint.files import LocalFiles
-from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import (
     CheckpointMismatch,
     Committable,
@@ -51,6 +45,12 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
 from onefold.core.values.ways import SPARK_FLOW
 from onefold.core.writing.bad_records import Tally
+from onefold.operate.savepoint import at_rest, listing
+from onefold.operate.savepoint import create as creating
+from onefold.operate.savepoint import restore as restoring
+from onefold.operate.savepoint.checkpoint import belonging, with_query_id
+from onefold.operate.savepoint.files import LocalFiles
+from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource

@@ -8,11 +8,11 @@ import pytest
 from harness.definitions import into
 from typer.testing import CliRunner
 
+from onefold.cli import transactions as command
 from onefold.cli.main import app
-from onefold.cli.prune import command as pruning
-from onefold.cli.txn import command
-from onefold.cli.txn.databases import LedgerDatabase
 from onefold.core import ConfigError, Retriable
+from onefold.operate import prune as pruning
+from onefold.operate.databases import LedgerDatabase
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink

@@ -14,11 +14,11 @@ import pytest
 from harness.errors import raises
 from rich.console import Console
 
-from onefold.cli.savepoint import listing
-from onefold.cli.savepoint.files import LocalFiles
-from onefold.cli.savepoint.savepoint import Savepoint, carried
 from onefold.core import ConfigError, Retriable
 from onefold.engine.state.storage import Storage
+from onefold.operate.savepoint import listing
+from onefold.operate.savepoint.files import LocalFiles
+from onefold.operate.savepoint.savepoint import Savepoint, carried
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"

@@ -21,9 +21,9 @@ from harness.support import Rig, wait_until
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.savepoint import files
-from onefold.cli.verify.command import run_verification
+from onefold.cli.verify import run_verification
 from onefold.core import CheckpointMismatch, ConfigError, Retriable
+from onefold.operate.savepoint import files
 from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import PostgresSink
 

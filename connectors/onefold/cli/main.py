@@ -10,16 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from onefold.cli.control.commands import epochs, page, pause, restart, resume, status, stop
-from onefold.cli.doctor.command import doctor, plan
+from onefold.cli.control import epochs, page, pause, restart, resume, status, stop
+from onefold.cli.doctor import doctor, plan
 from onefold.cli.files import new, schema, validate
-from onefold.cli.positions.command import positions
-from onefold.cli.positions.sinks import sinks
-from onefold.cli.reset.command import reset
+from onefold.cli.positions import positions
+from onefold.cli.reset import reset
 from onefold.cli.run import run
-from onefold.cli.savepoint.command import app as savepoint_app
-from onefold.cli.txn.cli import app as txn_app
-from onefold.cli.verify.command import verify
+from onefold.cli.savepoint import app as savepoint_app
+from onefold.cli.sinks import sinks
+from onefold.cli.txn import app as txn_app
+from onefold.cli.verify import verify
 from onefold.local.cli import app as local_app
 
 __all__ = ["app"]
@@ -236,7 +236,7 @@ def prove(
     replay: Annotated[str | None, typer.Option(help="One schedule again, as a failure printed it.")] = None,
 ) -> None:
     """The protocol, struck at every step in memory: every named invariant. Exit code 1 if the proof does not hold."""
-    from onefold.cli.prove.command import replay_schedule, run_proof
+    from onefold.trials.prove import replay_schedule, run_proof
 
     holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
     if not holds:
