@@ -22,6 +22,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
+from onefold.cli.savepoint import print_savepoints
+from onefold.clients.files import LocalFiles
 from onefold.core import (
     CheckpointMismatch,
     Committable,
@@ -45,12 +47,12 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
 from onefold.core.values.ways import SPARK_FLOW
 from onefold.core.writing.bad_records import Tally
-from onefold.operate.savepoint import at_rest, listing
 from onefold.operate.savepoint import create as creating
+from onefold.operate.savepoint import listing
 from onefold.operate.savepoint import restore as restoring
-from onefold.operate.savepoint.checkpoint import belonging, with_query_id
-from onefold.operate.savepoint.files import LocalFiles
+from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
 from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -302,7 +304,8 @@ def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Pipelin
 
 def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Pipeline) -> None:
     create(pipeline)
-    with at_rest.opened(pipeline, set_aside=lambda _: shutil.rmtree(pipeline.checkpoint)) as session:
+    stopped = StoppedPipeline(pipeline, "Nothing was changed")
+    with closing(stopped.session(set_aside=lambda _: shutil.rmtree(pipeline.checkpoint))) as session:
         session.take_over()
         session.move(AT[5], MoveNote("us", "the wrong day"))
     said = savepoint("restore", named(pipeline), "s", answer="n\n").output
@@ -542,7 +545,7 @@ def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pi
     files = LocalFiles()
     (found,) = listing.listed(files, str(saved(pipeline).parent))
     shown = StringIO()
-    listing.print_savepoints(Console(file=shown, width=width), [found])
+    print_savepoints(Console(file=shown, width=width), [found])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
     name, *_, verdict = map("".join, zip(*cells, strict=True))
     assert found.savepoint is not None

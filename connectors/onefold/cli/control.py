@@ -1,18 +1,19 @@
-"""What the commands ask of the daemon, and print."""
+"""`onefold status | epochs | page | pause | resume | stop | restart`: what they ask of the daemon, and print."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from onefold.cli.arguments import AsJson
+from onefold.cli.console import AsJson, print_json, table_console
 from onefold.core import ConfigError, Retriable
-from onefold.core.values.plain import plain
+from onefold.core.values.plain import SAID_MAX, plain
 from onefold.core.waiting import Wait
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ Ca = Annotated[Path | None, typer.Option(help="The certificate that has signed t
 Insecure = Annotated[bool, typer.Option("--insecure", help="Ask over the network without TLS, or by a tunnel.")]
 Within = Annotated[float, typer.Option(min=0, help="Seconds to wait until that is done.")]
 _URL = "http://127.0.0.1:8417"
+_COLOURS = {
+    **dict.fromkeys(("running", "finished", "complete"), "green"),
+    **dict.fromkeys(("paused", "waiting", "stopping", "stopped", "starting", "open", "decided"), "yellow"),
+    **dict.fromkeys(("failed", "fenced", "damaged"), "red"),
+}
 
 
 def status(
@@ -55,11 +61,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the pipelines of a running daemon. Exit code 1 where one has failed or was fenced."""
-    from onefold.cli.control_tables import print_pipelines
-
     client = _client(url, token_file, ca, insecure)
     found = [client.get("pipelines", name) for name in _names(pipelines)] if pipelines else client.get("pipelines")
-    _print_json(found) if as_json else print_pipelines(found)
+    print_json(found) if as_json else _print_pipelines(found)
     if any(one["state"] in _WRONG for one in found):
         raise typer.Exit(1)
 
@@ -75,12 +79,10 @@ def epochs(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest epochs of a pipeline: ranges, rows, times, and which sinks have acknowledged."""
-    from onefold.cli.control_tables import print_epochs
-
     client = _client(url, token_file, ca, insecure)
     (name,) = _chosen(client, pipeline, several=False)
     found = client.get("pipelines", name, "epochs", limit=limit, before=before)["epochs"]
-    _print_json(found) if as_json else print_epochs(found)
+    print_json(found) if as_json else _print_epochs(found)
 
 
 def page(url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, insecure: Insecure = False) -> None:
@@ -182,6 +184,65 @@ def _names(pipelines: Sequence[str]) -> list[str]:
     return [read(each).name if each.endswith(".toml") or ":" in each else each for each in pipelines]
 
 
-def _print_json(found: object) -> None:
-    json.dump(found, sys.stdout, indent=2)
-    sys.stdout.write("\n")
+def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
+    table = _table("pipeline", "state", "generation", "epoch", "completed", "behind", "in doubt", "restarts")
+    for one in found:
+        completed = one["latest"]["completed"]
+        table.add_row(
+            escape(plain(one["name"])),
+            _coloured(one["state"]),
+            _number(one["generation"]),
+            _number(one["epoch"]),
+            _time(completed and completed["completed_at"]),
+            _number(one["lag_records"]),
+            _number(one["in_doubt"]),
+            _number(one["restarts"]),
+        )
+    console = table_console()
+    console.print(table)
+    for one in found:
+        for key, done in (("savepoint", "made"), ("savepoint_restored", "restored")):
+            if (savepoint := one["latest"][key]) is not None:
+                of = f"{plain(savepoint['name'])}, of epoch {savepoint['epoch']:,}"
+                console.print(
+                    escape(f"{plain(one['name'])}: savepoint {of}, was {done} {_time(savepoint['at'])}"),
+                    highlight=False,
+                )
+        if (error := one["error"] or one["store_error"]) is not None:
+            said = f"{plain(one['name'])}: {plain(error['message'], SAID_MAX)} [{error['code']}]"
+            console.print(escape(said))
+
+
+def _print_epochs(found: Sequence[dict[str, Any]]) -> None:
+    table = _table("epoch", "state", "generation", "opened", "took", "rows", "bytes", "acknowledged by")
+    for one in found:
+        acknowledged = [sink["name"] for sink in one["sinks"] if sink["state"] == "acknowledged"]
+        took_s = one["duration_s"]
+        table.add_row(
+            str(one["epoch"]),
+            _coloured(one["state"]),
+            str(one["generation"]),
+            _time(one["opened_at"]),
+            "" if took_s is None else f"{took_s:.1f} s",
+            _number(one["rows"]),
+            _number(one["bytes"]),
+            escape(plain(", ".join(acknowledged))),
+        )
+    table_console().print(table if found else "no epochs yet")
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False)
+
+
+def _coloured(state: str) -> str:
+    colour = _COLOURS.get(state)
+    return escape(state) if colour is None else f"[{colour}]{escape(state)}[/]"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _time(text: str | None) -> str:
+    return "" if text is None else datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")

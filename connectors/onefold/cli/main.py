@@ -13,11 +13,10 @@ from rich.console import Console
 from onefold.cli.control import epochs, page, pause, restart, resume, status, stop
 from onefold.cli.doctor import doctor, plan
 from onefold.cli.files import new, schema, validate
-from onefold.cli.positions import positions
+from onefold.cli.positions import positions, sinks
 from onefold.cli.reset import reset
 from onefold.cli.run import run
 from onefold.cli.savepoint import app as savepoint_app
-from onefold.cli.sinks import sinks
 from onefold.cli.txn import app as txn_app
 from onefold.cli.verify import verify
 from onefold.local.cli import app as local_app

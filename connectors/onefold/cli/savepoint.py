@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from onefold.cli.arguments import AsJson, Named, Yes
-from onefold.cli.shown import shown
+from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
 from onefold.core import ConfigError
 from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onefold.operate.savepoint.files import Anywhere
+    from onefold.operate.savepoint.listing import ListedSavepoint
     from onefold.operate.savepoint.restore import Restore
+    from onefold.operate.savepoint.savepoint import Savepoint
+    from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import Pipeline
 
-__all__ = ["app"]
+__all__ = ["app", "print_savepoints"]
 
 app = typer.Typer(
     help="Copies of a pipeline's checkpoint, with its ledger and positions: made, listed, restored.",
@@ -35,9 +39,7 @@ Folder = Annotated[
         "PIPELINE beside the checkpoint.",
     ),
 ]
-TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Also where it may be running: FENCES its driver if it is alive.")
-]
+_WIDTH = 96  # from which a time has room on one line, beside a name of some length
 
 
 @app.command()
@@ -49,42 +51,38 @@ def create(
 ) -> None:
     """Copy the checkpoint of a stopped pipeline, with all that is needed to restore it. What it had begun is finished
     before."""
-    from onefold.operate.savepoint.at_rest import check_idle
-    from onefold.operate.savepoint.create import PARTIAL, create
+    from onefold.operate.savepoint.create import create
+    from onefold.operate.savepoint.savepoint import PARTIAL
     from onefold.pipeline import read
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
         raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
     pipeline = read(named)
-    with _files(pipeline) as files:
-        check_idle(pipeline, take_over)
-        into = folder or _folder(pipeline)
-        made = create(pipeline, name, into, files)
-    console = Console(soft_wrap=True)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        if not take_over:
+            stopped.refuse_running()
+        made = create(stopped, name, into)
     size = f"{len(made.files)} files, {made.bytes:,} bytes"
-    console.print(
-        f"savepoint {shown(made.name)} of pipeline {shown(made.pipeline)}: epoch {made.epoch}, {size}, in"
-        f" {shown(shown_url(into))}/{shown(made.name)}",
-        highlight=False,
-    )
+    at = f"{shown_url(into)}/{made.name}"
+    say(f"savepoint {made.name} of pipeline {made.pipeline}: epoch {made.epoch}, {size}, in {at}")
 
 
 @app.command(name="list")
 def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
     damaged."""
-    from onefold.cli.tables import table_console
-    from onefold.operate.savepoint import listing
+    from onefold.operate.savepoint.listing import listed
     from onefold.pipeline import read
 
     pipeline = read(named)
     into = folder or _folder(pipeline)
-    with _files(pipeline) as files:
-        found = listing.listed(files.of(into), into)
+    with _stopped(pipeline) as stopped:
+        found = listed(stopped.files.of(into), into)
     if as_json:
-        typer.echo(listing.as_json(found))
+        print_json([_values(each) for each in found])
     elif found:
-        listing.print_savepoints(table_console(), found)
+        print_savepoints(table_console(), found)
     else:
         typer.echo(f"no savepoint in {shown_url(into)}")
     if not all(each.is_whole for each in found):
@@ -108,17 +106,15 @@ def restore(
 ) -> None:
     """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
     pipeline with it. Shows what it would do, and asks."""
-    from onefold.operate.savepoint.at_rest import check_idle
     from onefold.operate.savepoint.listing import find
     from onefold.operate.savepoint.restore import Restore
     from onefold.pipeline import read
 
     pipeline = read(named)
     target = pipeline if other is None else read(other)
-    console = Console(soft_wrap=True)
-    with _files(target) as files:
+    with _stopped(target) as stopped:
         place = folder or _folder(pipeline)
-        savepoint = find(files.of(place), place, name)
+        savepoint = find(stopped.files.of(place), place, name)
         if savepoint.pipeline != pipeline.name:
             raise ConfigError(
                 "savepoint-of-another",
@@ -129,36 +125,35 @@ def restore(
             raise ConfigError(
                 "option-value", f"--as {other} is pipeline {target.name!r} itself: leave --as out, or give it a name"
             )
-        work = Restore(savepoint, f"{place}/{name}", files, shuffle_partitions)
+        work = Restore(savepoint, f"{place}/{name}", stopped, shuffle_partitions)
         work.check()
-        check_idle(target, take_over)
+        if not take_over:
+            stopped.refuse_running()
         checkpoint = shown_url(target.checkpoint)
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
         if other is None:
-            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work, target)}"
+            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work)}"
         else:
             plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
-        console.print(shown(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
+        say(f"savepoint {name} (epoch {savepoint.epoch}) {plan}")
         if not yes:
             typer.confirm("Do it?", abort=True)
-            check_idle(target, take_over)  # it may have been started meanwhile
+            if not take_over:
+                stopped.refuse_running()  # it may have been started meanwhile
         if other is None:
-            work.into_same(target)
+            work.into_same()
         else:
-            work.into_new(target)
-    started = f"with `onefold restart {shown(target.name)}` where a daemon holds it, else with `onefold run`"
-    console.print(f"restored: start pipeline {shown(target.name)} {started}", highlight=False)
+            work.into_new()
+    started = f"with `onefold restart {target.name}` where a daemon holds it, else with `onefold run`"
+    say(f"restored: start pipeline {target.name} {started}")
 
 
-def _going_back(work: Restore, pipeline: Pipeline) -> str:
+def _going_back(work: Restore) -> str:
     """What the plan says of the records since, as far as the store knows now."""
-    from onefold.core.store.checkpoint_store import CheckpointStore
-
-    with closing(CheckpointStore(pipeline.store_url, lock_timeout_s=10)) as store:
-        facts = store.facts(pipeline.name) if store.look() is not None else None
-        if facts is None or not work.goes_back(pipeline.name, facts) or facts.last is None:
-            return ""
-        again = work.again(facts, store.moves(pipeline.name))
+    facts = work.stopped.find()
+    if facts is None or not work.goes_back(facts) or facts.last is None:
+        return ""
+    again = work.again(facts, work.stopped.store.moves(work.stopped.name))
     return f", and the pipeline goes back from epoch {facts.last.epoch}; records that come again: {again:,}"
 
 
@@ -167,9 +162,10 @@ def _folder(pipeline: Pipeline) -> str:
 
 
 @contextmanager
-def _files(pipeline: Pipeline) -> Iterator[Anywhere]:
-    """Files, and a Spark session once one is needed."""
-    from onefold.operate.savepoint.files import Anywhere
+def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
+    """With a Spark session, once one is needed."""
+    from onefold.clients.files import Files
+    from onefold.operate.stopped import StoppedPipeline
     from onefold.spark.scratch import temporary_folder
     from onefold.spark.session import session_of_ones_own
 
@@ -184,4 +180,45 @@ def _files(pipeline: Pipeline) -> Iterator[Anywhere]:
                 sessions.append(stack.enter_context(own))
             return sessions[0]
 
-        yield Anywhere(spark)
+        yield stack.enter_context(closing(StoppedPipeline(pipeline, "Nothing was changed", Files(spark))))
+
+
+def _values(each: ListedSavepoint) -> dict[str, Any]:
+    savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
+    savepoint.pop("files", None)
+    size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
+    return savepoint | size | {"name": each.name, "damage": each.damage, "unreadable": each.unreadable}
+
+
+def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
+    """A table, and below it what is wrong with each that is not whole."""
+    table, between = Table(), " " if console.width >= _WIDTH else "\n"
+    for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
+        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
+    for each in found:
+        of = each.savepoint
+        if of is None:
+            table.add_row(shown(each.name), "", "", "", "", "", shown(each.verdict))
+            continue
+        state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
+        partitions = "" if of.provider is None else str(of.partitions)
+        table.add_row(
+            shown(each.name),
+            _time(of, between),
+            *map(shown, (of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict)),
+        )
+    console.print(table)
+    for each in found:
+        if not each.is_whole:
+            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
+            console.print(shown(says), highlight=False, soft_wrap=True)
+
+
+def _time(savepoint: Savepoint, between: str) -> str:
+    """As other commands show a time; what is none, as it is."""
+    try:
+        at = datetime.fromisoformat(savepoint.made_at).astimezone(UTC)
+    except ValueError:
+        return shown(savepoint.made_at)
+    return f"{at:%Y-%m-%d}{between}{at:%H:%M:%S} UTC"

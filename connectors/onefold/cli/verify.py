@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,16 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.arguments import AsJson, Named
-from onefold.cli.verdicts import add_verdicts, print_violations
-from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
 
 if TYPE_CHECKING:
-    from onefold.pipeline import Pipeline
     from onefold.spark.verify.verification import Verification
 
-__all__ = ["print_verification", "run_verification", "verify"]
+__all__ = ["print_verification", "verify"]
 
 
 def verify(
@@ -35,59 +27,24 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
-    from onefold.cli.option_values import comma_separated
+    from onefold.operate.verify import verify
     from onefold.pipeline import read
 
-    results = run_verification(read(named), sink or (), comma_separated(key))
+    with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
+
+        def comparing(name: str) -> None:
+            status.update(f"comparing {escape(name)} with its source, row by row")
+
+        results = verify(read(named), sink or (), comma_separated(key), comparing)
     is_exact = all(result.is_exact for result in results.values())
     if as_json:
         found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
-        json.dump({"exact": is_exact, "sinks": found}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json({"exact": is_exact, "sinks": found})
     else:
         for name, result in results.items():
             print_verification(Console(), result, name)
     if not is_exact:
         raise typer.Exit(1)
-
-
-def run_verification(pipeline: Pipeline, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
-    """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
-    from onefold.spark.scratch import temporary_folder
-    from onefold.spark.session import session_of_ones_own
-    from onefold.spark.verify import verification
-
-    sinks = [verification.verifiable(sink, key) for sink in pipeline.only(only)]
-    if key and not any(verification.takes_key(sink) or {*verification.key_of(sink)} == {*key} for sink in sinks):
-        known = "; ".join(f"{sink.name!r} by {', '.join(verification.key_of(sink)) or 'their ids'}" for sink in sinks)
-        raise ConfigError(
-            "key-mismatch",
-            f"--key {','.join(key)} is for sinks that do not say what names a row, and each of these says it: {known}."
-            " Leave --key out",
-        )
-    with closing(CheckpointStore(pipeline.store_url)) as store:
-        if store.look() is None:  # the verifier would make one, which knows of no epoch
-            raise ConfigError(
-                "store-missing",
-                f"there is no checkpoint store at {store.database}, so pipeline {pipeline.name!r} runs with another"
-                " one, or from another directory: verify it from there, or correct its store",
-            )
-    results, runtime = {}, pipeline.spark
-    with (
-        Console(stderr=True).status("starting Spark") as shown,  # on a terminal only
-        temporary_folder("onefold-verify-") as scratch,
-        session_of_ones_own("onefold verify", scratch, runtime.master, runtime.settings) as spark,
-        closing(pipeline.writer()) as flow,
-    ):
-        for sink in sinks:
-            shown.update(f"comparing {escape(sink.name)} with its source, row by row")
-            results[sink.name] = verification.verify(
-                spark,
-                flow,
-                sink,
-                key if verification.takes_key(sink) else verification.key_of(sink),
-            )
-    return results
 
 
 def print_verification(console: Console, result: Verification, name: str) -> None:

@@ -1,16 +1,20 @@
-"""What a move of positions would do: for each partition, and for each sink."""
+"""Moves a stopped pipeline's positions, and changes its sinks: what that would do, and doing it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from onefold.core import EpochRecord, Positions
-from onefold.core.moves import Repeats, come_again, count, passed_over
+from onefold.core.job.move_session import repeats_in
+from onefold.core.moves import MoveNote, Repeats, come_again, count, passed_over
 from onefold.core.operations.moving import standing
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
+from onefold.operate.stopped import StoppedPipeline, somebody
 
-__all__ = ["MovePlan", "PartitionMove", "planned"]
+__all__ = ["Ask", "MovePlan", "PartitionMove", "change_sinks", "move", "plan_to", "planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,56 @@ def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repe
     )
     coming = {sink: count(come_again(initial, moves, stands, to, sink)) for sink in repeats}
     return MovePlan(stands, to, partitions, {sink: each for sink, each in repeats.items() if coming[sink]})
+
+
+def plan_to(stopped: StoppedPipeline, facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions) -> MovePlan:
+    """Asks the sinks' servers. Raises ConfigError where the positions cannot go there."""
+    check_movable(stopped.name, standing(facts), to)
+    repeats = {sink.name: repeats_in(sink, stopped.name) for sink in stopped.pipeline.everyone}
+    plan = planned(facts, moves, to, repeats)
+    if doubled := plan.doubled():
+        raise would_double(stopped.name, doubled[0])
+    return plan
+
+
+# Shows a plan, and asks: raises where the answer is no. Asked again, under the fence, where the plan is another one.
+Ask = Callable[[MovePlan, StoreFacts, bool], None]
+
+
+def move(stopped: StoppedPipeline, wanted: Sequence[str], why: str, take_over: bool, ask: Ask) -> EpochRecord:
+    """Plan, ask, fence, look again, move. Raises ConfigError where the positions cannot go there, or the pipeline may
+    be running."""
+    facts = stopped.facts()
+    if not take_over:
+        stopped.refuse_running()
+    plan = _planned(stopped, facts, stopped.store.moves(stopped.name), wanted)
+    ask(plan, facts, False)
+    stopped.refuse_changed(facts)
+    with closing(stopped.session()) as session:
+        session.check_targets()
+        facts, moves = session.take_over()
+        if standing(facts) != plan.stands:  # an epoch that nobody had finished is finished now
+            plan = _planned(stopped, facts, moves, wanted)
+            ask(plan, facts, True)
+        return session.move(plan.to, MoveNote(somebody(), why))
+
+
+def _planned(
+    stopped: StoppedPipeline, facts: StoreFacts, moves: Sequence[EpochRecord], wanted: Sequence[str]
+) -> MovePlan:
+    from onefold.sources.kafka import wanted_positions
+
+    check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
+    to = wanted_positions(stopped.pipeline.topic, standing(facts) or Positions(), wanted).positions
+    return plan_to(stopped, facts, moves, to)
+
+
+def change_sinks(
+    stopped: StoppedPipeline, facts: StoreFacts, added: Sequence[str], renamed: tuple[tuple[str, str], ...], why: str
+) -> EpochRecord:
+    """Have the pipeline go on with its sinks of today, `added` among them. Raises ConfigError where it went on since
+    these facts were read."""
+    stopped.refuse_changed(facts)
+    with closing(stopped.session(added=added)) as session:
+        session.take_over()
+        return session.change_sinks(MoveNote(somebody(), why, renamed=renamed))

@@ -1,25 +1,21 @@
-"""What `onefold txn prune` does, from its options to its table."""
+"""Removes what databases keep for sinks that a pipeline no longer has, and for pipelines that never run again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from onefold.cli.shown import shown
-from onefold.cli.tables import table_console
 from onefold.core import ConfigError
 from onefold.core.protocol.binding import is_foreign
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.operate.databases import LedgerDatabase
+from onefold.operate.in_doubt import LedgerDatabase
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 
-__all__ = ["check_retired", "prune_bookkeeping"]
+__all__ = ["Gone", "check_retired", "prune_bookkeeping"]
+
+Gone = Mapping[KeptOfSink, str]  # and why it may go
 
 
 def check_retired(databases: Sequence[LedgerDatabase], retired: Sequence[str]) -> None:
@@ -31,9 +27,12 @@ def check_retired(databases: Sequence[LedgerDatabase], retired: Sequence[str]) -
         )
 
 
-def prune_bookkeeping(database: LedgerDatabase, retired: Sequence[str], yes: bool) -> None:
-    """Shows what would go and why, asks, and removes it. Raises ConfigError where something of it is in use."""
-    operations, console = database.operations(), Console(soft_wrap=True)
+def prune_bookkeeping(
+    database: LedgerDatabase, retired: Sequence[str], ask: Callable[[Gone, Sequence[str]], None]
+) -> tuple[int, int]:
+    """Shows what would go, also the stage tables that no sink has, asks, and removes it. Returns of how many sinks, and
+    how many of these tables. Raises ConfigError where something of it is in use."""
+    operations = database.operations()
     with closing(CheckpointStore(database.store or operations.store_url(), lock_timeout_s=10)) as store:
         kept, stages = operations.kept()
         if kept and store.look() is None:
@@ -46,18 +45,14 @@ def prune_bookkeeping(database: LedgerDatabase, retired: Sequence[str], yes: boo
         theirs = {k.pipeline for k in kept if k.ledger and k.ledger.store_id == facts[k.pipeline].store_id}
         gone = {k: because for k in kept if (because := why(k, facts[k.pipeline], k.pipeline in theirs, retired))}
         _refuse_prepared(operations, gone)
-        if not gone and not stages:
-            console.print("nothing to prune")
-            return
-        _print(gone, stages)
-        if not yes:
-            typer.confirm("Remove all of this?", abort=True)
+        if gone or stages:
+            ask(gone, stages)
         for pipeline in {k.pipeline for k in gone} & {*retired}:
             store.forget(pipeline)
         everything: list[KeptOfSink | str] = [*gone, *stages]
         for found in everything:
             operations.remove(found)
-        console.print(f"removed: the bookkeeping of {len(gone)} sinks, and {len(stages)} more stage tables")
+        return len(gone), len(stages)
 
 
 def why(kept: KeptOfSink, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
@@ -89,18 +84,3 @@ def _refuse_prepared(operations: Operations, gone: dict[KeptOfSink, str]) -> Non
                 f"{transaction.name!r} is still prepared for sink {transaction.sink!r} of pipeline"
                 f" {transaction.pipeline!r}: `onefold txn resolve` it first. Nothing was removed",
             )
-
-
-def _print(gone: dict[KeptOfSink, str], stages: Sequence[str]) -> None:
-    table = Table("pipeline", "sink", "ledger at epoch", "parts", "staged", "stage table", "because", box=None)
-    for kept, because in gone.items():
-        counts = (
-            str(kept.ledger.epoch if kept.ledger else 0),
-            str(kept.parts),
-            str(kept.staged),
-            ", ".join(kept.stages) or "-",
-        )
-        table.add_row(shown(kept.pipeline), shown(kept.sink), *counts, shown(because))
-    for stage in stages:
-        table.add_row("-", "-", "-", "-", "-", stage, "no sink that was ever opened here stages there")
-    table_console().print(table)

@@ -1,17 +1,120 @@
-"""The places where a pipeline's sinks keep something of it."""
+"""Lets a pipeline begin anew: removes what its sinks, its store and its checkpoint keep of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from onefold.core import ConfigError
-from onefold.operate.ledger_place import LedgerPlace
+from onefold.operate.stopped import StoppedPipeline
+from onefold.pipeline import Pipeline
 
-if TYPE_CHECKING:
-    from onefold.pipeline import Pipeline
+__all__ = ["LedgerPlace", "Removal", "places_of", "reset"]
 
-__all__ = ["places_of"]
+
+class LedgerPlace(Protocol):
+    """The ledgers of one server, and the targets that are named beside them."""
+
+    @property
+    def server(self) -> str:
+        """Its address, for the lines of the plan."""
+        ...
+
+    def found(self) -> Iterable[str]:
+        """What it keeps of the pipeline beside the targets, each for a line of the plan. Changes nothing."""
+        ...
+
+    def targets(self) -> Mapping[str, str | None]:
+        """Each named target with its line of the plan; None where there is no such target. Raises ConfigError for one
+        that cannot be emptied."""
+        ...
+
+    def generation(self) -> int | None:
+        """The newest that its ledgers name, 0 where they name none; None where there is no ledger."""
+        ...
+
+    def remove(self) -> None:
+        """All that `found` and `targets` name, a ledger after its rows. The same again removes what is left."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a reset removes, a line for each thing, and the servers whose rows stay."""
+
+    lines: tuple[str, ...]
+    rows_stay: tuple[str, ...]
+
+
+def reset(
+    stopped: StoppedPipeline, places: Sequence[LedgerPlace], take_over: bool, ask: Callable[[Removal], None]
+) -> bool:
+    """Shows what would go, asks, and removes it; False where there is nothing. Closes the places. Raises ConfigError
+    where the pipeline may be running, or its store is another one.
+
+    The order is what makes it safe to be cut short: the store goes first, and each ledger after the rows that it speaks
+    of. So a start that comes between finds a ledger ahead of the store, and never begins anew beside old rows.
+    """
+    store = stopped.store
+    with ExitStack() as stack:
+        for place in places:
+            stack.callback(place.close)
+        named = [(place, place.targets()) for place in places]
+        lines = [line for place, targets in named for line in _of_place(place, targets)]
+        lines += [*_of_store(stopped), *(f"the checkpoint directory {path}" for path in stopped.checkpoint.removable())]
+        if not lines:
+            return False
+        if not take_over:
+            _check_idle(stopped, places)
+        ask(Removal(tuple(lines), tuple(place.server for place, targets in named if not targets)))
+        if not take_over:
+            _check_idle(stopped, places)  # it may have been started meanwhile
+        if stopped.find() is not None:
+            above = max(place.generation() or 0 for place in places)
+            generation = store.acquire(stopped.name, above)  # from here on no older driver opens or decides an epoch
+            if not take_over:
+                _check_idle(stopped, places)
+            store.begin_anew(generation)
+        for place in places:
+            place.remove()
+        stopped.checkpoint.remove()
+        return True
+
+
+def _of_place(place: LedgerPlace, targets: Mapping[str, str | None]) -> Iterator[str]:
+    for line in place.found():
+        yield f"{place.server}: {line}"
+    for name, rows in targets.items():
+        if rows is None:
+            raise ConfigError(
+                "reset-target-missing",
+                f"{place.server} has no table or topic {name!r}. Nothing was removed: correct the pipeline, or leave"
+                " --rows out",
+            )
+        yield f"{place.server}: {rows}, also those of other pipelines"
+
+
+def _of_store(stopped: StoppedPipeline) -> Iterator[str]:
+    facts = stopped.find()
+    if facts is not None and (facts.last is not None or facts.unfinished or facts.frozen is not None):
+        epochs = len(stopped.store.history(stopped.name))
+        yield f"the checkpoint store at {stopped.store.database}: {epochs} epochs, and where the pipeline began"
+
+
+def _check_idle(stopped: StoppedPipeline, places: Sequence[LedgerPlace]) -> None:
+    """Raises ConfigError where the pipeline may be running, as far as its store tells."""
+    if stopped.find() is None and any(place.generation() is not None for place in places):
+        raise ConfigError(
+            "ledger-of-another-store",
+            f"pipeline {stopped.name!r} has a ledger, and the checkpoint store at {stopped.store.database} does not"
+            " know it. Nothing was removed: correct the pipeline's store; or, where the store is lost and no driver"
+            " lives, add --take-over",
+        )
+    stopped.refuse_running()
 
 
 def places_of(pipeline: Pipeline, with_rows: bool) -> list[LedgerPlace]:

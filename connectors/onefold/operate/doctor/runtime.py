@@ -10,13 +10,14 @@ from importlib.metadata import version
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.core import OnefoldError
+from onefold.clients.files import Files, is_local
+from onefold.core import OnefoldError, Retriable
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.operate.doctor.sink_examination import asked, exposed
 from onefold.pipeline import Pipeline
 from onefold.spark.flows.spark_operator import check_operator
 from onefold.spark.runtime.access import exposure_of
-from onefold.spark.runtime.checkpoint import check_writable, is_local, is_there
+from onefold.spark.runtime.checkpoint import check_writable
 from onefold.spark.scratch import temporary_folder
 from onefold.spark.session import session_of_ones_own
 
@@ -51,7 +52,11 @@ def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.
 
 def _checkpoint(spark: SparkSession, root: str) -> Iterator[Finding]:
     check_writable(root)
-    if is_there(spark, root):
+    try:
+        is_there = Files(lambda: spark).of(root).exists(root)
+    except Retriable as error:
+        raise Retriable("checkpoint-unreadable", error.message) from error
+    if is_there:
         yield Finding(Level.FINE, f"the checkpoint {root} is there")
     else:
         command, where = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from onefold.clients.files import FileSystem
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
@@ -18,26 +19,32 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
 from onefold.core.store.savepoint_notes import MADE, note_savepoint
 from onefold.core.values.plain import shown_url
-from onefold.operate.savepoint.at_rest import opened
-from onefold.operate.savepoint.checkpoint import CheckpointStanding, belonging, has_state, standing
-from onefold.operate.savepoint.files import Anywhere, FileSystem
-from onefold.operate.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState, carried
+from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
+from onefold.operate.savepoint.listing import Counted
+from onefold.operate.savepoint.savepoint import (
+    CHECKPOINT,
+    DESCRIPTION,
+    PARTIAL,
+    CopiedFile,
+    Savepoint,
+    SinkState,
+    carried,
+)
+from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
-from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
 
-__all__ = ["PARTIAL", "create"]
-
-PARTIAL = ".partial"  # the end of the name of one that is being made
+__all__ = ["create"]
 
 
-def create(pipeline: Pipeline, name: str | None, folder: str, files: Anywhere) -> Savepoint:
+def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
     """Finish what the pipeline had begun, then copy its checkpoint to `folder`/`name`. A driver that lives is fenced.
 
     Raises ConfigError where it has written nothing or the name is taken, CheckpointMismatch where its checkpoint is not
     at the end of its last epoch.
     """
+    pipeline, files = stopped.pipeline, stopped.files
     root, there = pipeline.checkpoint, files.of(folder)
-    with opened(pipeline, CheckpointFiles(None if is_local(root) else files.spark())) as session:
+    with closing(stopped.session()) as session:
         facts, _ = session.take_over()
         refuse_query(facts, pipeline.name)
         last = _last(pipeline.name, facts)
@@ -143,21 +150,3 @@ def _copied(source: FileSystem, root: str, there: FileSystem, to: str, batch_id:
         there.write(to, f"{CHECKPOINT}/{path}", count.of(source.read(root, path)))
         copied.append(CopiedFile(path, count.bytes, count.sha256))
     return copied
-
-
-class Counted:
-    """How many bytes went through `of`, and their SHA-256."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._hash = hashlib.sha256()
-
-    def of(self, content: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in content:
-            self.bytes += len(chunk)
-            self._hash.update(chunk)
-            yield chunk
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()

@@ -1,28 +1,25 @@
-"""Finds savepoints, and says which of them are damaged."""
+"""Finds and reads savepoints, and says which of them are damaged.
+
+What is missing or is another content is damage, for good; what cannot be read now, though it is there, is not."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
 
-from rich.console import Console
-from rich.table import Table
-
-from onefold.cli.shown import shown
-from onefold.core import ConfigError, OnefoldError
+from onefold.clients.files import FileSystem
+from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.values.plain import plain, shown_url
-from onefold.operate.savepoint.create import PARTIAL
-from onefold.operate.savepoint.files import FileSystem
-from onefold.operate.savepoint.reading import Damage, read_copy, read_savepoint
-from onefold.operate.savepoint.savepoint import Savepoint
+from onefold.operate.savepoint.savepoint import CHECKPOINT, DESCRIPTION, PARTIAL, CopiedFile, Savepoint
 
-__all__ = ["ListedSavepoint", "as_json", "find", "listed", "print_savepoints"]
+__all__ = ["Counted", "ListedSavepoint", "find", "listed", "read_copy"]
+
+DESCRIPTION_BYTES_MAX = 64 << 20  # of some 400,000 files
 
 
-_WIDTH = 96  # from which a time has room on one line, beside a name of some length
+class Damage(ValueError):
+    """A savepoint is damaged: which file, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def find(files: FileSystem, folder: str, name: str) -> Savepoint:
         known = f"there are {', '.join(there)}" if there else "there is none"
         raise ConfigError("savepoint-missing", f"there is no savepoint {name!r} in {shown_url(folder)}; {known}")
     try:
-        return read_savepoint(files, f"{folder}/{name}")
+        return _read_savepoint(files, f"{folder}/{name}")
     except Damage as damage:
         raise ConfigError(
             "savepoint-damaged",
@@ -73,7 +70,7 @@ def find(files: FileSystem, folder: str, name: str) -> Savepoint:
 def _listed(files: FileSystem, place: str, name: str) -> ListedSavepoint:
     savepoint = None
     try:
-        savepoint = read_savepoint(files, place)
+        savepoint = _read_savepoint(files, place)
         for file in savepoint.files:
             for _ in read_copy(files, place, file):
                 pass
@@ -84,45 +81,56 @@ def _listed(files: FileSystem, place: str, name: str) -> ListedSavepoint:
     return ListedSavepoint(name, savepoint)
 
 
-def as_json(found: Iterable[ListedSavepoint]) -> str:
-    def values(each: ListedSavepoint) -> dict[str, Any]:
-        savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
-        savepoint.pop("files", None)
-        size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
-        return savepoint | size | {"name": each.name, "damage": each.damage, "unreadable": each.unreadable}
+class Counted:
+    """How many bytes went through `of`, and their SHA-256."""
 
-    return json.dumps([values(each) for each in found], indent=2)
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._hash = hashlib.sha256()
 
+    def of(self, content: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in content:
+            self.bytes += len(chunk)
+            self._hash.update(chunk)
+            yield chunk
 
-def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
-    """A table, and below it what is wrong with each that is not whole."""
-    table, between = Table(), " " if console.width >= _WIDTH else "\n"
-    for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
-        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
-    for each in found:
-        of = each.savepoint
-        if of is None:
-            table.add_row(shown(each.name), "", "", "", "", "", shown(each.verdict))
-            continue
-        state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
-        partitions = "" if of.provider is None else str(of.partitions)
-        table.add_row(
-            shown(each.name),
-            _time(of, between),
-            *map(shown, (of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict)),
-        )
-    console.print(table)
-    for each in found:
-        if not each.is_whole:
-            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
-            console.print(shown(says), highlight=False, soft_wrap=True)
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
 
 
-def _time(savepoint: Savepoint, between: str) -> str:
-    """As other commands show a time; what is none, as it is."""
+def _read_savepoint(files: FileSystem, place: str) -> Savepoint:
+    """By its description; its copy is not read. Raises Damage, and Retriable where it cannot be read now."""
+    content = b"".join(_up_to(DESCRIPTION_BYTES_MAX, DESCRIPTION, _read(files, place, DESCRIPTION)))
     try:
-        at = datetime.fromisoformat(savepoint.made_at).astimezone(UTC)
-    except ValueError:
-        return shown(savepoint.made_at)
-    return f"{at:%Y-%m-%d}{between}{at:%H:%M:%S} UTC"
+        return Savepoint.from_json(content.decode())
+    except ValueError as error:
+        raise Damage(f"{DESCRIPTION}: {error}") from error
+
+
+def read_copy(files: FileSystem, place: str, file: CopiedFile) -> Iterator[bytes]:
+    """A file of the checkpoint. Raises Damage, at the end where the content is another one; Retriable where it cannot
+    be read now."""
+    count = Counted()
+    yield from count.of(_up_to(file.bytes, file.path, _read(files, place, f"{CHECKPOINT}/{file.path}")))
+    if count.sha256 != file.sha256:
+        raise Damage(f"{file.path} is not what was copied")
+
+
+def _up_to(bytes_max: int, path: str, content: Iterator[bytes]) -> Iterator[bytes]:
+    """What is longer was changed, and may have no end."""
+    left = bytes_max
+    for chunk in content:
+        left -= len(chunk)
+        if left < 0:
+            raise Damage(f"{path} is longer than what was written")
+        yield chunk
+
+
+def _read(files: FileSystem, place: str, path: str) -> Iterator[bytes]:
+    try:
+        yield from files.read(place, path)
+    except Retriable as error:
+        if files.exists(f"{place}/{path}"):
+            raise
+        raise Damage(f"{path} is missing") from error

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
+from onefold.clients.files import FileSystem, is_local, local_path
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation, Sink
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.findings import Targeting
-from onefold.core.job.move_session import MoveSession, repeats_in
+from onefold.core.job.move_session import MoveSession
 from onefold.core.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
-from onefold.core.operations.moving import standing
 from onefold.core.positions import Relation
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.store.pins import pin
 from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
 from onefold.core.values.plain import plain, shown_url
-from onefold.operate.savepoint.at_rest import opened
-from onefold.operate.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
-from onefold.operate.savepoint.files import Anywhere, FileSystem
-from onefold.operate.savepoint.reading import read_copy
-from onefold.operate.savepoint.repartition import check_repartition, repartition
-from onefold.operate.savepoint.savepoint import REPLACED, RESTORING, Savepoint, carried
-from onefold.operate.stopped import somebody
-from onefold.pipeline import Pipeline
-from onefold.spark.runtime.checkpoint import is_local, local_path
+from onefold.operate.positions import plan_to
+from onefold.operate.savepoint.checkpoint_files import (
+    check_repartition,
+    names_schemas,
+    repartition,
+    with_query_id,
+    with_schemas_below,
+)
+from onefold.operate.savepoint.listing import read_copy
+from onefold.operate.savepoint.savepoint import Savepoint, carried
+from onefold.operate.stopped import REPLACED, RESTORING, StoppedPipeline, somebody
 
 __all__ = ["Restore"]
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What is restored: `place` is the savepoint's folder, `partitions` the number that its state is to have."""
+    """What is restored into `stopped`: `place` is the savepoint's folder, `partitions` the number that its state is to
+    have."""
 
     savepoint: Savepoint
     place: str
-    files: Anywhere
+    stopped: StoppedPipeline
     partitions: int | None = None
 
     def check(self) -> None:
@@ -48,20 +51,20 @@ class Restore:
         if self.partitions is not None:
             check_repartition(self.savepoint, self.partitions)
 
-    def into_same(self, pipeline: Pipeline) -> None:
+    def into_same(self) -> None:
         """In the place of the pipeline's own checkpoint. Where it has written more since, its positions go back, and
         the records since come again.
 
         Raises ConfigError where a sink would have them twice, CheckpointMismatch for a savepoint of another history.
         """
-        root = _root(pipeline)
-        with opened(pipeline, set_aside=lambda _: self._swap(root)) as session:
+        root, name = self._root(), self.stopped.name
+        with closing(self.stopped.session(set_aside=lambda _: self._swap(root))) as session:
             half = self._half(session)
             generation = session.drive(session.life.start(None)).generation
             facts = session.facts()
-            goes_back = self.goes_back(pipeline.name, facts)
+            goes_back = self.goes_back(facts)
             if goes_back:
-                self._check_back(pipeline, facts, session.store.moves(pipeline.name))
+                self._check_back(facts, session.store.moves(name))
             self._stage(root)
             self._note(session, generation, half)
             if goes_back:
@@ -70,17 +73,17 @@ class Restore:
                 self._swap(root)
             self._note_done(session, generation)
 
-    def into_new(self, pipeline: Pipeline) -> None:
+    def into_new(self) -> None:
         """Into a pipeline that has written nothing: it begins with the savepoint's epoch, positions and state.
 
         Raises ConfigError where it has written something, or there is a checkpoint in its place.
         """
         of = self.savepoint
         origin = SavepointOrigin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
-        with opened(pipeline) as session:
+        root, pipeline = self._root(), self.stopped.pipeline
+        with closing(self.stopped.session()) as session:
             half = self._half(session)
-            root = _root(pipeline)
-            if half is None and self.files.of(root).exists(root):
+            if half is None and self._files(root).exists(root):
                 raise ConfigError(
                     "checkpoint-exists",
                     f"the checkpoint {shown_url(root)} of pipeline {pipeline.name!r} is there already, and a"
@@ -113,10 +116,10 @@ class Restore:
             )
         return half
 
-    def goes_back(self, pipeline: str, facts: StoreFacts) -> bool:
+    def goes_back(self, facts: StoreFacts) -> bool:
         """Whether the pipeline has written more since. Raises CheckpointMismatch where the savepoint is not of what it
         has written before."""
-        last, of = facts.last, self.savepoint
+        last, of, pipeline = facts.last, self.savepoint, self.stopped.name
         if facts.begun is not None:
             raise CheckpointMismatch(
                 "savepoint-not-at-rest",
@@ -138,33 +141,27 @@ class Restore:
             )
         return True
 
-    def again(self, facts: StoreFacts, moves: Sequence[EpochRecord], sink: str | None = None) -> int:
-        """How many records come again, to that sink."""
+    def again(self, facts: StoreFacts, moves: Sequence[EpochRecord]) -> int:
+        """How many records come again."""
         stands = present(facts.last, "it has written more since").range.end
-        return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions, sink))
+        return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions))
 
-    def _check_back(self, pipeline: Pipeline, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
+    def _check_back(self, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
         """Raise ConfigError where records that come again would be in a sink twice, or would not make it whole."""
-        name, of = pipeline.name, self.savepoint
-        check_movable(name, standing(facts), of.positions)
-        for sink in pipeline.everyone:
-            repeats = repeats_in(sink, name)
-            if repeats is Repeats.ABSORBED or not self.again(facts, moves, sink.name):
-                continue
-            if repeats is Repeats.DOUBLED:
-                raise would_double(name, sink.name)
-            if of.provider is not None:
-                raise ConfigError(
-                    "savepoint-sink-empty",
-                    f"what sink {sink.name!r} of pipeline {name!r} writes to is empty, and a query with state writes"
-                    " what changes: what the savepoint's records have made would be missing there. Nothing was changed."
-                    " Put back the rows that it had, or start over under a new pipeline name",
-                )
+        plan = plan_to(self.stopped, facts, moves, self.savepoint.positions)
+        empty = [sink for sink, repeats in plan.again.items() if repeats is Repeats.NEW]
+        if empty and self.savepoint.provider is not None:
+            raise ConfigError(
+                "savepoint-sink-empty",
+                f"what sink {empty[0]!r} of pipeline {self.stopped.name!r} writes to is empty, and a query with state"
+                " writes what changes: what the savepoint's records have made would be missing there. Nothing was"
+                " changed. Put back the rows that it had, or start over under a new pipeline name",
+            )
 
     def _stage(self, root: str, query_id: str | None = None) -> None:
         """A whole checkpoint beside the one that it replaces. Raises ConfigError where the savepoint is damaged."""
-        staged = _staged(root)
-        source, target = self.files.of(self.place), self.files.of(root)
+        staged = root + RESTORING
+        source, target = self._files(self.place), self._files(root)
         target.remove(staged)
         try:
             for file in self.savepoint.files:
@@ -176,7 +173,7 @@ class Restore:
             wanted = self.partitions
             if wanted is not None and wanted != self.savepoint.partitions:
                 _name_schemas(target, staged, staged)
-                repartition(self.files.spark(), staged, self.savepoint, wanted)
+                repartition(self.stopped.files.spark(), staged, self.savepoint, wanted)
             _name_schemas(target, staged, root)
         except (ValueError, TypeError, RecursionError) as damage:  # Damage, or a file that is no JSON any more
             target.remove(staged)
@@ -201,14 +198,22 @@ class Restore:
 
     def _swap(self, root: str) -> None:
         """The staged checkpoint in the place of the old one, which goes."""
-        files, replaced = self.files.of(root), root + REPLACED
+        files, replaced = self._files(root), root + REPLACED
         if files.exists(root):
             files.remove(replaced)
             files.rename(root, replaced)
         failpoint("restore:removed")
-        files.rename(_staged(root), root)
+        files.rename(root + RESTORING, root)
         failpoint("restore:swapped")
         files.remove(replaced)
+
+    def _files(self, place: str) -> FileSystem:
+        return self.stopped.files.of(place)
+
+    def _root(self) -> str:
+        """The checkpoint's own folder, where the pipeline names a link to it."""
+        root = self.stopped.pipeline.checkpoint.rstrip("/")
+        return str(local_path(root).resolve()) if is_local(root) else root
 
 
 def _name_schemas(files: FileSystem, staged: str, root: str) -> None:
@@ -225,13 +230,3 @@ def _name_schemas(files: FileSystem, staged: str, root: str) -> None:
 def _is_empty(sink: Sink, pipeline: str) -> bool:
     """Whether nothing is where the sink writes, or the first start only makes that place."""
     return isinstance(sink, Targeting) and (not sink.target_now(pipeline).is_there or sink.is_empty(pipeline))
-
-
-def _root(pipeline: Pipeline) -> str:
-    """The checkpoint's own folder, where the pipeline names a link to it."""
-    root = pipeline.checkpoint.rstrip("/")
-    return str(local_path(root).resolve()) if is_local(root) else root
-
-
-def _staged(root: str) -> str:
-    return root + RESTORING

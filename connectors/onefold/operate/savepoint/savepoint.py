@@ -13,13 +13,12 @@ from onefold.core.store.savepoint_notes import MADE, RESTORED
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain
 
-__all__ = ["CHECKPOINT", "DESCRIPTION", "REPLACED", "RESTORING", "CopiedFile", "Savepoint", "SinkState", "carried"]
+__all__ = ["CHECKPOINT", "DESCRIPTION", "PARTIAL", "CopiedFile", "Savepoint", "SinkState", "carried"]
 
 FORMAT = 1
 DESCRIPTION = "savepoint.json"
 CHECKPOINT = "checkpoint"  # the folder with the copy
-# How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
-RESTORING, REPLACED = ".restoring", ".replaced"
+PARTIAL = ".partial"  # the end of the name of one that is being made
 # Pins of a pipeline's own tables, savepoints, restores and process.
 _NOT_CARRIED = ("targets", "restore", "beginning", "driver", MADE, RESTORED)
 

@@ -1,4 +1,5 @@
-"""A query's checkpoint as it is copied: where it stands, and which of its files belong to that."""
+"""A query's checkpoint as it is copied: where it stands, which of its files belong to that, and how its state is shared
+out."""
 
 from __future__ import annotations
 
@@ -7,21 +8,28 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from onefold.core import Positions
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from onefold.core import ConfigError, Positions
 from onefold.core.job import offset_log
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile
+from onefold.operate.savepoint.savepoint import Savepoint
 
 __all__ = [
     "CheckpointStanding",
     "belonging",
+    "check_repartition",
     "has_state",
     "names_schemas",
+    "repartition",
     "standing",
     "with_query_id",
     "with_schemas_below",
 ]
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _LOGGED = re.compile(r"(?:offsets|commits|state/.*/_metadata/v2)/(\d+)")
@@ -91,3 +99,38 @@ def _last_batch(path: str) -> int:
     if found := _VERSION.fullmatch(path):
         return int(found[1]) - 1  # batch N leaves version N + 1
     return -1
+
+
+def check_repartition(savepoint: Savepoint, partitions: int) -> None:
+    """Raises ConfigError for what Spark does not do, before anything is copied."""
+    if savepoint.provider is None:
+        raise ConfigError(
+            "savepoint-stateless",
+            f"savepoint {savepoint.name!r} is of a query without state, which has no parts to share out: leave out"
+            " --shuffle-partitions",
+        )
+    if savepoint.provider != ROCKSDB and savepoint.partitions != partitions:
+        raise ConfigError(
+            "state-not-repartitioned",
+            f"the state in savepoint {savepoint.name!r} is kept by {savepoint.provider.rpartition('.')[2]}, and Spark"
+            " shares out that of RocksDBStateStoreProvider only. Restore it with its"
+            f" {savepoint.partitions} partitions,"
+            " or start over under a new pipeline name, with that provider in [spark.settings]"
+            f" (spark.sql.streaming.stateStore.providerClass = {ROCKSDB!r})",
+        )
+
+
+def repartition(spark: SparkSession, root: str, savepoint: Savepoint, partitions: int) -> None:
+    """Adds one batch to the checkpoint at `root`, without records, that has the state in so many partitions.
+
+    Raises ConfigError with Spark's reason.
+    """
+    try:
+        spark._streamingCheckpointManager.repartition(root, partitions)
+    except Py4JJavaError as error:
+        said = str(error.java_exception).splitlines()[0]
+        raise ConfigError(
+            "state-not-repartitioned",
+            f"Spark does not share out the state in savepoint {savepoint.name!r} among {partitions} partitions: {said}."
+            f" Nothing was changed: restore it with its {savepoint.partitions} partitions",
+        ) from error
