@@ -16,7 +16,7 @@ from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.positions import PartitionMove, planned
-from onefold.operate.stopped import Checkpoint, StoppedPipeline, somebody
+from onefold.operate.stopped import CheckpointFolder, StoppedPipeline, somebody
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 
@@ -53,7 +53,7 @@ def test_a_checkpoint_is_set_aside_under_a_name_that_says_the_epoch_and_never_ov
     for name in ("orders.until-epoch-7", "orders.until-epoch-7-2"):
         (tmp_path / "orders" / "commits").mkdir(parents=True)
         (tmp_path / "orders" / "commits" / "3").write_text("v1")
-        checkpoint = Checkpoint(f"file:{tmp_path}/orders")
+        checkpoint = CheckpointFolder(f"file:{tmp_path}/orders")
         assert checkpoint.is_there and not checkpoint.keeps_state
         checkpoint.set_aside(7)
         assert checkpoint.went_to == tmp_path / name
@@ -62,7 +62,7 @@ def test_a_checkpoint_is_set_aside_under_a_name_that_says_the_epoch_and_never_ov
 
 
 def test_a_checkpoint_elsewhere_is_left_alone_and_one_with_state_is_told(tmp_path: Path) -> None:
-    elsewhere = Checkpoint("s3://bucket/orders")
+    elsewhere = CheckpointFolder("s3://bucket/orders")
     elsewhere.set_aside(1)
     assert (elsewhere.is_elsewhere, elsewhere.is_there, elsewhere.keeps_state, elsewhere.went_to) == (
         True,
@@ -71,14 +71,14 @@ def test_a_checkpoint_elsewhere_is_left_alone_and_one_with_state_is_told(tmp_pat
         None,
     )
     (tmp_path / "orders" / "state" / "0").mkdir(parents=True)
-    assert Checkpoint(str(tmp_path / "orders")).keeps_state
+    assert CheckpointFolder(str(tmp_path / "orders")).keeps_state
 
 
 def test_a_link_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "orders").symlink_to(tmp_path / "elsewhere")
     with raises(ConfigError, "checkpoint-not-set-aside"):
-        Checkpoint(str(tmp_path / "orders")).set_aside(1)
+        CheckpointFolder(str(tmp_path / "orders")).set_aside(1)
 
 
 def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

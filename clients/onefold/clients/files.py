@@ -20,7 +20,7 @@ from onefold.core.checks import present
 from onefold.core.values.plain import said_without, shown_url
 from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 
-__all__ = ["FileSystem", "Files", "LocalFiles", "is_local", "local_path"]
+__all__ = ["FileSystem", "FileSystems", "LocalFiles", "is_local", "local_path"]
 
 _CHUNK_BYTES = 4 << 20
 
@@ -65,7 +65,7 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool: ...
 
 
-class Files:
+class FileSystems:
     """Every filesystem. The `spark` session, which those need that `pyarrow.fs` does not know, is only asked for
     then."""
 

@@ -164,7 +164,7 @@ def _folder(pipeline: Pipeline) -> str:
 @contextmanager
 def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
     """With a Spark session, once one is needed."""
-    from onefold.clients.files import Files
+    from onefold.clients.files import FileSystems
     from onefold.operate.stopped import StoppedPipeline
     from onefold.spark.scratch import temporary_folder
     from onefold.spark.session import session_of_ones_own
@@ -180,7 +180,7 @@ def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
                 sessions.append(stack.enter_context(own))
             return sessions[0]
 
-        yield stack.enter_context(closing(StoppedPipeline(pipeline, "Nothing was changed", Files(spark))))
+        yield stack.enter_context(closing(StoppedPipeline(pipeline, "Nothing was changed", FileSystems(spark))))
 
 
 def _values(each: ListedSavepoint) -> dict[str, Any]:

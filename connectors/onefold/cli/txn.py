@@ -15,7 +15,7 @@ from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
 
 if TYPE_CHECKING:
-    from onefold.operate.in_doubt import LedgerDatabase, OpenTransaction
+    from onefold.operate.in_doubt import LedgerDatabase, ListedTransaction
     from onefold.operate.prune import Gone
     from onefold.operate.transactions import Verdict
     from onefold.sinks.postgres.admin import PreparedTransaction
@@ -239,7 +239,7 @@ def _foreign(transaction: PreparedTransaction) -> dict[str, Any]:
     }
 
 
-def _print_open(found: Sequence[OpenTransaction]) -> None:
+def _print_open(found: Sequence[ListedTransaction]) -> None:
     table = Table("should become", "sink", "generation", "epoch", "age", box=None, pad_edge=False)
     table.add_column("transaction", overflow="fold")
     table.add_column("because", overflow="fold")
@@ -258,7 +258,7 @@ def _age(age_s: float) -> str:
     return str(timedelta(seconds=int(age_s)))
 
 
-def _open_as_dict(pipeline: str, one: OpenTransaction) -> dict[str, object]:
+def _open_as_dict(pipeline: str, one: ListedTransaction) -> dict[str, object]:
     return {
         "transaction": one.committable.handle,
         "age_s": round(one.age_s, 3),

@@ -18,7 +18,7 @@ from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 from onefold.sinks.postgres.naming import BOOKKEEPING
 from onefold.sinks.postgres.sink import PostgresSink
 
-__all__ = ["LedgerDatabase", "OpenTransaction", "databases_of", "open_of", "prepared_in", "the_one", "transactional"]
+__all__ = ["LedgerDatabase", "ListedTransaction", "databases_of", "open_of", "prepared_in", "the_one", "transactional"]
 
 _BECAUSE = {
     Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
@@ -109,7 +109,7 @@ def the_one(
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class ListedTransaction:
     """An open transaction, what should become of it, and why."""
 
     committable: Committable
@@ -118,7 +118,7 @@ class OpenTransaction:
     because: str
 
 
-def open_of(pipeline: Pipeline) -> list[OpenTransaction]:
+def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
     """Those of all Kafka sinks of a pipeline that have transactions. Raises ConfigError where its store does not know
     it. Changes nothing."""
     found = []
@@ -129,7 +129,7 @@ def open_of(pipeline: Pipeline) -> list[OpenTransaction]:
         for committable, fate in fates(facts, listed).items():
             held = listed[committable]
             because = f"{_BECAUSE[fate]} {held.costs}" if fate is Fate.ROLL_BACK else _BECAUSE[fate]
-            found.append(OpenTransaction(committable, held.age_s, fate, because))
+            found.append(ListedTransaction(committable, held.age_s, fate, because))
     return found
 
 

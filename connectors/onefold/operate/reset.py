@@ -122,78 +122,65 @@ def places_of(pipeline: Pipeline, with_rows: bool) -> list[LedgerPlace]:
 
     Raises ConfigError for a sink whose bookkeeping nobody knows how to remove.
     """
-    shared: dict[Any, tuple[Make, list[Any], list[str]]] = {}
+    kinds: dict[str, list[Any]] = {}
     for sink in pipeline.everyone:
-        of = _PLACES.get(type(sink).__module__)
-        if of is None:
+        if (kind := type(sink).__module__) not in _PLACES:
             raise ConfigError(
                 "reset-unsupported",
                 f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
             )
-        ledger, target, make = of(sink, pipeline.name)
-        _, sinks, targets = shared.setdefault((of, ledger), (make, [], []))
-        sinks.append(sink)
-        targets += [target] if with_rows else []
-    return [make(sinks, pipeline.name, targets) for make, sinks, targets in shared.values()]
+        kinds.setdefault(kind, []).append(sink)
+    return [place for kind, sinks in kinds.items() for place in _PLACES[kind](sinks, pipeline.name, with_rows)]
 
 
-# What is made of all sinks with one ledger, of a pipeline, with these targets.
-Make = Callable[[Sequence[Any], str, Sequence[str]], LedgerPlace]
-# Of a sink: what those with one ledger have in common, its own target, and what is made of them.
-Of = tuple[object, str, Make]
+def _by(ledger: Callable[[Any], Any], sinks: Sequence[Any]) -> Mapping[Any, list[Any]]:
+    """The sinks of each ledger."""
+    found: dict[Any, list[Any]] = {}
+    for sink in sinks:
+        found.setdefault(ledger(sink), []).append(sink)
+    return found
 
 
-def _postgres(sink: Any, _: str) -> Of:
+def _postgres(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.postgres.admin import Operations
     from onefold.sinks.postgres.naming import TargetName
     from onefold.sinks.postgres.reset import PostgresReset
 
-    options = sink.settings
-
-    def place(sinks: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
-        rejects = dict.fromkeys(each.settings.rejects for each in sinks)
-        at = Operations(options.url, options.ledger)
-        return PostgresReset(at, pipeline, tuple(map(TargetName.parse, tables)), tuple(rejects))
-
-    return (options.url, options.ledger), sink.table, place
+    for (url, ledger), each in _by(lambda sink: (sink.settings.url, sink.settings.ledger), sinks).items():
+        tables = tuple(TargetName.parse(sink.table) for sink in each if rows)
+        rejects = tuple(dict.fromkeys(sink.settings.rejects for sink in each))
+        yield PostgresReset(Operations(url, ledger), pipeline, tables, rejects)
 
 
-def _sql(sink: Any, _: str) -> Of:
+def _sql(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.sql.databases import SqlDatabase
     from onefold.sinks.sql.naming import TableName
     from onefold.sinks.sql.reset import SqlReset
 
-    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
-        database = SqlDatabase(sink.url, 10, f"the sinks of pipeline {pipeline!r}")
-        return SqlReset(database, pipeline, tuple(map(TableName.parse, tables)))
-
-    return sink.url, sink.table, place
+    for url, each in _by(lambda sink: sink.url, sinks).items():
+        database = SqlDatabase(url, 10, f"the sinks of pipeline {pipeline!r}")
+        yield SqlReset(database, pipeline, tuple(TableName.parse(sink.table) for sink in each if rows))
 
 
-def _kafka(sink: Any, pipeline: str) -> Of:
+def _kafka(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.kafka.reset import KafkaReset
 
-    options = sink.settings
+    def ledger(sink: Any) -> object:
+        of = sink.settings
+        return of.bootstrap_servers, of.ledger_topic(pipeline), of.transactional_id_prefix
 
-    def place(_: Sequence[Any], pipeline: str, topics: Sequence[str]) -> LedgerPlace:
-        return KafkaReset(options, pipeline, tuple(topics))
-
-    key = options.bootstrap_servers, options.ledger_topic(pipeline), options.transactional_id_prefix
-    return key, options.topic, place
+    for each in _by(ledger, sinks).values():
+        yield KafkaReset(each[0].settings, pipeline, tuple(sink.settings.topic for sink in each if rows))
 
 
-def _hbase(sink: Any, _: str) -> Of:
+def _hbase(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.hbase.reset import HBaseReset
 
-    settings = sink.settings
-
-    def place(_: Sequence[Any], pipeline: str, tables: Sequence[str]) -> LedgerPlace:
-        return HBaseReset(settings.hbase, pipeline, settings.ledger, tuple(tables))
-
-    return (settings.hbase, settings.ledger), settings.declared.table, place
+    for (hbase, ledger), each in _by(lambda sink: (sink.settings.hbase, sink.settings.ledger), sinks).items():
+        yield HBaseReset(hbase, pipeline, ledger, tuple(sink.settings.declared.table for sink in each if rows))
 
 
-_PLACES: dict[str, Callable[[Any, str], Of]] = {
+_PLACES: dict[str, Callable[[Sequence[Any], str, bool], Iterator[LedgerPlace]]] = {
     "onefold.sinks.postgres.sink": _postgres,
     "onefold.sinks.sql.sink": _sql,
     "onefold.sinks.kafka.sink": _kafka,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from onefold.clients.files import Files, is_local, local_path
+from onefold.clients.files import FileSystems, is_local, local_path
 from onefold.core import ConfigError, EpochState
 from onefold.core.job.move_session import MoveSession
 from onefold.core.job.restores import restoring
@@ -21,7 +21,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import driver_of
 from onefold.pipeline import Pipeline
 
-__all__ = ["REPLACED", "RESTORING", "Checkpoint", "StoppedPipeline", "somebody"]
+__all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "somebody"]
 
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
@@ -41,11 +41,11 @@ class StoppedPipeline:
     """What commands need of a pipeline that they do not run. `nothing` says, in errors, what was not done; `files`
     reach its checkpoint, by default on this machine only."""
 
-    def __init__(self, pipeline: Pipeline, nothing: str, files: Files | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, nothing: str, files: FileSystems | None = None) -> None:
         self.pipeline, self.name = pipeline, pipeline.name
         self.nothing = nothing
-        self.files = files or Files()
-        self.checkpoint = Checkpoint(pipeline.checkpoint)
+        self.files = files or FileSystems()
+        self.checkpoint = CheckpointFolder(pipeline.checkpoint)
         self.store = CheckpointStore(pipeline.store_url, lock_timeout_s=10)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class StoppedPipeline:
         )
 
 
-class Checkpoint:
+class CheckpointFolder:
     """What a pipeline calls its checkpoint. One that is elsewhere is left where it is."""
 
     def __init__(self, place: str) -> None:

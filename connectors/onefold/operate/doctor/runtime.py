@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.clients.files import Files, is_local
+from onefold.clients.files import FileSystems, is_local
 from onefold.core import OnefoldError, Retriable
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.operate.doctor.sink_examination import asked, exposed
@@ -53,7 +53,7 @@ def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.
 def _checkpoint(spark: SparkSession, root: str) -> Iterator[Finding]:
     check_writable(root)
     try:
-        is_there = Files(lambda: spark).of(root).exists(root)
+        is_there = FileSystems(lambda: spark).of(root).exists(root)
     except Retriable as error:
         raise Retriable("checkpoint-unreadable", error.message) from error
     if is_there:
