@@ -35,8 +35,7 @@ Folder = Annotated[
     str | None,
     typer.Option(
         "--in",
-        help="Where the savepoints are: a folder, or a URL that Spark reaches. By default savepoints/"
-        "PIPELINE beside the checkpoint.",
+        help="Where the savepoints are: a folder or a URL. By default savepoints/PIPELINE beside the checkpoint.",
     ),
 ]
 _WIDTH = 96  # from which a time has room on one line, beside a name of some length
