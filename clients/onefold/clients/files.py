@@ -20,7 +20,7 @@ from onefold.core.checks import present
 from onefold.core.values.plain import said_without, shown_url
 from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 
-__all__ = ["FileSystem", "FileSystems", "LocalFiles", "is_local", "local_path"]
+__all__ = ["FileSystem", "FileSystems", "HadoopFiles", "LocalFiles", "is_local", "local_path"]
 
 _CHUNK_BYTES = 4 << 20
 
@@ -77,7 +77,7 @@ class FileSystems:
         parts = urlparse(path)
         root = "" if is_local(path) else f"{parts.scheme}://{parts.netloc}"
         if root not in self._known:
-            self._known[root] = _arrow_files(root) or _HadoopFiles(self.spark())
+            self._known[root] = _arrow_files(root) or HadoopFiles(self.spark())
         return self._known[root]
 
     def spark(self) -> Any:
@@ -191,7 +191,7 @@ class _ArrowFiles:
 
     def exists(self, path: str) -> bool:
         with _reaching(path):
-            return self._fs.get_file_info(self._at(path)).type is not fs.FileType.NotFound  # type: ignore[no-any-return]
+            return self._fs.get_file_info(self._at(path)).type is not fs.FileType.NotFound
 
     def _found(self, folder: str, *, recursive: bool) -> Any:
         with _reaching(folder):
@@ -212,7 +212,7 @@ def _arrow_files(root: str) -> _ArrowFiles | None:
     return None
 
 
-class _HadoopFiles:
+class HadoopFiles:
     """Files of every filesystem that Spark knows, with its settings and credentials."""
 
     def __init__(self, spark: Any) -> None:

@@ -165,17 +165,13 @@ def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
     """With a Spark session, once one is needed."""
     from onefold.clients.files import FileSystems
     from onefold.operate.stopped import StoppedPipeline
-    from onefold.spark.scratch import temporary_folder
-    from onefold.spark.session import session_of_ones_own
 
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 
         def spark() -> SparkSession:
             if not sessions:
-                scratch = stack.enter_context(temporary_folder("onefold-savepoint-"))
-                name, runtime = f"onefold savepoint {pipeline.name}", pipeline.spark
-                own = session_of_ones_own(name, scratch, runtime.master, runtime.settings)
+                own = pipeline.spark.session_for(f"onefold savepoint {pipeline.name}", "savepoint")
                 sessions.append(stack.enter_context(own))
             return sessions[0]
 

@@ -8,8 +8,6 @@ from contextlib import closing
 from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Pipeline
-from onefold.spark.scratch import temporary_folder
-from onefold.spark.session import session_of_ones_own
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
 
@@ -38,18 +36,10 @@ def verify(
                 f"there is no checkpoint store at {store.database}, so pipeline {pipeline.name!r} runs with another"
                 " one, or from another directory: verify it from there, or correct its store",
             )
-    results, runtime = {}, pipeline.spark
-    with (
-        temporary_folder("onefold-verify-") as scratch,
-        session_of_ones_own("onefold verify", scratch, runtime.master, runtime.settings) as spark,
-        closing(pipeline.writer()) as flow,
-    ):
+    results = {}
+    with pipeline.spark.session_for("onefold verify", "verify") as spark, closing(pipeline.writer()) as flow:
         for sink in sinks:
             comparing(sink.name)
-            results[sink.name] = verification.verify(
-                spark,
-                flow,
-                sink,
-                key if verification.takes_key(sink) else verification.key_of(sink),
-            )
+            by = key if verification.takes_key(sink) else verification.key_of(sink)
+            results[sink.name] = verification.verify(spark, flow, sink, by)
     return results

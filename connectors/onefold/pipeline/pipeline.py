@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -193,7 +193,7 @@ class Pipeline:
             self._run_here(self.runtime)
             return
         restarts = Restarts(self.restart or Restart())
-        with self._session(self.runtime) as spark, closing(self.writer()) as writer:
+        with self.runtime.session_for(f"onefold {self.name}", "run") as spark, closing(self.writer()) as writer:
             while True:
                 began_s = time.monotonic()
                 try:
@@ -253,20 +253,6 @@ class Pipeline:
             patience_s=self.patience_s,
             **({} if self.restart is None else {"restart": self.restart}),
         )
-
-    @contextmanager
-    def _session(self, runtime: Spark) -> Iterator[SparkSession]:
-        if runtime.session is not None:
-            yield cast("SparkSession", runtime.session)
-            return
-        from onefold.spark.scratch import temporary_folder
-        from onefold.spark.session import session_of_ones_own
-
-        with (
-            temporary_folder("onefold-run-") as scratch,
-            session_of_ones_own(f"onefold {self.name}", scratch, runtime.master, runtime.settings) as spark,
-        ):
-            yield spark
 
 
 def _within(directory: Path, place: str) -> str:

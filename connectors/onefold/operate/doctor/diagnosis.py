@@ -14,8 +14,7 @@ from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.values.names import check_pipeline_name
-from onefold.operate.doctor.sink_examination import SinkLook, asked, exposed
-from onefold.operate.doctor.store_examination import StoreLook
+from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, exposed
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import doctor as kafka
 

@@ -10,16 +10,14 @@ from importlib.metadata import version
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.clients.files import FileSystems, is_local
+from onefold.clients.files import FileSystem, HadoopFiles, LocalFiles, is_local
 from onefold.core import OnefoldError, Retriable
 from onefold.core.findings import THIS_MACHINE, Finding, Level
-from onefold.operate.doctor.sink_examination import asked, exposed
+from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Pipeline
 from onefold.spark.flows.spark_operator import check_operator
 from onefold.spark.runtime.access import exposure_of
 from onefold.spark.runtime.checkpoint import check_writable
-from onefold.spark.scratch import temporary_folder
-from onefold.spark.session import session_of_ones_own
 
 __all__ = ["examine_runtime"]
 
@@ -29,10 +27,7 @@ def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.
     found: list[Finding] = []
     runtime = pipeline.spark
     try:
-        with (
-            temporary_folder("onefold-doctor-") as scratch,
-            session_of_ones_own("onefold doctor", scratch, runtime.master, runtime.settings) as spark,
-        ):
+        with runtime.session_for("onefold doctor", "doctor") as spark:
             java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]  # PySpark: "JVMView | None"
             runs = f"Spark {spark.version} on {runtime.master}, Java {java}"
             says = f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}"
@@ -52,8 +47,9 @@ def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.
 
 def _checkpoint(spark: SparkSession, root: str) -> Iterator[Finding]:
     check_writable(root)
+    files: FileSystem = LocalFiles() if is_local(root) else HadoopFiles(spark)  # as the query reaches it
     try:
-        is_there = FileSystems(lambda: spark).of(root).exists(root)
+        is_there = files.exists(root)
     except Retriable as error:
         raise Retriable("checkpoint-unreadable", error.message) from error
     if is_there:

@@ -101,7 +101,7 @@ class Counted:
 
 def _read_savepoint(files: FileSystem, place: str) -> Savepoint:
     """By its description; its copy is not read. Raises Damage, and Retriable where it cannot be read now."""
-    content = b"".join(_up_to(DESCRIPTION_BYTES_MAX, DESCRIPTION, _read(files, place, DESCRIPTION)))
+    content = b"".join(_read(files, place, DESCRIPTION, DESCRIPTION_BYTES_MAX))
     try:
         return Savepoint.from_json(content.decode())
     except ValueError as error:
@@ -112,24 +112,20 @@ def read_copy(files: FileSystem, place: str, file: CopiedFile) -> Iterator[bytes
     """A file of the checkpoint. Raises Damage, at the end where the content is another one; Retriable where it cannot
     be read now."""
     count = Counted()
-    yield from count.of(_up_to(file.bytes, file.path, _read(files, place, f"{CHECKPOINT}/{file.path}")))
+    yield from count.of(_read(files, place, f"{CHECKPOINT}/{file.path}", file.bytes))
     if count.sha256 != file.sha256:
         raise Damage(f"{file.path} is not what was copied")
 
 
-def _up_to(bytes_max: int, path: str, content: Iterator[bytes]) -> Iterator[bytes]:
+def _read(files: FileSystem, place: str, path: str, bytes_max: int) -> Iterator[bytes]:
     """What is longer was changed, and may have no end."""
     left = bytes_max
-    for chunk in content:
-        left -= len(chunk)
-        if left < 0:
-            raise Damage(f"{path} is longer than what was written")
-        yield chunk
-
-
-def _read(files: FileSystem, place: str, path: str) -> Iterator[bytes]:
     try:
-        yield from files.read(place, path)
+        for chunk in files.read(place, path):
+            left -= len(chunk)
+            if left < 0:
+                raise Damage(f"{path} is longer than what was written")
+            yield chunk
     except Retriable as error:
         if files.exists(f"{place}/{path}"):
             raise
