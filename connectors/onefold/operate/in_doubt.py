@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, cast
 
 from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held
@@ -13,10 +14,12 @@ from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.operate.stopped import StoppedPipeline
 from onefold.operate.transactions import Transactions, Verdict
 from onefold.pipeline import Pipeline, read
-from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres.admin import Operations, PreparedTransaction
 from onefold.sinks.postgres.naming import BOOKKEEPING
 from onefold.sinks.postgres.sink import PostgresSink
+
+if TYPE_CHECKING:
+    from onefold.sinks.kafka import KafkaSink
 
 __all__ = ["LedgerDatabase", "ListedTransaction", "databases_of", "open_of", "prepared_in", "the_one", "transactional"]
 
@@ -135,4 +138,6 @@ def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
 
 def transactional(pipeline: Pipeline) -> list[KafkaSink]:
     """The Kafka sinks of a pipeline that have transactions."""
-    return [s for s in pipeline.everyone if isinstance(s, KafkaSink) and s.settings.delivery == "transactional"]
+    # Kafka's client need not be installed.
+    sinks = [cast("KafkaSink", sink) for sink in pipeline.everyone if type(sink).__name__ == "KafkaSink"]
+    return [sink for sink in sinks if sink.settings.delivery == "transactional"]
