@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from onefold.cli.heartbeat import heartbeat
+from onefold.trials.heartbeat import heartbeat
 
 __all__ = ["Say", "narrated"]
 

@@ -28,9 +28,9 @@ from harness.support import Rig
 from harness.tables.sql_bench import Bench, Make
 from pyspark.sql import SparkSession
 
-from onefold.cli.txn.transactions import Transactions
 from onefold.local import LocalServerError, MariaDbServer
 from onefold.local.mariadb.binaries import mariadb_binaries
+from onefold.operate.transactions import Transactions
 from onefold.sinks.postgres.admin import Operations
 from onefold.spark.session import spark_session
 from onefold.testing import Servers

@@ -6,10 +6,10 @@ import io
 
 from rich.console import Console
 
-from onefold.cli.doctor.report import print_diagnosis, print_plan
+from onefold.cli.doctor import print_diagnosis, print_plan
 from onefold.core import ConfigError, Guarantee, SinkKind
 from onefold.core.findings import Finding, Level
-from onefold.doctor import Diagnosis, SinkDiagnosis
+from onefold.operate.doctor import Diagnosis, SinkDiagnosis
 
 PROMISE = Guarantee("two_phase", SinkKind.TWO_PHASE, False, ("the server keeps what it acknowledged",))
 

@@ -8,7 +8,7 @@ import threading
 from rich.console import Console
 from rich.progress import Progress
 
-from onefold.cli.heartbeat import heartbeat, said_of
+from onefold.trials.heartbeat import heartbeat, said_of
 
 
 class Lines(io.StringIO):

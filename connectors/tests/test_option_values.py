@@ -8,8 +8,8 @@ import pytest
 from harness.errors import raises
 from typer.testing import CliRunner
 
+from onefold.cli.console import resolved
 from onefold.cli.main import app
-from onefold.cli.option_values import resolved
 from onefold.core import ConfigError
 
 

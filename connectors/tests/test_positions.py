@@ -11,13 +11,12 @@ import pytest
 from harness.definitions import piped
 from harness.errors import raises
 
-from onefold.cli.positions.checkpoint import LocalCheckpoint
-from onefold.cli.positions.plan import PartitionMove, planned
-from onefold.cli.positions.stopped import Stopped, somebody
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.operate.positions import PartitionMove, planned
+from onefold.operate.stopped import CheckpointFolder, StoppedPipeline, somebody
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 
@@ -54,10 +53,8 @@ def test_a_checkpoint_is_set_aside_under_a_name_that_says_the_epoch_and_never_ov
     for name in ("orders.until-epoch-7", "orders.until-epoch-7-2"):
         (tmp_path / "orders" / "commits").mkdir(parents=True)
         (tmp_path / "orders" / "commits" / "3").write_text("v1")
-        checkpoint = LocalCheckpoint(f"file:{tmp_path}/orders")
+        checkpoint = CheckpointFolder(f"file:{tmp_path}/orders")
         assert checkpoint.is_there and not checkpoint.keeps_state
-        assert checkpoint.names(f"{tmp_path}/orders/commits") == ["3"]
-        assert checkpoint.read(f"{tmp_path}/orders/commits/3") == "v1"
         checkpoint.set_aside(7)
         assert checkpoint.went_to == tmp_path / name
         assert (tmp_path / name / "commits" / "3").exists() and not checkpoint.is_there
@@ -65,7 +62,7 @@ def test_a_checkpoint_is_set_aside_under_a_name_that_says_the_epoch_and_never_ov
 
 
 def test_a_checkpoint_elsewhere_is_left_alone_and_one_with_state_is_told(tmp_path: Path) -> None:
-    elsewhere = LocalCheckpoint("s3://bucket/orders")
+    elsewhere = CheckpointFolder("s3://bucket/orders")
     elsewhere.set_aside(1)
     assert (elsewhere.is_elsewhere, elsewhere.is_there, elsewhere.keeps_state, elsewhere.went_to) == (
         True,
@@ -74,14 +71,14 @@ def test_a_checkpoint_elsewhere_is_left_alone_and_one_with_state_is_told(tmp_pat
         None,
     )
     (tmp_path / "orders" / "state" / "0").mkdir(parents=True)
-    assert LocalCheckpoint(str(tmp_path / "orders")).keeps_state
+    assert CheckpointFolder(str(tmp_path / "orders")).keeps_state
 
 
 def test_a_link_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "orders").symlink_to(tmp_path / "elsewhere")
     with raises(ConfigError, "checkpoint-not-set-aside"):
-        LocalCheckpoint(str(tmp_path / "orders")).set_aside(1)
+        CheckpointFolder(str(tmp_path / "orders")).set_aside(1)
 
 
 def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +96,7 @@ def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_no
     url = f"sqlite:///{tmp_path / 'rows.db'}"
     source = KafkaSource("t", bootstrap_servers="127.0.0.1:1")
     pipeline = piped("p", source=source, sinks=[SqlSink(url, "rows")], store=url)
-    with closing(CheckpointStore(url)) as store:
-        stopped = Stopped(pipeline, store, "Nothing was moved")
+    with closing(CheckpointStore(url)) as store, closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
         with raises(ConfigError, "pipeline-unknown", "'p'"):
             stopped.facts()
         store.acquire("p", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,14 @@ from harness.definitions import named, piped
 from harness.errors import raises
 from typer.testing import CliRunner
 
+from onefold.cli import reset as command
 from onefold.cli.main import app
-from onefold.cli.reset import command
-from onefold.cli.reset.checkpoint import CheckpointDirectory
-from onefold.cli.reset.places import places_of
 from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.drivers import DriverNote
+from onefold.operate.reset import places_of
+from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.reset import PostgresReset
@@ -93,7 +93,9 @@ def opens_an_epoch(store: CheckpointStore, driver: Generation) -> None:
 def reset(
     url: str, *places: Recorded, checkpoint: Path | str = "/nowhere", take_over: bool = False, yes: bool = True
 ) -> None:
-    command.reset_pipeline("p", places, url, CheckpointDirectory(str(checkpoint)), take_over, yes)
+    pipeline = replace(defined(SqlSink(url, "t")), store=url, checkpoint=str(checkpoint))
+    with closing(StoppedPipeline(pipeline, "Nothing was removed")) as stopped:
+        command.reset_pipeline(stopped, places, take_over, yes)
 
 
 def is_known(store: CheckpointStore) -> bool:

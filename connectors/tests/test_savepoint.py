@@ -18,16 +18,14 @@ import pyarrow as pa
 import pytest
 from harness.definitions import named, piped
 from harness.errors import raises
+from pyarrow import fs
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.cli.savepoint import at_rest, listing
-from onefold.cli.savepoint import create as creating
-from onefold.cli.savepoint import restore as restoring
-from onefold.cli.savepoint.checkpoint import belonging, with_query_id
-from onefold.cli.savepoint.files import LocalFiles
-from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.cli.savepoint import print_savepoints
+from onefold.clients import files
+from onefold.clients.files import FileSystems, LocalFiles
 from onefold.core import (
     CheckpointMismatch,
     Committable,
@@ -51,6 +49,12 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.history import History
 from onefold.core.values.ways import SPARK_FLOW
 from onefold.core.writing.bad_records import Tally
+from onefold.operate.savepoint import create as creating
+from onefold.operate.savepoint import listing
+from onefold.operate.savepoint import restore as restoring
+from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
+from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
@@ -302,7 +306,8 @@ def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Pipelin
 
 def test_a_move_forwards_is_taken_back_by_a_savepoint_also_where_rows_are_appended(pipeline: Pipeline) -> None:
     create(pipeline)
-    with at_rest.opened(pipeline, set_aside=lambda _: shutil.rmtree(pipeline.checkpoint)) as session:
+    stopped = StoppedPipeline(pipeline, "Nothing was changed")
+    with closing(stopped.session(set_aside=lambda _: shutil.rmtree(pipeline.checkpoint))) as session:
         session.take_over()
         session.move(AT[5], MoveNote("us", "the wrong day"))
     said = savepoint("restore", named(pipeline), "s", answer="n\n").output
@@ -542,7 +547,7 @@ def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pi
     files = LocalFiles()
     (found,) = listing.listed(files, str(saved(pipeline).parent))
     shown = StringIO()
-    listing.print_savepoints(Console(file=shown, width=width), [found])
+    print_savepoints(Console(file=shown, width=width), [found])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
     name, *_, verdict = map("".join, zip(*cells, strict=True))
     assert found.savepoint is not None
@@ -702,3 +707,50 @@ def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
     files.remove(f"{tmp_path}/a")
     files.remove(f"{tmp_path}/a")
     assert not files.exists(f"{tmp_path}/a")
+
+
+class Bucket(fs.SubTreeFileSystem):  # type: ignore[misc]  # pyarrow has no types
+    """A store as `pyarrow.fs` has it, which makes no folders."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root), fs.LocalFileSystem())
+        self.root = root
+
+    def open_output_stream(self, path: str, *more: Any) -> Any:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        return super().open_output_stream(path, *more)
+
+    def move(self, path: str, to: str) -> None:
+        (self.root / to).parent.mkdir(parents=True, exist_ok=True)
+        super().move(path, to)
+
+
+def test_savepoints_and_checkpoints_in_a_store_that_pyarrow_knows_need_no_spark(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Bucket(tmp_path)
+    monkeypatch.setattr(files, "_arrow_files", lambda root: files._ArrowFiles(store, root, "bucket"))
+    at = ("--in", "s3://bucket/savepoints")
+    other = replace(pipeline_in(tmp_path, "green", "green"), checkpoint="s3://bucket/green")
+    assert savepoint("create", named(pipeline), "--name", "s", *at).exit_code == 0
+    shutil.rmtree(pipeline.checkpoint)
+    restore(pipeline, *at)
+    run(pipeline, 3)
+    restore(pipeline, "--as", named(other), *at)
+    assert sorted(path.name for path in (tmp_path / "bucket").iterdir()) == ["green", "savepoints"], (
+        "nothing is left beside it"
+    )
+    assert savepoint("create", named(other), "--name", "t", *at).exit_code == 0
+    result = savepoint("list", named(other), "--json", *at)
+    assert [(each["name"], each["pipeline"], each["damage"]) for each in json.loads(result.output)] == [
+        ("s", "p", None),
+        ("t", "green", None),
+    ]
+    assert rows(pipeline) == 4
+
+
+def test_what_pyarrow_does_not_know_is_left_to_spark() -> None:
+    for root in ("s3a://bucket", "hdfs://host:8020", "hdfs://"):
+        assert files._arrow_files(root) is None
+    with pytest.raises(Exception, match="through Spark"):
+        FileSystems().of("hdfs://host/x")

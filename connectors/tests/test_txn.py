@@ -8,11 +8,12 @@ import pytest
 from harness.definitions import into
 from typer.testing import CliRunner
 
+from onefold.cli import txn as command
 from onefold.cli.main import app
-from onefold.cli.prune import command as pruning
-from onefold.cli.txn import command
-from onefold.cli.txn.databases import LedgerDatabase
 from onefold.core import ConfigError, Retriable
+from onefold.operate import in_doubt
+from onefold.operate import prune as pruning
+from onefold.operate.in_doubt import LedgerDatabase
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink
@@ -25,8 +26,8 @@ def test_what_postgres_has_is_listed_where_kafka_does_not_answer(monkeypatch: py
     def fail(_pipeline: object) -> Any:
         raise Retriable("kafka-unanswered", "no broker answers")
 
-    monkeypatch.setattr(command, "_look", lambda _databases: ([], []))
-    monkeypatch.setattr(command, "open_of", fail)
+    monkeypatch.setattr(in_doubt, "prepared_in", lambda _databases: ([], []))
+    monkeypatch.setattr(in_doubt, "open_of", fail)
     listed = CliRunner().invoke(app, ["txn", "list", into(POSTGRES, SALES)])
     assert "no prepared transactions of onefold" in listed.output
     assert isinstance(listed.exception, Retriable)
@@ -35,7 +36,7 @@ def test_what_postgres_has_is_listed_where_kafka_does_not_answer(monkeypatch: py
 
 
 def test_resolve_says_that_it_leaves_kafkas_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "resolve_transactions", lambda *_: True)
+    monkeypatch.setattr(command, "_resolve_transactions", lambda *_: True)
     assert "what is open of Kafka sinks (sales) stays as it is" in (
         CliRunner().invoke(app, ["txn", "resolve", into(POSTGRES, SALES)]).output
     )
@@ -51,8 +52,9 @@ def test_a_retired_pipeline_may_be_kept_in_one_database_of_two_and_one_in_none_s
 
     pruned: list[str] = []
 
-    def prune(database: LedgerDatabase, _retired: object, _yes: object) -> None:
+    def prune(database: LedgerDatabase, _retired: object, _ask: object) -> tuple[int, int]:
         pruned.append(database.postgres)
+        return 0, 0
 
     monkeypatch.setattr(Operations, "kept", kept)
     monkeypatch.setattr(pruning, "prune_bookkeeping", prune)

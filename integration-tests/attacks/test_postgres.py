@@ -18,11 +18,11 @@ from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, LastResource
 from onefold.core.findings import Level
 from onefold.core.protocol.in_doubt import Fate
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger import layout

@@ -14,11 +14,12 @@ import pytest
 from harness.errors import raises
 from rich.console import Console
 
-from onefold.cli.savepoint import listing
-from onefold.cli.savepoint.files import LocalFiles
-from onefold.cli.savepoint.savepoint import Savepoint, carried
+from onefold.cli.savepoint import print_savepoints
+from onefold.clients.files import LocalFiles
 from onefold.core import ConfigError, Retriable
 from onefold.engine.state.storage import Storage
+from onefold.operate.savepoint import listing
+from onefold.operate.savepoint.savepoint import Savepoint, carried
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"
@@ -56,7 +57,7 @@ def made(place: Path, **changed: Any) -> None:
 def shown(folder: Path) -> str:
     out = io.StringIO()
     found = listing.listed(LocalFiles(), str(folder))
-    listing.print_savepoints(Console(file=out, width=200, force_terminal=True, no_color=True), found)
+    print_savepoints(Console(file=out, width=200, force_terminal=True, no_color=True), found)
     return out.getvalue()
 
 

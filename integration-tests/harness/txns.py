@@ -8,7 +8,7 @@ from harness.support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.cli.txn.transactions import Transactions
+from onefold.operate.transactions import Transactions
 
 __all__ = ["died", "dies_at", "fates", "onefold", "onefold_raises"]
 

@@ -33,7 +33,7 @@ NOTE = "late"
 RECORDS = [{"id": i, "k": i % KEYS, "n": i * i % 1009, "note": NOTE} for i in range(1200)]
 REACH_S_MAX = 60.0
 # Whose failpoints a pipeline on Spark into these two cannot pass; and the effects of an operator, who moves positions.
-OTHERS = ("sinks/kafka/", "sinks/sql/", "core/failpoints.py", "cli/savepoint/", "onefold/engine/")
+OTHERS = ("sinks/kafka/", "sinks/sql/", "core/failpoints.py", "operate/savepoint/", "onefold/engine/")
 MOVES = {ReadMoves, AskRepeats, Anchor, SetAside}
 COMPUTED = 'failpoint(f"'  # the protocol's own two, before and after each effect
 

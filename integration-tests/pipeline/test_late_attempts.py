@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.findings import Level
-from onefold.doctor import diagnose
+from onefold.operate.doctor import diagnose
 from onefold.sinks import KafkaSink
 from onefold.spark import EpochWriter
 from onefold.spark.runtime import query

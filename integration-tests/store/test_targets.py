@@ -12,7 +12,7 @@ from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import DataLoss
 from onefold.core.findings import Level
-from onefold.doctor import diagnose
+from onefold.operate.doctor import diagnose
 
 pytestmark = pytest.mark.servers
 

@@ -25,7 +25,7 @@ from onefold.core import OnefoldError, Sink
 from onefold.core.findings import Level
 from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.doctor import Diagnosis, diagnose
+from onefold.operate.doctor import Diagnosis, diagnose
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.testing import Servers

@@ -28,7 +28,7 @@ from onefold.cli.main import app
 from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.doctor import Diagnosis, diagnose
+from onefold.operate.doctor import Diagnosis, diagnose
 from onefold.pipeline import Pipeline
 from onefold.pipeline.steps import FileFlow, Reads
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink

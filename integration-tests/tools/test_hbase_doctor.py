@@ -16,7 +16,7 @@ from onefold.clients.hbase import HBaseTable, compact, tables
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
-from onefold.doctor import diagnose
+from onefold.operate.doctor import diagnose
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 

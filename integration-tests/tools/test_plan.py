@@ -27,7 +27,7 @@ from onefold.core import Sink
 from onefold.core.findings import Making
 from onefold.core.job.session import Session
 from onefold.core.store.checkpoint_store import CheckpointStore, default_store
-from onefold.doctor import diagnose
+from onefold.operate.doctor import diagnose
 from onefold.pipeline import read
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 

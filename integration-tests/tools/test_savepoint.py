@@ -21,9 +21,9 @@ from harness.support import Rig, wait_until
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.savepoint import files
-from onefold.cli.verify.command import run_verification
+from onefold.clients import files
 from onefold.core import CheckpointMismatch, ConfigError, Retriable
+from onefold.operate.verify import verify
 from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import PostgresSink
 
@@ -96,7 +96,7 @@ def assert_exact(rig: Rig, pipeline: Pipeline, table: str = "totals") -> None:
         wanted[number % 7] = (orders + 1, total + value)
     found = rig.sql(f"SELECT account, orders, total FROM {table} ORDER BY 1")
     assert found == [(account, *wanted[account]) for account in sorted(wanted)]
-    results = run_verification(pipeline, (), ())
+    results = verify(pipeline)
     assert all(result.is_exact for result in results.values()), results
 
 
@@ -187,12 +187,12 @@ def test_a_pipeline_that_begins_into_an_empty_table_is_exact_from_the_savepoint_
     rig.put(50)
     new.run()
     assert rig.sql("SELECT count(*) FROM fresh") == [(50,)]
-    (result,) = run_verification(new, (), ("id", "n")).values()
+    (result,) = verify(new, (), ("id", "n")).values()
     assert result.is_exact and result.comparison.expected == 50, result
     (note,) = result.comparison.notes
     assert note.startswith("the sink begins after epoch 3, of the savepoint that the pipeline began with")
     rig.sql("DELETE FROM fresh WHERE ctid = (SELECT min(ctid) FROM fresh)")
-    (result,) = run_verification(new, (), ("id", "n")).values()
+    (result,) = verify(new, (), ("id", "n")).values()
     assert not result.is_exact and result.comparison.lost == 1, result
 
 
@@ -200,6 +200,7 @@ def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, m
     """Hadoop's own files of this machine stand for those of another."""
     pipeline = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")
     monkeypatch.setattr(files, "is_local", lambda _: False)
+    monkeypatch.setattr(files, "_arrow_files", lambda _: None)
     rig.put(100)
     pipeline.run()
     savepoint("create", named(pipeline), "--name", "s")

@@ -16,9 +16,9 @@ from harness.txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError
 from onefold.core.protocol.in_doubt import Fate
+from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.admin import Operations
 

@@ -12,9 +12,9 @@ from harness.lives import MakeWorld, World
 from harness.support import failing_at
 from harness.txns import died, dies_at
 
-from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, Fenced
 from onefold.core.protocol.in_doubt import Fate
+from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.commit import committer
 

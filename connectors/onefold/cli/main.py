@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from onefold.cli.control.commands import epochs, page, pause, restart, resume, status, stop
-from onefold.cli.doctor.command import doctor, plan
+from onefold.cli.control import epochs, page, pause, restart, resume, status, stop
+from onefold.cli.doctor import doctor, plan
 from onefold.cli.files import new, schema, validate
-from onefold.cli.positions.command import positions
-from onefold.cli.positions.sinks import sinks
-from onefold.cli.reset.command import reset
+from onefold.cli.positions import positions, sinks
+from onefold.cli.reset import reset
 from onefold.cli.run import run
-from onefold.cli.savepoint.command import app as savepoint_app
-from onefold.cli.txn.cli import app as txn_app
-from onefold.cli.verify.command import verify
+from onefold.cli.savepoint import app as savepoint_app
+from onefold.cli.txn import app as txn_app
+from onefold.cli.verify import verify
 from onefold.local.cli import app as local_app
 
 __all__ = ["app"]
@@ -57,14 +55,7 @@ def onefold(
 ) -> None: ...
 
 
-class DeliveryOption(StrEnum):
-    TWO_PHASE = "two_phase"
-    STAGED = "staged"
-
-
-class GuaranteeOption(StrEnum):
-    EXACTLY_ONCE = "exactly-once"
-    AT_LEAST_ONCE = "at-least-once"
+Delivery = Annotated[Literal["two_phase", "staged"], typer.Option(help="How the Postgres sink delivers.")]
 
 
 @app.command()
@@ -72,13 +63,11 @@ def demo(
     rows: Annotated[int | None, typer.Option(min=10_000, help="Orders to produce: 600,000.")] = None,
     kills: Annotated[int | None, typer.Option(min=8, max=200, help="Kills of the pipeline, at least: 10.")] = None,
     full: Annotated[bool, typer.Option("--full", help="2,000,000 orders, and 14 kills.")] = False,
-    delivery: Annotated[
-        DeliveryOption, typer.Option(help="How the Postgres sink delivers.")
-    ] = DeliveryOption.TWO_PHASE,
+    delivery: Delivery = "two_phase",
     seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
     guarantee: Annotated[
-        GuaranteeOption, typer.Option(help="at-least-once: protection off.")
-    ] = GuaranteeOption.EXACTLY_ONCE,
+        Literal["exactly-once", "at-least-once"], typer.Option(help="at-least-once: protection off.")
+    ] = "exactly-once",
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs and data.")] = Path(".onefold/demo"),
 ) -> None:
     """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
@@ -88,72 +77,29 @@ def demo(
     settings = DemoSettings(
         rows=rows or default_rows,
         kills=kills or default_kills,
-        delivery=delivery.value,
+        delivery=delivery,
         seed=seed,
-        exactly_once=guarantee is GuaranteeOption.EXACTLY_ONCE,
+        exactly_once=guarantee == "exactly-once",
         directory=directory,
     )
     if not run_demo(settings, Console(record=True)):
         raise typer.Exit(1)
 
 
-class Into(StrEnum):
-    POSTGRES = "postgres"
-    KAFKA = "kafka"
-    KAFKA_KEYED = "kafka-keyed"
-    HBASE = "hbase"
+_INTO = ("postgres", "kafka", "kafka-keyed", "hbase")
+TortureMode = Literal["append", "upsert", "row_key", "rolling", "incremental"]
+# What the source has: of an HBase table whose rows have versions, orders that have.
+_ORDERS_OF: dict[TortureMode, TortureMode] = {"row_key": "upsert", "rolling": "append", "incremental": "append"}
 
 
-class TortureMode(StrEnum):
-    APPEND = "append"
-    UPSERT = "upsert"
-    ROW_KEY = "row_key"
-    ROLLING = "rolling"
-    INCREMENTAL = "incremental"
-
-
-_ORDERS_OF = {  # what the source has: of an HBase table whose rows have versions, orders that have
-    TortureMode.ROW_KEY: TortureMode.UPSERT,
-    TortureMode.ROLLING: TortureMode.APPEND,
-    TortureMode.INCREMENTAL: TortureMode.APPEND,
-}
-_DELIVERY_INTO = {Into.KAFKA: "transactional", Into.KAFKA_KEYED: "keyed"}
-
-
-def _systems(text: str) -> tuple[Into, ...]:
+def _systems(text: str) -> tuple[str, ...]:
     """Sinks side by side in one pipeline, at most one for each system: `kafka+hbase`."""
-    try:
-        found = tuple(Into(name) for name in text.split("+"))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}: any of {', '.join(Into)}, several joined by +") from None
+    found = tuple(text.split("+"))
+    if not {*found} <= {*_INTO}:
+        raise typer.BadParameter(f"{text!r}: any of {', '.join(_INTO)}, several joined by +")
     if len({into.partition("-")[0] for into in found}) < len(found):
         raise typer.BadParameter(f"{text!r}: one sink for each system")
     return found
-
-
-class LettersOption(StrEnum):
-    TABLE = "table"
-    TOPIC = "topic"
-
-
-class Master(StrEnum):
-    LOCAL = "local"
-    CLUSTER = "cluster"
-
-
-class Runtime(StrEnum):
-    SPARK = "spark"
-    ENGINE = "engine"
-
-
-class StateIn(StrEnum):
-    MEMORY = "memory"
-    ROCKSDB = "rocksdb"
-
-
-class ServersOf(StrEnum):
-    LOCAL = "local"
-    CONTAINERS = "containers"
 
 
 @app.command()
@@ -162,50 +108,52 @@ def torture(
     minutes: Annotated[float | None, typer.Option(min=0.1, help="For so long, instead of so many faults.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
     sink: Annotated[
-        str, typer.Option(help=f"Where the orders go: {', '.join(Into)}; to several at once: kafka-keyed+postgres.")
-    ] = Into.POSTGRES,
-    delivery: Annotated[
-        DeliveryOption, typer.Option(help="How the Postgres sink delivers.")
-    ] = DeliveryOption.TWO_PHASE,
+        str, typer.Option(help=f"Where the orders go: {', '.join(_INTO)}; to several at once: kafka-keyed+postgres.")
+    ] = "postgres",
+    delivery: Delivery = "two_phase",
     runtime: Annotated[
-        Runtime, typer.Option(help="engine: a flow on the embedded engine, which keeps totals of each account, too.")
-    ] = Runtime.SPARK,
-    state: Annotated[StateIn, typer.Option(help="Which backend keeps a flow's state.")] = StateIn.MEMORY,
-    master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
+        Literal["spark", "engine"],
+        typer.Option(help="engine: a flow on the embedded engine, which keeps totals of each account, too."),
+    ] = "spark",
+    state: Annotated[Literal["memory", "rocksdb"], typer.Option(help="Which backend keeps a flow's state.")] = "memory",
+    master: Annotated[
+        Literal["local", "cluster"], typer.Option(help="cluster: a standalone Spark cluster of two workers.")
+    ] = "local",
     mode: Annotated[
         TortureMode | None,
         typer.Option(help="append, or upsert: late versions and deletions, too. Into HBase: the sink's mode."),
     ] = None,
     bad_rows: Annotated[bool, typer.Option(help="Some orders are bad, and become dead letters.")] = True,
     dead_letters: Annotated[
-        LettersOption | None,
+        Literal["table", "topic"] | None,
         typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read, as for all other sinks."),
     ] = None,
     orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
     servers: Annotated[
-        ServersOf, typer.Option(help="containers: their networks are cut, too. Needs an engine, and the images.")
-    ] = ServersOf.LOCAL,
+        Literal["local", "containers"],
+        typer.Option(help="containers: their networks are cut, too. Needs an engine, and the images."),
+    ] = "local",
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real servers and a real Spark, or the embedded engine, audited by named invariants. Exit code 1
     on any violation."""
-    if runtime is Runtime.ENGINE and master is Master.CLUSTER:
+    if runtime == "engine" and master == "cluster":
         raise typer.BadParameter("the engine runs on this machine alone", param_hint="--master")
     sinks = _systems(sink)
-    into_hbase = Into.HBASE in sinks
-    mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
+    into_hbase = "hbase" in sinks
+    mode = mode or ("row_key" if into_hbase else "append")
     if (mode in _ORDERS_OF) is not into_hbase:
         raise typer.BadParameter(
             f"{', '.join(_ORDERS_OF)} are the modes of --sink hbase, and append and upsert those of the others",
             param_hint="--mode",
         )
-    if into_hbase and len(sinks) > 1 and mode is not TortureMode.ROW_KEY:
+    if into_hbase and len(sinks) > 1 and mode != "row_key":
         raise typer.BadParameter("all sinks take the same rows: those of row_key", param_hint="--mode")
-    if mode is TortureMode.UPSERT and Into.POSTGRES not in sinks:
+    if mode == "upsert" and "postgres" not in sinks:
         raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
-    if sinks != (Into.POSTGRES,) and dead_letters is LettersOption.TABLE:
+    if sinks != ("postgres",) and dead_letters == "table":
         raise typer.BadParameter("only Postgres has a table of dead letters", param_hint="--dead-letters")
-    deliveries = {Into.HBASE: mode.value, Into.POSTGRES: delivery.value, **_DELIVERY_INTO}
+    deliveries = {"hbase": mode, "postgres": delivery, "kafka": "transactional", "kafka-keyed": "keyed"}
     from onefold.trials.torture import TortureSettings, run_torture
 
     settings = TortureSettings(
@@ -213,17 +161,15 @@ def torture(
         minutes,
         seed,
         tuple(deliveries[into] for into in sinks),
-        master.value,
+        master,
         directory,
         orders_per_s=orders_per_s,
-        mode=_ORDERS_OF.get(mode, mode).value,
+        mode=_ORDERS_OF.get(mode, mode),
         bad_rows=bad_rows,
-        dead_letters=(
-            dead_letters or (LettersOption.TABLE if sinks == (Into.POSTGRES,) else LettersOption.TOPIC)
-        ).value,
-        servers=servers.value,
-        runtime=runtime.value,
-        state=state.value,
+        dead_letters=dead_letters or ("table" if sinks == ("postgres",) else "topic"),
+        servers=servers,
+        runtime=runtime,
+        state=state,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)
@@ -236,7 +182,7 @@ def prove(
     replay: Annotated[str | None, typer.Option(help="One schedule again, as a failure printed it.")] = None,
 ) -> None:
     """The protocol, struck at every step in memory: every named invariant. Exit code 1 if the proof does not hold."""
-    from onefold.cli.prove.command import replay_schedule, run_proof
+    from onefold.trials.prove import replay_schedule, run_proof
 
     holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
     if not holds:

@@ -71,14 +71,12 @@ def run(
             "spark-differs",
             "pipelines of one process share a Spark session, and these want different ones: run each by itself",
         )
-    from onefold.cli.control.commands import PRIVATELY  # with Spark, which the engine does without
+    from onefold.cli.control import PRIVATELY  # with Spark, which the engine does without
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls
     from onefold.daemon.service import serve, stop_signals
     from onefold.spark.errors.exits import show_progress
-    from onefold.spark.scratch import temporary_folder
-    from onefold.spark.session import session_of_ones_own
 
     listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
     if not is_json:
@@ -87,8 +85,7 @@ def run(
     with (
         stop_signals() as asked,
         answering(controls, listening) if listening is not None else nullcontext() as answers,
-        temporary_folder("onefold-run-") as scratch,
-        session_of_ones_own(f"onefold {' '.join(names)}", scratch, runtime.master, runtime.settings) as spark,
+        runtime.session_for(f"onefold {' '.join(names)}", "run") as spark,
     ):
         if answers is not None and sys.stderr.isatty() and not is_json:
             typer.echo(f"The status page: {answers.page}", err=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -195,7 +195,7 @@ class Pipeline:
             return
         restarts = Restarts(self.restart or Restart())
         writer: FlowWriter | None = None  # one for all starts: once another process took over, the next one is Fenced
-        with self._session(self.runtime) as spark, ExitStack() as opened:
+        with self.runtime.session_for(f"onefold {self.name}", "run") as spark, ExitStack() as opened:
             while True:
                 ran_from_s = None
                 try:
@@ -259,20 +259,6 @@ class Pipeline:
             patience_s=self.patience_s,
             **({} if self.restart is None else {"restart": self.restart}),
         )
-
-    @contextmanager
-    def _session(self, runtime: Spark) -> Iterator[SparkSession]:
-        if runtime.session is not None:
-            yield cast("SparkSession", runtime.session)
-            return
-        from onefold.spark.scratch import temporary_folder
-        from onefold.spark.session import session_of_ones_own
-
-        with (
-            temporary_folder("onefold-run-") as scratch,
-            session_of_ones_own(f"onefold {self.name}", scratch, runtime.master, runtime.settings) as spark,
-        ):
-            yield spark
 
 
 def _within(directory: Path, place: str) -> str:

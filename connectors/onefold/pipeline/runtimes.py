@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError
 from onefold.pipeline.field_types import check_seconds, check_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["Engine", "Spark"]
 
@@ -85,3 +89,18 @@ class Spark:
         if self.available_now:
             return {"availableNow": True}
         return None if self.processing_time is None else {"processingTime": self.processing_time}
+
+    @contextmanager
+    def session_for(self, name: str, doing: str) -> Iterator[SparkSession]:
+        """The session that there is, or one for this piece of work, with a temporary folder of its own."""
+        if self.session is not None:
+            yield cast("SparkSession", self.session)
+            return
+        from onefold.spark.scratch import temporary_folder
+        from onefold.spark.session import session_of_ones_own
+
+        with (
+            temporary_folder(f"onefold-{doing}-") as scratch,
+            session_of_ones_own(name, scratch, self.master, self.settings) as spark,
+        ):
+            yield spark

@@ -189,10 +189,10 @@ def test_the_token_of_a_file_or_this_users_own_is_proven_and_a_wrong_one_is_an_e
         assert refused("status", "--url", ask.url).code == "token-wrong"
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         assert refused("status", "--url", ask.url).code == "token-missing"
-        monkeypatch.setattr("onefold.cli.control.client.own_token_file", no_home)
+        monkeypatch.setattr("onefold.daemon.client.own_token_file", no_home)
         assert refused("status", "--url", ask.url).code == "token-missing"
         assert "orders" in said("status", "--url", ask.url, "--token-file", str(tmp_path / "right"))
-        monkeypatch.setattr("onefold.cli.control.client.own_token_file", own_token_file)
+        monkeypatch.setattr("onefold.daemon.client.own_token_file", own_token_file)
         (tmp_path / "state/onefold").mkdir(0o700, parents=True)
         (tmp_path / "right").rename(own_token_file())
         own_token_file().chmod(0o640)
@@ -287,7 +287,7 @@ def test_another_programs_answer_is_not_taken_for_a_daemons_and_not_shown(status
 
 
 def test_an_answer_without_an_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.cli.control.client._ANSWER_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("onefold.daemon.client._ANSWER_BYTES_MAX", 1 << 20)
     sent = 0
 
     def without_end(handler: BaseHTTPRequestHandler) -> None:

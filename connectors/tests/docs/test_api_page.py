@@ -27,7 +27,7 @@ LISTED = {
 WITH_METHODS = ("Pipeline", "EpochWriter", "Flow", "Stream", "KeyedStream", "ConnectedStream", "SparkStream", "Graph")
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
-    "diagnose": "onefold.doctor",
+    "diagnose": "onefold.operate.doctor",
     "LagMeter": "onefold.sources.kafka",
     "lag": "onefold.sources.kafka",
 }

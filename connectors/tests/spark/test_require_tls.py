@@ -9,8 +9,8 @@ from harness.errors import raises
 
 from onefold.core import ConfigError, Sink
 from onefold.core.findings import Level
-from onefold.doctor.sink_examination import exposed
 from onefold.flow import Flow
+from onefold.operate.doctor.examination import exposed
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark import EpochWriter

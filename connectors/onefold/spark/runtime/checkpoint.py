@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from onefold.clients.files import is_local, local_path
 from onefold.core import ConfigError, Positions, Retriable
 from onefold.core.checks import present
 from onefold.core.job.offset_json import parse_offsets
@@ -24,10 +22,7 @@ __all__ = [
     "check_writable",
     "elsewhere",
     "is_active",
-    "is_local",
-    "is_there",
     "is_wanted",
-    "local_path",
     "running_batch",
     "running_query",
 ]
@@ -94,10 +89,6 @@ def is_wanted(spark: SparkSession) -> bool:
     return execution is not None and bool(execution.isActive())
 
 
-def is_local(root: str) -> bool:
-    return urlparse(root).scheme in ("", "file")
-
-
 def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
     """Which part of this job is on other machines: the master, or the checkpoint at `root`. None if no part is."""
     master = str(spark.conf.get("spark.master", ""))
@@ -121,19 +112,6 @@ def check_writable(root: str) -> None:
         f"the checkpoint {path} cannot be {'written' if place == path else 'made'}: {why}. Mend that, or name another"
         " folder as checkpoint",
     )
-
-
-def is_there(spark: SparkSession, root: str) -> bool:
-    """Whether the checkpoint is there, on whichever filesystem. Not for Spark Connect."""
-    if is_local(root):
-        return local_path(root).exists()
-    jvm, context = spark._jvm, spark.sparkContext._jsc
-    path = jvm.org.apache.hadoop.fs.Path(root)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
-    try:
-        return bool(path.getFileSystem(context.hadoopConfiguration()).exists(path))
-    except Py4JJavaError as error:
-        said = said_without(root, str(error.java_exception).partition("\n")[0])
-        raise Retriable("checkpoint-unreadable", f"{shown_url(root)} cannot be looked at: {said}") from error
 
 
 class CheckpointFiles:
@@ -179,12 +157,6 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
             " writer the query's checkpointLocation, EpochWriter(..., checkpoint='...')",
         )
     return query_id_of(text)
-
-
-def local_path(path: str) -> Path:
-    """Where that is on this machine. Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
-    bare = path.removeprefix("file:")
-    return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
 
 
 def _execution(spark: SparkSession, query_id: str) -> Any:

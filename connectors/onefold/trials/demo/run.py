@@ -13,13 +13,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core.errors import Fenced
 from onefold.local import KafkaServer, PostgresServer
 from onefold.trials.demo.audit import audit
 from onefold.trials.demo.report import DemoTally, StrikeReport, print_report
 from onefold.trials.demo.script import Act, Kill, KillPostgres, KillSomewhere, Zombie, failpoints, script
 from onefold.trials.demo.settings import DemoSettings
+from onefold.trials.heartbeat import heartbeat, said_of
 from onefold.trials.workload.orders import produce
 from onefold.trials.workload.processes import JobProcess
 from onefold.trials.workload.servers import (

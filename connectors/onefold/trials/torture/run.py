@@ -14,9 +14,9 @@ import psycopg
 from rich.console import Console
 from rich.live import Live
 
-from onefold.cli.heartbeat import heartbeat, said_of
 from onefold.core.sql.url import shown
 from onefold.sinks import PostgresSink
+from onefold.trials.heartbeat import heartbeat, said_of
 from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
 from onefold.trials.torture.history import HistoryLog

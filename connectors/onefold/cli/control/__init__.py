@@ -1,1 +1,0 @@
-"""`onefold status | epochs | pause | resume | stop | restart`: clients of the daemon's API."""

@@ -1,1 +1,0 @@
-"""The command `onefold doctor`: its options, and what it prints."""

@@ -1,1 +1,0 @@
-"""`onefold positions`: where a pipeline stands, and moving it elsewhere."""

@@ -1,1 +1,0 @@
-"""`onefold prove`: the proof, and one schedule of it again."""

@@ -1,1 +1,0 @@
-"""`onefold txn prune`: removes bookkeeping of pipelines that are gone."""

@@ -1,1 +1,0 @@
-"""`onefold reset`: lets a pipeline begin anew."""

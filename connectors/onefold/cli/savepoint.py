@@ -1,0 +1,219 @@
+"""`onefold savepoint create | list | restore`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
+from onefold.core import ConfigError
+from onefold.core.values.plain import shown_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from onefold.operate.savepoint.listing import ListedSavepoint
+    from onefold.operate.savepoint.restore import Restore
+    from onefold.operate.savepoint.savepoint import Savepoint
+    from onefold.operate.stopped import StoppedPipeline
+    from onefold.pipeline import Pipeline
+
+__all__ = ["app", "print_savepoints"]
+
+app = typer.Typer(
+    help="Copies of a pipeline's checkpoint, with its ledger and positions: made, listed, restored.",
+    no_args_is_help=True,
+)
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        "--in",
+        help="Where the savepoints are: a folder or a URL. By default savepoints/PIPELINE beside the checkpoint.",
+    ),
+]
+_WIDTH = 96  # from which a time has room on one line, beside a name of some length
+
+
+@app.command()
+def create(
+    named: Named,
+    name: Annotated[str | None, typer.Option(help="By default its epoch and the time.")] = None,
+    folder: Folder = None,
+    take_over: TakeOver = False,
+) -> None:
+    """Copy the checkpoint of a stopped pipeline, with all that is needed to restore it. What it had begun is finished
+    before."""
+    from onefold.operate.savepoint.create import create
+    from onefold.operate.savepoint.savepoint import PARTIAL
+    from onefold.pipeline import read
+
+    if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
+        raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
+    pipeline = read(named)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        if not take_over:
+            stopped.refuse_running()
+        made = create(stopped, name, into)
+    size = f"{len(made.files)} files, {made.bytes:,} bytes"
+    at = f"{shown_url(into)}/{made.name}"
+    say(f"savepoint {made.name} of pipeline {made.pipeline}: epoch {made.epoch}, {size}, in {at}")
+
+
+@app.command(name="list")
+def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
+    damaged."""
+    from onefold.operate.savepoint.listing import listed
+    from onefold.pipeline import read
+
+    pipeline = read(named)
+    into = folder or _folder(pipeline)
+    with _stopped(pipeline) as stopped:
+        found = listed(stopped.files.of(into), into)
+    if as_json:
+        print_json([_values(each) for each in found])
+    elif found:
+        print_savepoints(table_console(), found)
+    else:
+        typer.echo(f"no savepoint in {shown_url(into)}")
+    if not all(each.is_whole for each in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def restore(
+    named: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name, as `onefold savepoint list` shows it.")],
+    other: Annotated[
+        str | None,
+        typer.Option("--as", metavar="PIPELINE", help="Another pipeline, never started: it begins with the savepoint."),
+    ] = None,
+    shuffle_partitions: Annotated[
+        int | None, typer.Option(min=1, help="Share the state out among so many partitions (RocksDB).")
+    ] = None,
+    folder: Folder = None,
+    take_over: TakeOver = False,
+    yes: Yes = False,
+) -> None:
+    """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
+    pipeline with it. Shows what it would do, and asks."""
+    from onefold.operate.savepoint.listing import find
+    from onefold.operate.savepoint.restore import Restore
+    from onefold.pipeline import read
+
+    pipeline = read(named)
+    target = pipeline if other is None else read(other)
+    with _stopped(target) as stopped:
+        place = folder or _folder(pipeline)
+        savepoint = find(stopped.files.of(place), place, name)
+        if savepoint.pipeline != pipeline.name:
+            raise ConfigError(
+                "savepoint-of-another",
+                f"savepoint {name!r} is of pipeline {savepoint.pipeline!r}, not of {pipeline.name!r}: name that one's"
+                " pipeline",
+            )
+        if other is not None and target.name == pipeline.name:
+            raise ConfigError(
+                "option-value", f"--as {other} is pipeline {target.name!r} itself: leave --as out, or give it a name"
+            )
+        work = Restore(savepoint, f"{place}/{name}", stopped, shuffle_partitions)
+        work.check()
+        if not take_over:
+            stopped.refuse_running()
+        checkpoint = shown_url(target.checkpoint)
+        state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
+        if other is None:
+            plan = f"takes the place of the checkpoint {checkpoint}{state}{_going_back(work)}"
+        else:
+            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {checkpoint}{state}"
+        say(f"savepoint {name} (epoch {savepoint.epoch}) {plan}")
+        if not yes:
+            typer.confirm("Do it?", abort=True)
+            if not take_over:
+                stopped.refuse_running()  # it may have been started meanwhile
+        if other is None:
+            work.into_same()
+        else:
+            work.into_new()
+    started = f"with `onefold restart {target.name}` where a daemon holds it, else with `onefold run`"
+    say(f"restored: start pipeline {target.name} {started}")
+
+
+def _going_back(work: Restore) -> str:
+    """What the plan says of the records since, as far as the store knows now."""
+    facts = work.stopped.find()
+    if facts is None or not work.goes_back(facts) or facts.last is None:
+        return ""
+    again = work.again(facts, work.stopped.store.moves(work.stopped.name))
+    return f", and the pipeline goes back from epoch {facts.last.epoch}; records that come again: {again:,}"
+
+
+def _folder(pipeline: Pipeline) -> str:
+    return f"{pipeline.checkpoint.rstrip('/').rpartition('/')[0]}/savepoints/{pipeline.name}"
+
+
+@contextmanager
+def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
+    """With a Spark session, once one is needed."""
+    from onefold.clients.files import FileSystems
+    from onefold.operate.stopped import StoppedPipeline
+
+    with ExitStack() as stack:
+        sessions: list[SparkSession] = []
+
+        def spark() -> SparkSession:
+            if not sessions:
+                own = pipeline.spark.session_for(f"onefold savepoint {pipeline.name}", "savepoint")
+                sessions.append(stack.enter_context(own))
+            return sessions[0]
+
+        yield stack.enter_context(closing(StoppedPipeline(pipeline, "Nothing was changed", FileSystems(spark))))
+
+
+def _values(each: ListedSavepoint) -> dict[str, Any]:
+    savepoint = json.loads(each.savepoint.to_json()) if each.savepoint is not None else {}
+    savepoint.pop("files", None)
+    size = {} if each.savepoint is None else {"bytes": each.savepoint.bytes, "files": len(each.savepoint.files)}
+    return savepoint | size | {"name": each.name, "damage": each.damage, "unreadable": each.unreadable}
+
+
+def print_savepoints(console: Console, found: Sequence[ListedSavepoint]) -> None:
+    """A table, and below it what is wrong with each that is not whole."""
+    table, between = Table(), " " if console.width >= _WIDTH else "\n"
+    for column in ("savepoint", "made at", "epoch", "state", "partitions", "size", ""):
+        justify: Literal["left", "right"] = "right" if column in ("epoch", "partitions", "size") else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column == "made at")
+    for each in found:
+        of = each.savepoint
+        if of is None:
+            table.add_row(shown(each.name), "", "", "", "", "", shown(each.verdict))
+            continue
+        state = "none" if of.provider is None else of.provider.rpartition(".")[2].removesuffix("StateStoreProvider")
+        partitions = "" if of.provider is None else str(of.partitions)
+        table.add_row(
+            shown(each.name),
+            _time(of, between),
+            *map(shown, (of.epoch, state, partitions, f"{of.bytes:,} bytes", each.verdict)),
+        )
+    console.print(table)
+    for each in found:
+        if not each.is_whole:
+            says = f"{each.name}: {each.verdict}: {each.damage or each.unreadable}"
+            console.print(shown(says), highlight=False, soft_wrap=True)
+
+
+def _time(savepoint: Savepoint, between: str) -> str:
+    """As other commands show a time; what is none, as it is."""
+    try:
+        at = datetime.fromisoformat(savepoint.made_at).astimezone(UTC)
+    except ValueError:
+        return shown(savepoint.made_at)
+    return f"{at:%Y-%m-%d}{between}{at:%H:%M:%S} UTC"

@@ -1,1 +1,0 @@
-"""`onefold txn`: what is in doubt, and an operator's way to resolve it."""

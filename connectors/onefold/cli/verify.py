@@ -1,0 +1,74 @@
+"""`onefold verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
+
+if TYPE_CHECKING:
+    from onefold.spark.verify.verification import Verification
+
+__all__ = ["print_verification", "verify"]
+
+
+def verify(
+    named: Named,
+    sink: Annotated[list[str] | None, typer.Option(help="Only this sink; by default each in turn.")] = None,
+    key: Annotated[
+        str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
+    from onefold.operate.verify import verify
+    from onefold.pipeline import read
+
+    with Console(stderr=True).status("starting Spark") as status:  # on a terminal only
+
+        def comparing(name: str) -> None:
+            status.update(f"comparing {escape(name)} with its source, row by row")
+
+        results = verify(read(named), sink or (), comma_separated(key), comparing)
+    is_exact = all(result.is_exact for result in results.values())
+    if as_json:
+        found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
+        print_json({"exact": is_exact, "sinks": found})
+    else:
+        for name, result in results.items():
+            print_verification(Console(), result, name)
+    if not is_exact:
+        raise typer.Exit(1)
+
+
+def print_verification(console: Console, result: Verification, name: str) -> None:
+    found = result.comparison
+    verdict = "exact" if result.is_exact else "[red]NOT exact[/]"
+    console.print(f"{escape(name)}: {verdict}", highlight=False, soft_wrap=True)
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("rows expected", f"{found.expected:,}")
+    table.add_row("rows found", f"{found.actual:,}")
+    table.add_row("dead letters", f"{found.dead:,}")
+    for kind in ("lost", "duplicated", "changed", "unexpected"):
+        table.add_row(kind, f"{getattr(found, kind):,}")
+    if found.untold:
+        table.add_row("untold", f"{found.untold:,}")
+    table.add_row("epochs", f"{result.epochs:,}", end_section=True)
+    add_verdicts(table, result.invariants)
+    console.print(table)
+    for kind, keys in found.samples.items():
+        console.print(f"{kind}: {'; '.join(keys)}", highlight=False, markup=False)
+    for place, counts in found.partitions.items():
+        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        console.print(f"partition {place}: {said}", highlight=False, markup=False)
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    print_violations(console, result.invariants)

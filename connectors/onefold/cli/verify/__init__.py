@@ -1,1 +1,0 @@
-"""`onefold verify`: the source against the destination."""

@@ -1,5 +1,0 @@
-"""Diagnoses a pipeline: what its settings guarantee, and whether its servers fit them. Changes nothing."""
-
-from onefold.doctor.diagnosis import Diagnosis, SinkDiagnosis, diagnose
-
-__all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]

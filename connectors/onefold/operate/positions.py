@@ -1,0 +1,127 @@
+"""Moves a stopped pipeline's positions, and changes its sinks: what that would do, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from onefold.core import EpochRecord, Positions
+from onefold.core.job.move_session import repeats_in
+from onefold.core.moves import MoveNote, Repeats, come_again, count, passed_over
+from onefold.core.operations.moving import standing
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
+from onefold.operate.stopped import StoppedPipeline, somebody
+
+__all__ = ["Ask", "MovePlan", "PartitionMove", "change_sinks", "move", "plan_to", "planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMove:
+    """One partition: its next offset now and then, how many records nobody is to process, and how many come again."""
+
+    name: str
+    now: int
+    then: int
+    passed_over: int
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """`again`: what records that come again make of each sink that they come to; none of a sink without any."""
+
+    stands: Positions
+    to: Positions
+    partitions: tuple[PartitionMove, ...]
+    again: Mapping[str, Repeats]
+
+    def doubled(self) -> list[str]:
+        return [name for name, repeats in self.again.items() if repeats is Repeats.DOUBLED]
+
+    def of_sinks(self, sinks: Sequence[str]) -> Iterator[str]:
+        """A line for each sink."""
+        for name in sinks:
+            match self.again.get(name):
+                case None:
+                    yield f"{name}: no record comes to it twice"
+                case Repeats.NEW:
+                    yield f"{name}: what it writes to is empty, and begins at the new positions"
+                case Repeats.ABSORBED:
+                    yield f"{name}: records that come again change nothing, once they all have (upserts, row keys)"
+                case Repeats.DOUBLED:
+                    yield f"{name}: records that come again would be there twice"
+
+
+def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repeats: Mapping[str, Repeats]) -> MovePlan:
+    """The plan of a pipeline that stands somewhere. `repeats`: what each sink makes of records that come again."""
+    stands = standing(facts) or Positions()
+    initial = facts.frozen or stands
+    now, then = dict(stands.items), dict(to.items)
+    passed, again = passed_over(initial, moves, stands, to), come_again(initial, moves, stands, to)
+    partitions = tuple(
+        PartitionMove(
+            name,
+            int(now.get(name, 0)),
+            int(then.get(name, 0)),
+            count({name: passed.get(name, [])}),
+            count({name: again.get(name, [])}),
+        )
+        for name in sorted(now.keys() | then.keys())
+    )
+    coming = {sink: count(come_again(initial, moves, stands, to, sink)) for sink in repeats}
+    return MovePlan(stands, to, partitions, {sink: each for sink, each in repeats.items() if coming[sink]})
+
+
+def plan_to(stopped: StoppedPipeline, facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions) -> MovePlan:
+    """Asks the sinks' servers. Raises ConfigError where the positions cannot go there."""
+    check_movable(stopped.name, standing(facts), to)
+    repeats = {sink.name: repeats_in(sink, stopped.name) for sink in stopped.pipeline.everyone}
+    plan = planned(facts, moves, to, repeats)
+    if doubled := plan.doubled():
+        raise would_double(stopped.name, doubled[0])
+    return plan
+
+
+# Shows a plan, and asks: raises where the answer is no. Asked again, under the fence, where the plan is another one.
+Ask = Callable[[MovePlan, StoreFacts, bool], None]
+
+
+def move(stopped: StoppedPipeline, wanted: Sequence[str], why: str, take_over: bool, ask: Ask) -> EpochRecord:
+    """Plan, ask, fence, look again, move. Raises ConfigError where the positions cannot go there, or the pipeline may
+    be running."""
+    facts = stopped.facts()
+    if not take_over:
+        stopped.refuse_running()
+    plan = _planned(stopped, facts, stopped.store.moves(stopped.name), wanted)
+    ask(plan, facts, False)
+    stopped.refuse_changed(facts)
+    with closing(stopped.session()) as session:
+        session.check_targets()
+        facts, moves = session.take_over()
+        if standing(facts) != plan.stands:  # an epoch that nobody had finished is finished now
+            plan = _planned(stopped, facts, moves, wanted)
+            ask(plan, facts, True)
+        return session.move(plan.to, MoveNote(somebody(), why))
+
+
+def _planned(
+    stopped: StoppedPipeline, facts: StoreFacts, moves: Sequence[EpochRecord], wanted: Sequence[str]
+) -> MovePlan:
+    from onefold.sources.kafka import wanted_positions
+
+    check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
+    to = wanted_positions(stopped.pipeline.topic, standing(facts) or Positions(), wanted).positions
+    return plan_to(stopped, facts, moves, to)
+
+
+def change_sinks(
+    stopped: StoppedPipeline, facts: StoreFacts, added: Sequence[str], renamed: tuple[tuple[str, str], ...], why: str
+) -> EpochRecord:
+    """Have the pipeline go on with its sinks of today, `added` among them. Raises ConfigError where it went on since
+    these facts were read."""
+    stopped.refuse_changed(facts)
+    with closing(stopped.session(added=added)) as session:
+        session.take_over()
+        return session.change_sinks(MoveNote(somebody(), why, renamed=renamed))

@@ -1,0 +1,152 @@
+"""Makes a savepoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from onefold.clients.files import FileSystem
+from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
+from onefold.core.checks import present
+from onefold.core.failpoints import failpoint
+from onefold.core.job.move_session import MoveSession
+from onefold.core.positions import CLOCKS, Relation
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.runs import refuse_query
+from onefold.core.store.pins import all_pins
+from onefold.core.store.savepoint_notes import MADE, note_savepoint
+from onefold.core.values.plain import shown_url
+from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
+from onefold.operate.savepoint.listing import Counted
+from onefold.operate.savepoint.savepoint import (
+    CHECKPOINT,
+    DESCRIPTION,
+    PARTIAL,
+    CopiedFile,
+    Savepoint,
+    SinkState,
+    carried,
+)
+from onefold.operate.stopped import StoppedPipeline
+from onefold.pipeline import Pipeline
+
+__all__ = ["create"]
+
+
+def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint:
+    """Finish what the pipeline had begun, then copy its checkpoint to `folder`/`name`. A driver that lives is fenced.
+
+    Raises ConfigError where it has written nothing or the name is taken, CheckpointMismatch where its checkpoint is not
+    at the end of its last epoch.
+    """
+    pipeline, files = stopped.pipeline, stopped.files
+    root, there = pipeline.checkpoint, files.of(folder)
+    with closing(stopped.session()) as session:
+        facts, _ = session.take_over()
+        refuse_query(facts, pipeline.name)
+        last = _last(pipeline.name, facts)
+        clocks = tuple(name for name, _ in last.range.end.items if name in CLOCKS)
+        stands = session.drive(standing(root, clocks))
+        if stands is None or stands.end.relation_to(last.range.end) is not Relation.SAME:
+            raise _not_at_end(pipeline.name, root, last, stands)
+        now = datetime.now(UTC)
+        name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
+        place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
+        if there.exists(place):
+            raise ConfigError(
+                "savepoint-exists",
+                f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
+            )
+        there.remove(partial)
+        try:
+            copied = _copied(files.of(root), root, there, partial, stands.batch_id)
+            savepoint = Savepoint(
+                name=name,
+                made_at=now.isoformat(timespec="seconds"),
+                pipeline=pipeline.name,
+                onefold=version("onefold"),
+                spark=version("pyspark"),
+                store_id=facts.store_id,
+                generation=facts.generation,
+                epoch=last.epoch,
+                timestamp_ms=last.timestamp_ms,
+                query_id=stands.query_id,
+                batch_id=stands.batch_id,
+                fingerprint=last.fingerprint,
+                positions=last.range.end,
+                frozen=facts.frozen,
+                sinks=_sinks(pipeline, session),
+                pins=carried(all_pins(session.store, session.name)),
+                partitions=stands.partitions,
+                provider=stands.provider if has_state(file.path for file in copied) else None,
+                files=tuple(copied),
+            )
+            there.write(partial, DESCRIPTION, [savepoint.to_json().encode()])
+            if session.facts().generation != facts.generation:
+                raise ConfigError(
+                    "pipeline-may-run", f"pipeline {pipeline.name!r} was started meanwhile: stop it, then try again"
+                )
+            failpoint("savepoint:copied")
+            there.rename(partial, place)
+        except BaseException:
+            there.remove(partial)
+            raise
+        generation = present(session.started, "it was taken over").generation
+        session.patience.retry(
+            lambda: note_savepoint(session.store, generation, name, last.epoch, MADE), "noting the savepoint"
+        )
+        return savepoint
+
+
+def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
+    """The epoch that the savepoint is of."""
+    if facts.begun is not None:
+        raise CheckpointMismatch(
+            "savepoint-not-at-rest",
+            f"epoch {facts.begun.epoch} of pipeline {pipeline!r} was begun in a sink that writes through, and must run"
+            " to its end. Start the pipeline, stop it (SIGTERM), then make the savepoint",
+        )
+    if facts.last is None:
+        raise ConfigError(
+            "savepoint-empty", f"pipeline {pipeline!r} has written nothing yet: there is nothing to make a savepoint of"
+        )
+    return facts.last
+
+
+def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: CheckpointStanding | None) -> CheckpointMismatch:
+    at = "has no batch that is done" if stands is None else f"is at batch {stands.batch_id}"
+    differs = "" if stands is None else f" ({stands.end.differences(last.range.end)})"
+    return CheckpointMismatch(
+        "savepoint-not-at-rest",
+        f"the checkpoint {shown_url(root)} of pipeline {pipeline!r} {at}, which is not the end of its last epoch,"
+        f" {last.epoch}{differs}: its driver ended between the two. Start the pipeline, stop it (SIGTERM), then make"
+        " the savepoint",
+    )
+
+
+def _sinks(pipeline: Pipeline, session: MoveSession) -> tuple[SinkState, ...]:
+    ledgers, found = session.ledgers(), []
+    for sink in pipeline.everyone:
+        promise, entry = sink.guarantee(), ledgers[sink.name]
+        found.append(
+            SinkState(
+                sink.name,
+                promise.mode,
+                promise.kind.value,
+                0 if entry is None else entry.epoch,
+                {} if entry is None else json.loads(entry.positions.to_json()),
+            )
+        )
+    return tuple(found)
+
+
+def _copied(source: FileSystem, root: str, there: FileSystem, to: str, batch_id: int) -> Sequence[CopiedFile]:
+    copied = []
+    for path in belonging(source.below(root), batch_id):
+        count = Counted()
+        there.write(to, f"{CHECKPOINT}/{path}", count.of(source.read(root, path)))
+        copied.append(CopiedFile(path, count.bytes, count.sha256))
+    return copied
