@@ -14,10 +14,10 @@ from onefold.core.source import Part, Split
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.plan import PostgresPlan
+from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import fetch
-from onefold.sources.kafka.reading import Parsing
+from onefold.sources.kafka.range_reader import Parsing
 from onefold.trials.workload.unprotected import UnprotectedSink
 
 __all__ = ["DroppingSink", "EncodingSink", "FetchingSource", "OnlyCopyingSink"]

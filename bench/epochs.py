@@ -15,7 +15,7 @@ from onefold.core import Committable, EpochRecord, LastResource, Positions, Rang
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause
 from onefold.core.protocol.epoch import Initial, StoreCache, complete_last, epoch, start
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Epochs", "Writers", "new_store"]
 

@@ -22,8 +22,8 @@ from onefold.sources.formats.bad_values import TooManyBad, separate
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.formats.avro import decoding
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
-from onefold.sources.kafka.formats.avro.types import AvroSchema
 from onefold.trials.workload.orders import orders
 
 ROWS = 10_000

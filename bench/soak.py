@@ -28,9 +28,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 
 from onefold.core import OnefoldError
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Memory", "grown_mb", "memory_of"]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
 TOTALS = StateSpec("totals", "total", StateKind.VALUE)

@@ -22,8 +22,8 @@ from harness.differential.drawing import PARTITIONS
 from harness.differential.shapes import Shape
 from harness.differential.trial import MakeTrial, Trial
 from harness.flows import Flows
-from harness.lives import MakeWorld, worlds
 from harness.passwords import let_roles_in, plain_url
+from harness.pipeline_drivers import MakeWorld, worlds
 from harness.support import Rig
 from harness.tables.sql_bench import Bench, Make
 from pyspark.sql import SparkSession

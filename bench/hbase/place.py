@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey
-from onefold.clients.hbase.tables import create, drop
+from onefold.clients.hbase.table_admin import create, drop
 from onefold.local import HBaseServer
 
 __all__ = ["KEY", "SCHEMA", "Place", "Spent"]

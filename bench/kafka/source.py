@@ -21,7 +21,7 @@ from bench.world import PARTITIONS
 from bench.world import SCHEMA as DDL
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, fetch, read
-from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.spark import register
 
 __all__ = ["FORMATS", "consume", "fetch_alone", "in_spark", "read_alone", "with_sparks_connector"]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.buffers import crc32, sliced
-from onefold.clients.hbase.rows.columns import NULL, CellColumn, KeyColumn
+from onefold.clients.hbase.rows.column_encoder import NULL, CellColumn, KeyColumn
 from onefold.clients.hbase.rows.encodings import encode, parsed
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 

@@ -12,9 +12,9 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.hbase.rows.columns import NULL
-from onefold.clients.hbase.rows.config import HBaseTableConfig
+from onefold.clients.hbase.rows.column_encoder import NULL
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.rows.table_config import HBaseTableConfig
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.text("a\0\x01", max_size=4)

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 from harness.errors import raises
 
-from onefold.clients.hbase import HBaseSettings, compact
-from onefold.clients.hbase.connection import IN_FLIGHT_MAX, ThriftConnection
+from onefold.clients.hbase import HBaseSettings, compact_protocol
 from onefold.clients.hbase.idl import SERVICE, thrift
+from onefold.clients.hbase.thrift_connection import IN_FLIGHT_MAX, ThriftConnection
 from onefold.core.errors import ConfigError, Retriable
 
 START, OK, BAD, COMPLETE = 1, 2, 3, 5
@@ -64,7 +64,7 @@ def _answered(connection: socket.socket) -> None:
     """Every question in every frame: yes."""
     result = SERVICE.tableExists_result()
     result.success = True
-    said, pending = compact.encoded(result, "binary"), b""
+    said, pending = compact_protocol.encoded(result, "binary"), b""
     while True:
         pending += _received(connection, struct.unpack(">I", _received(connection, 4))[0])
         while (end := pending.find(b"\0\0", 4 + 4 + 11 + 4 + len(LONG))) >= 0:
@@ -99,7 +99,7 @@ def test_requests_go_in_frames_behind_the_login_as_who_the_ticket_is_for() -> No
         _server(COMPLETE, told) as settings,
         closing(ThriftConnection(settings.addresses()[0], settings)) as connection,
     ):
-        request = compact.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=LONG))
+        request = compact_protocol.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=LONG))
         asked = IN_FLIGHT_MAX + 1
         assert connection.ask_all("tableExists", [request] * asked) == [True] * asked
     assert told == [(START, b"GSSAPI"), (OK, b"hbase/127.0.0.1")]

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from onefold.clients.hbase import HBaseSettings
+from onefold.clients.hbase.client_settings import Address
 from onefold.clients.hbase.limits import Limits, limits, misfits
-from onefold.clients.hbase.settings import Address
 
 HERE = Address("127.0.0.1", 9090)
 SETTINGS = HBaseSettings(str(HERE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from onefold.clients.postgres.errors import of_connecting
+from onefold.clients.postgres.driver_errors import of_connecting
 
 REFUSED = "connection refused\n\tIs the server running on that host and accepting TCP/IP connections?"
 

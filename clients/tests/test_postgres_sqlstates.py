@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onefold.clients.postgres import sqlstates
-from onefold.core.sql.backend import Meaning
+from onefold.clients.sql.database_backend import Meaning
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import pytest
 from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
-from onefold.clients.hbase.connection import ThriftConnection
-from onefold.clients.hbase.errors import refused
+from onefold.clients.hbase.client_settings import Address
 from onefold.clients.hbase.pool import Pool
-from onefold.clients.hbase.settings import Address
+from onefold.clients.hbase.thrift_connection import ThriftConnection
+from onefold.clients.hbase.thrift_errors import refused
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable
 
 GOOD = HBaseSettings("thrift1:9090, [::1]:9091,thrift1:9090")

@@ -18,7 +18,6 @@ from onefold.cli import entry, main
 from onefold.cli.verify import print_verification
 from onefold.core import ConfigError, Positions, Sink
 from onefold.core.invariants import Comparison
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, Fault
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
@@ -26,6 +25,7 @@ from onefold.spark import session
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
+from onefold.store.checkpoint_store import CheckpointStore
 
 ODD = "no column '[/b]' of [red], but [1, 2]"
 URL = "postgresql://nowhere/shop"

@@ -37,8 +37,8 @@ NEEDS = {
     "from onefold.sinks import SqlSink": "sql",
     "from onefold.sources import HBaseSource": "hbase",
     "from onefold.sinks import HBaseSink": "hbase",
-    "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('mariadb://shop@db/shop')": "mariadb",
-    "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('postgresql://shop@db/shop')": "postgres",
+    "from onefold.store.checkpoint_store import CheckpointStore as C; C('mariadb://shop@db/shop')": "mariadb",
+    "from onefold.store.checkpoint_store import CheckpointStore as C; C('postgresql://shop@db/shop')": "postgres",
     "from onefold.flow import Flow; Flow('f').run(checkpoint='c')": "engine",
     "from onefold.flow.expressions import expression_of; expression_of('1', None, 'filter')": "expressions",
     "from onefold.local import KafkaServer": "local",
@@ -139,8 +139,8 @@ def test_a_torture_in_containers_says_which_extra_it_needs_and_a_local_one_needs
 from contextlib import ExitStack
 from pathlib import Path
 from onefold.trials.torture import run_torture
-from onefold.trials.torture.servers import TortureServers
-from onefold.trials.torture.settings import TortureSettings
+from onefold.trials.torture.torture_servers import TortureServers
+from onefold.trials.torture.torture_settings import TortureSettings
 with ExitStack() as cleanup:
     TortureServers.of(TortureSettings(master="cluster"), Path("nowhere"), cleanup)
 """

@@ -14,11 +14,11 @@ from harness.errors import raises
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.positions import PartitionMove, planned
 from onefold.operate.stopped import CheckpointFolder, StoppedPipeline, somebody
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
+from onefold.store.checkpoint_store import CheckpointStore
 
 FACTS = StoreFacts("store", 1, frozen=Positions.of({"t/0": 10, "t/1": 0}))
 

@@ -19,14 +19,14 @@ from onefold.cli import reset as command
 from onefold.cli.main import app
 from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.drivers import DriverNote
 from onefold.operate.reset import places_of
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
-from onefold.sinks.postgres.reset import PostgresReset
+from onefold.sinks.postgres.sink_reset import PostgresReset
 from onefold.sources import KafkaSource
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.drivers import DriverNote
 
 AT = [Positions.of({"t/0": n}) for n in range(3)]
 

@@ -36,18 +36,12 @@ from onefold.core import (
     Range,
     Retriable,
 )
-from onefold.core.job.offset_json import StreamOffset
-from onefold.core.job.query import QueryJob, RunningQuery
-from onefold.core.job.restores import Beginning, beginning
-from onefold.core.job.session import task_of
 from onefold.core.moves import MoveNote
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.history import History
-from onefold.core.values.ways import SPARK_FLOW
+from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.bad_records import Tally
 from onefold.operate.savepoint import create as creating
 from onefold.operate.savepoint import listing
@@ -59,6 +53,12 @@ from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark.runtime.query import QuerySession
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.history import History
+from onefold.store.job.offset_json import StreamOffset
+from onefold.store.job.query import QueryJob, RunningQuery
+from onefold.store.job.restores import Beginning, beginning
+from onefold.store.job.session import task_of
 
 ROWS = pa.record_batch({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]

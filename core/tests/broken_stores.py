@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from onefold.clients.sql.database import Transaction
+from onefold.clients.sql.database_backend import Answer, Statement
 from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.store_protocol import Merge
-from onefold.core.sql.backend import Answer, Statement
-from onefold.core.sql.database import Transaction
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.store_rows import LOCKED_ROW
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.store_rows import LOCKED_ROW
 
 
 class FencesNobody(CheckpointStore):

@@ -20,12 +20,12 @@ from onefold.core.errors import Fenced
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.store_protocol import Store
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.testing.conformance.processes import Processes
+from onefold.core.testing.conformance.call_processes import Processes
 from onefold.core.testing.conformance.promises import Book, BrokenPromise, ConformanceReport
 from onefold.core.testing.conformance.report import modules_of, passed
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.workbench import answer_of, positions
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["StorePromise", "check_store"]
 

@@ -27,9 +27,9 @@ from onefold.core import (
 )
 from onefold.core.findings import Level
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pins import pin
 from onefold.core.testing.simulator.model_store import ModelStore
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.pins import pin
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[[str], CheckpointStore]
@@ -279,8 +279,8 @@ def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:
 def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
+    monkeypatch.setattr("onefold.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
@@ -294,8 +294,8 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
 def test_a_move_is_never_pruned_and_history_has_no_gap(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
+    monkeypatch.setattr("onefold.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
@@ -312,8 +312,8 @@ def test_a_move_is_never_pruned_and_history_has_no_gap(
 def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
+    monkeypatch.setattr("onefold.store.checkpoint_store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.store.checkpoint_store.PRUNE_EVERY", 1)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)

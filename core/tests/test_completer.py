@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from onefold.core.job.completer import Completer
+from onefold.store.job.completer import Completer
 
 
 def test_it_completes_once_no_epoch_has_ended_for_a_while_and_again_after_the_next() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onefold.core.testing.conformance import processes
-from onefold.core.testing.conformance.processes import Point, Processes, When
+from onefold.core.testing.conformance import call_processes
+from onefold.core.testing.conformance.call_processes import Point, Processes, When
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def test_an_error_comes_back_as_it_was(children: Processes) -> None:
 def test_a_call_that_does_not_end_is_killed_and_the_next_one_runs(
     children: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(processes, "CALL_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(call_processes, "CALL_SECONDS_MAX", 0.1)
     with pytest.raises(TimeoutError, match="Sleeps did not end"):
         children.run(Sleeps())
     monkeypatch.undo()

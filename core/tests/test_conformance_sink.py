@@ -24,7 +24,7 @@ from sqlite_staged_sink import SqliteStagedSink
 from onefold.core import ConfigError, SinkKind
 from onefold.core.testing import BrokenPromise, ConformanceReport, Promise, check_sink
 from onefold.core.testing.conformance import sinks as conformance_of_sinks
-from onefold.core.testing.conformance.processes import Processes
+from onefold.core.testing.conformance.call_processes import Processes
 from onefold.core.testing.conformance.promises import Book
 from onefold.core.testing.conformance.report import passed
 

@@ -11,8 +11,8 @@ import pytest
 from check_stores import StorePromise, check_store
 from store_suite import StoreSuite, raises
 
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import BrokenPromise
+from onefold.store.checkpoint_store import CheckpointStore
 
 CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 
@@ -50,9 +50,7 @@ def test_a_wrong_store_fails_by_the_promise_that_it_breaks(
     url: str, store: type[CheckpointStore], promise: StorePromise, call: str, seen: str
 ) -> None:
     with pytest.raises(BrokenPromise) as caught:
-        check_store(
-            url, store, modules=("broken_stores", "onefold.core.store.checkpoint_store"), steps_max=8, moments=0
-        )
+        check_store(url, store, modules=("broken_stores", "onefold.store.checkpoint_store"), steps_max=8, moments=0)
     error = caught.value
     print(error)
     assert (error.promise, call in error.call, seen in error.seen) == (promise, True, True)

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from onefold.core import Fenced, Generation
-from onefold.core.store import drivers
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.drivers import Driver, DriverNote, driver_of
+from onefold.store import drivers
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.drivers import Driver, DriverNote, driver_of
 
 BEGINS = """
 import sys
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.drivers import DriverNote
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.drivers import DriverNote
 store = CheckpointStore(sys.argv[1])
 DriverNote(store).began(store.acquire("p", 0))
 print("began", flush=True)

@@ -8,8 +8,8 @@ import pytest
 from harness.errors import raises
 
 from onefold.clients import exposure
+from onefold.clients.sql.database import Database
 from onefold.core import ConfigError
-from onefold.core.sql.database import Database
 
 CA = "ssl_ca=/etc/ca.pem"
 

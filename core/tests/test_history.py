@@ -11,8 +11,8 @@ from harness.stored_epochs import at, with_epochs
 
 from onefold.core import MOVED, ConfigError, EpochState, OnefoldError, Range
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.history import History
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.history import History
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from onefold.core.job.logs import showing_progress
+from onefold.store.job.logs import showing_progress
 
 log = logging.getLogger("onefold")
 

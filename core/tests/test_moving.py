@@ -18,16 +18,16 @@ from onefold.core import (
     Range,
     SinkKind,
 )
-from onefold.core.job.query import QueryLifecycle
 from onefold.core.moves import MoveNote, Repeats
-from onefold.core.operations.moving import standing
+from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, complete_last, epoch
-from onefold.core.protocol.misfits import check_movable
 from onefold.core.protocol.recovery import Next, Replay, place
+from onefold.core.protocol.request_checks import check_movable
 from onefold.core.testing import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelSink
+from onefold.store.job.query import QueryLifecycle
 
 NOTE = MoveNote("somebody")
 
@@ -150,7 +150,7 @@ def test_after_a_crash_a_new_checkpoint_begins_where_the_pipeline_stands(
     with pytest.raises(DiedError):
         bench.move(8, dies_before)
     assert bench.begins() == begins
-    assert standing(bench.store.facts("p")) == at(8 if is_moved else 5)
+    assert chain_end(bench.store.facts("p")) == at(8 if is_moved else 5)
     assert {record.state for record in bench.store.history()} <= {EpochState.COMPLETE, EpochState.GIVEN_UP}
     assert bench.ledgers() == [(2 if is_moved else 1, at(8 if is_moved else 5))] * 3
 
@@ -207,8 +207,8 @@ def test_what_cannot_be_moved_is_refused(base: Positions | None, to: Positions, 
 
 
 def test_a_pipeline_stands_where_it_begins_until_its_first_epoch() -> None:
-    assert standing(FACTS) == at(0)
-    assert standing(replace(FACTS, frozen=None)) is None
+    assert chain_end(FACTS) == at(0)
+    assert chain_end(replace(FACTS, frozen=None)) is None
 
 
 def test_sinks_change_where_the_pipeline_stands_and_what_was_written_before_is_still_known(bench: Bench) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onefold.core.errors import Retriable
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pins import pin
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.pins import pin
 
 
 def test_the_first_answer_stays_for_each_pipeline_and_name(tmp_path: Path) -> None:

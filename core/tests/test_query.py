@@ -25,17 +25,17 @@ from onefold.core import (
     Range,
     TaskId,
 )
-from onefold.core.job import offset_log
-from onefold.core.job.offset_json import StreamOffset
-from onefold.core.job.other_sources import within
-from onefold.core.job.query import QueryJob, QueryLifecycle, RunningQuery
 from onefold.core.positions import WATERMARK
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Decide, Pause
 from onefold.core.protocol.epoch import Initial
-from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.simulator.model_checkpoint import ROOT, Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink
+from onefold.store.job import offset_log
+from onefold.store.job.offset_json import StreamOffset
+from onefold.store.job.other_sources import within
+from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery
 
 JOB = QueryJob("job", ("sink",))
 SHOWS_AT_ONCE = QueryJob("job", ("sink",), write_through=("sink",))

@@ -24,7 +24,6 @@ from onefold.core import (
     Range,
     SinkKind,
 )
-from onefold.core.job.offset_json import parse_offsets
 from onefold.core.protocol.binding import UNBOUND
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import (
@@ -39,6 +38,7 @@ from onefold.core.protocol.recovery import (
     place,
     resolve,
 )
+from onefold.store.job.offset_json import parse_offsets
 
 
 def at(offset: int) -> Positions:

@@ -20,8 +20,8 @@ from onefold.core import (
 )
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, refuse_query, run_of
-from onefold.core.store import checkpoint_store as store_module
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store import checkpoint_store as store_module
+from onefold.store.checkpoint_store import CheckpointStore
 
 NOW_MS = 1_700_000_000_000
 PIPELINE = "p"

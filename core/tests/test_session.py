@@ -32,12 +32,12 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.contract import Binding
-from onefold.core.job.query import QueryLifecycle
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.query import QueryLifecycle
+from onefold.store.job.session import Session, task_of
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))
 ROWS = pa.record_batch({"id": ["t/0@0"]})

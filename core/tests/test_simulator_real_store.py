@@ -10,9 +10,9 @@ import pytest
 from onefold.core import Decided, EpochRecord, EpochState, Generation
 from onefold.core.invariants import Decision, Transition
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, DEFAULT, ONE_FAULT, Fault, explore, load
 from onefold.core.testing.simulator.faults import BACKUPS
+from onefold.store.checkpoint_store import CheckpointStore
 
 # An older or another store is a file that somebody copies: the chain tests do that on real servers.
 COPIES = {*BACKUPS, Fault.BACKUP, Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED, Fault.STORE_BACK}

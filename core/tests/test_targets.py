@@ -11,11 +11,11 @@ from harness.errors import raises
 
 from onefold.core import Committable, DataLoss, EpochRecord, Positions, Range
 from onefold.core.findings import Target
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session, task_of
 
 ROWS = pa.record_batch({"id": ["t/0@0"]})
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from onefold.clients.hbase import Cells, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import Cells, HBaseSettings, HBaseTable, table_admin
 from onefold.clients.hbase.pool import pool
-from onefold.clients.hbase.tables import ColumnFamily
+from onefold.clients.hbase.table_admin import ColumnFamily
+from onefold.clients.kafka.broker_connection import WireConnection
 from onefold.clients.kafka.cluster import Cluster
-from onefold.clients.kafka.wire import WireConnection
 from onefold.core import OnefoldError
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
@@ -138,7 +138,7 @@ def between(address: tuple[str, int], changing: Changing) -> Iterator[str]:
 )
 def test_no_changed_answer_of_hbase_is_an_error_without_a_name(hbase_server: Any) -> None:
     real, name = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
-    tables.create(real, name, [ColumnFamily(b"f")], [b"k5"])
+    table_admin.create(real, name, [ColumnFamily(b"f")], [b"k5"])
     keys = pa.array([b"k%d" % number for number in range(10)], pa.binary())
     guard, value = Cells(b"f", b"g", keys), Cells(b"f", b"q", keys)
     HBaseTable(real, name).put(keys, [guard, value], 1_700_000_000_000)
@@ -152,12 +152,12 @@ def test_no_changed_answer_of_hbase_is_an_error_without_a_name(hbase_server: Any
             lambda: list(table.scan(b"", b"", columns)),
             lambda: table.has_newer(b"", b"", [b"f"], 1),
             table.regions,
-            lambda: tables.describe(settings, name),
-            lambda: tables.ensure(settings, name, [ColumnFamily(b"f")]),
+            lambda: table_admin.describe(settings, name),
+            lambda: table_admin.ensure(settings, name, [ColumnFamily(b"f")]),
             lambda: table.put(keys, [value], 1_700_000_000_001),
             lambda: table.put_if_equal(keys, guard, keys, [value], None),
         ]
         found = outcomes(changing, 300, lambda: changing.chance.choice(asks)())
         pool(settings).close()
-    tables.drop(real, name)
+    table_admin.drop(real, name)
     assert found["answered"] > 20 and found["hbase-unanswered"] > 50, found

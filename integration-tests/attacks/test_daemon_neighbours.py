@@ -31,10 +31,10 @@ from onefold.core import ConfigError
 from onefold.core.waiting import Wait
 from onefold.daemon.access.proof import NONCE
 from onefold.daemon.access.token import make_own_token, own_token_file
-from onefold.daemon.api.connections import Door, Loop
+from onefold.daemon.api.connections import LimitedListener, Loop
 from onefold.daemon.api.listening import Listening
-from onefold.daemon.letters.again import NotSendable, send_again
 from onefold.daemon.letters.browse import RecordPlace
+from onefold.daemon.letters.resend import NotSendable, send_again
 from onefold.sinks import PostgresSink
 
 NOBODY = 65534
@@ -243,7 +243,7 @@ def test_silent_connections_take_few_files_and_no_lines(
             wait = Wait(20)
             while files() > before + 5:
                 assert wait.again(), "those that said nothing are closed"
-        assert before + 100 < most <= before + Door.OPEN_MAX + 5
+        assert before + 100 < most <= before + LimitedListener.OPEN_MAX + 5
         assert command("status", "--url", url, "--token-file", str(tmp_path / "token"), *ca(secured)).exit_code == 0
     assert [record for record in caplog.records if record.name.startswith(("asyncio", "uvicorn"))] == []
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import HBaseSettings, HBaseTable, table_admin
 from onefold.core import ConfigError, Retriable, TaskId
 from onefold.sinks import HBaseSink
 
@@ -118,7 +118,7 @@ def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server
         pa.array([b"one", b"two"], pa.binary()), [(b"f", n.encode()) for n in NAMES]
     )
     assert [values.to_pylist() for values in found] == [[f"1{name[:9]}".encode(), None] for name in NAMES]
-    tables.drop(settings, table)
+    table_admin.drop(settings, table)
     schema = pa.schema(
         [("k", pa.string()), ("gone", pa.bool_()), ("_deleted", pa.int64()), ("_onefold.id", pa.int64())]
     )

@@ -18,8 +18,8 @@ from onefold.core.errors import BadRecord
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.fetching.consumer import MessageConsumer
-from onefold.sources.kafka.fetching.records import HEADER_BYTES
-from onefold.sources.kafka.formats.columns import added_columns
+from onefold.sources.kafka.fetching.fetched_records import HEADER_BYTES
+from onefold.sources.kafka.formats.record_columns import added_columns
 
 
 class Name(str):

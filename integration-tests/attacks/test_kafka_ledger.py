@@ -20,7 +20,7 @@ from harness.kafka.guarded import guarded_kafka
 from harness.kafka.life import SCHEMA as ROWS
 from harness.kafka.life import batches
 from harness.kafka.reading import Reader
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 

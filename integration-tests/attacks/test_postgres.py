@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.errors import raises
-from harness.lives import Epochs, MakeWorld, World
+from harness.pipeline_drivers import Epochs, MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
@@ -21,7 +21,6 @@ from onefold.cli.main import app
 from onefold.core import ConfigError, LastResource
 from onefold.core.findings import Level
 from onefold.core.protocol.in_doubt import Fate
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.admin import Operations
@@ -29,6 +28,7 @@ from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.naming import gid_prefix
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 

@@ -19,9 +19,9 @@ from onefold.core.source import Part
 from onefold.sources import KafkaSource
 from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
-from onefold.sources.kafka.formats.avro.registry import Registry
-from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.columns import added_columns
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
+from onefold.sources.kafka.formats.avro.schema_registry import Registry
+from onefold.sources.kafka.formats.record_columns import added_columns
 
 Json = Any
 Topic = Callable[..., str]

@@ -24,13 +24,13 @@ from harness.schema_registry import SchemaRegistry
 
 from onefold.clients.kafka.security import Security
 from onefold.core import OnefoldError
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.postgres.admin import Operations
 from onefold.sources import KafkaSource, PostgresSource
-from onefold.sources.kafka.formats.avro.registry import registry
+from onefold.sources.kafka.formats.avro.schema_registry import registry
 from onefold.sources.postgres.planning import TablePart, describe
+from onefold.store.checkpoint_store import CheckpointStore
 
 SECRET = "PLANTED-hunter2"
 

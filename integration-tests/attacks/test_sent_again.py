@@ -13,10 +13,10 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import InDoubt
-from onefold.daemon.letters import again
-from onefold.daemon.letters.again import HEADER, NotSendable, send_again
+from onefold.daemon.letters import resend
 from onefold.daemon.letters.browse import RecordPlace
-from onefold.daemon.letters.marks import MarkState
+from onefold.daemon.letters.resend import HEADER, NotSendable, send_again
+from onefold.daemon.letters.resend_marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -84,7 +84,7 @@ def test_a_header_alone_does_not_say_that_a_letter_was_sent(
         raise InDoubt("crashed", "as a test wants it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(again, "_sent", crash)
+        patch.setattr(resend, "_sent", crash)
         with pytest.raises(InDoubt):
             send_again(pipeline, place)
     producer = Producer({"bootstrap.servers": pipeline.topic.bootstrap_servers, "log_level": 0})

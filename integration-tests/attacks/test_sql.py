@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from harness.errors import raises
 from harness.tables.sql_bench import Bench, Make, rows
 
+from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, OnefoldError
-from onefold.core.sql.url import url_of
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.naming import exactly
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 

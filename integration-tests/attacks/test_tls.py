@@ -17,9 +17,9 @@ from harness.errors import raises
 
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import LocalServerError, MariaDbServer
 from onefold.local.mariadb.binaries import mariadb_binaries
+from onefold.store.checkpoint_store import CheckpointStore
 
 _CA = """
 [ca]

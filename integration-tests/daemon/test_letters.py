@@ -11,7 +11,7 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import Retriable
-from onefold.daemon.letters import reading
+from onefold.daemon.letters import bounded_queries
 from onefold.daemon.letters.browse import newest
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
@@ -62,7 +62,7 @@ def test_the_newest_of_each_sink_come_first_records_by_their_places(pipeline: Pi
 def test_a_table_that_takes_long_to_read_is_an_error_in_time_and_the_server_ends_the_query(
     pipeline: Pipeline, postgres_url: str, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(reading, "WITHIN_S", 0.5)
+    monkeypatch.setattr(bounded_queries, "WITHIN_S", 0.5)
     with psycopg.connect(postgres_url) as connection:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         began_s = time.monotonic()

@@ -15,7 +15,7 @@ from harness.daemons import Daemon, Start, rows, verify, wait_for_rows, write
 from harness.support import Rig
 
 from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 ONEFOLD = Path(sys.executable).with_name("onefold")

@@ -12,8 +12,8 @@ import pytest
 from harness.daemons import SQL, Start, is_whole, jvm_of, producing, verify, write
 from harness.support import Rig
 
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = [pytest.mark.servers, pytest.mark.soak]
 CYCLES = int(os.environ.get("ONEFOLD_STOPS", "3"))

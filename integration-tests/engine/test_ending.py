@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness.support import wait_until
 
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SCRIPT = """

@@ -19,7 +19,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
-from onefold.clients.hbase.tables import ColumnFamily, create
+from onefold.clients.hbase.table_admin import ColumnFamily, create
 from onefold.core import ConfigError, DataLoss
 from onefold.engine import Restart
 from onefold.flow import Flow

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, LastResource, LedgerEntry, TaskId
 from onefold.core.positions import Positions, Range
 from onefold.sinks import PostgresSink

@@ -22,7 +22,7 @@ from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
-from onefold.daemon.run import Run
+from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart, Spark
 from onefold.sources import KafkaSource
 

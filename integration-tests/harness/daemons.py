@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.support import Rig, wait_until
 
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 ONEFOLD = Path(sys.executable).with_name("onefold")
 FILE = """\

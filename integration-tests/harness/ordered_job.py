@@ -18,7 +18,7 @@ from onefold.core import Committable, Sink
 from onefold.engine import Restart
 from onefold.flow import Flow, StatefulProcessor
 from onefold.sinks import HBaseSink, KafkaSink
-from onefold.sinks.writer import AttemptWriter
+from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sources import KafkaSource
 
 __all__ = ["OrderedJob"]

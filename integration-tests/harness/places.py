@@ -20,13 +20,13 @@ from harness.definitions import into
 from harness.kafka.reading import Reader
 from harness.support import wait_until
 
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, table_admin
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session, task_of
 
 __all__ = ["KINDS", "SCHEMA", "Place", "each", "place_of"]
 
@@ -173,9 +173,9 @@ def _of_hbase(name: str, store: str, servers: str) -> Place:
         store=store,
         sink=lambda table=name: HBaseSink(servers, table, row_key="id", family="f"),
         ids=ids,
-        drop=lambda: tables.drop(settings, name),
-        make=lambda: tables.create(settings, name, [ColumnFamily(b"f")]),
-        empty=lambda: tables.truncate(settings, name),
+        drop=lambda: table_admin.drop(settings, name),
+        make=lambda: table_admin.create(settings, name, [ColumnFamily(b"f")]),
+        empty=lambda: table_admin.truncate(settings, name),
     )
 
 

@@ -17,13 +17,13 @@ from urllib.request import urlopen
 
 from pyspark.sql import DataFrame
 
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.flow import Flow
 from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, PostgresSource
 from onefold.spark import read_postgres
 from onefold.spark.session import spark_session
+from onefold.store.checkpoint_store import CheckpointStore
 
 PAGES = ("environment", "sql?details=true&planDescription=true", "jobs", "stages?details=true", "allexecutors")
 

@@ -6,7 +6,7 @@ import time
 
 from onefold.core import Committable, Positions, Range, SinkKind
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
 
 
 def with_epochs(url: str, count: int, pipeline: str = "orders") -> CheckpointStore:

@@ -14,7 +14,6 @@ from harness.kafka.topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Sink
-from onefold.core.job.offset_json import parse_offsets
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.source import Source
@@ -24,6 +23,7 @@ from onefold.sources import KafkaSource
 from onefold.spark import register
 from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.store.job.offset_json import parse_offsets
 
 SCHEMA = "id long, n long"
 AVAILABLE_NOW = {"availableNow": True}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from harness.lives import PipelineDriver
+from harness.pipeline_drivers import PipelineDriver
 
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskId, failpoints
 from onefold.core.failpoints import arm, failpoint
@@ -50,7 +50,7 @@ _LOADED = [  # before the fork, among it what Arrow and the store would load in 
     "onefold.clients.postgres.store",
     "onefold.sources.formats.json",
     "onefold.sinks.postgres.commit.committer",
-    "onefold.clients.hbase.connection",
+    "onefold.clients.hbase.thrift_connection",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.lives import MakeWorld, World
+from harness.pipeline_drivers import MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 from harness.kafka.topics import in_order
-from harness.lives import PipelineDriver
+from harness.pipeline_drivers import PipelineDriver
 from harness.support import wait_until
 from harness.two_sinks import OPENED, PARTS, RECOVERED, Driver, Job, Orders
 
@@ -24,7 +24,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
 from onefold.core.protocol.effects import Anchor, AskRepeats, Effect, ListFolder, ReadFile, ReadMoves, SetAside
-from onefold.core.store.tables import TABLES
+from onefold.store.store_tables import TABLES
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import HBaseSettings, HBaseTable, table_admin
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.testing import check_sink
 from onefold.sinks import HBaseSink
@@ -44,7 +44,7 @@ def test_the_sink_keeps_its_promises(hbase_server: Any, mode: dict[str, str], mo
 
     def ids() -> Iterator[int]:
         """Each as often as it was counted."""
-        if tables.describe(servers, name) is not None:
+        if table_admin.describe(servers, name) is not None:
             for part in HBaseTable(servers, name).scan(b"", b"", mapping.cell_columns):
                 for row in mapping.decode(part.keys, part.values).to_pylist():
                     yield from [row["k"]] * row["n"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, table_admin
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range, WriteThrough
 from onefold.sinks import HBaseSink
 
@@ -35,7 +35,7 @@ def by_id(merge: dict[str, str] | str, id: str = "id") -> dict[str, Any]:
 def table(hbase_server: Any) -> str:
     """Of all sinks: no rows are written, only ledgers."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    tables.ensure(HBaseSettings(hbase_server.servers), name, [ColumnFamily(b"f"), ColumnFamily(b"g")])
+    table_admin.ensure(HBaseSettings(hbase_server.servers), name, [ColumnFamily(b"f"), ColumnFamily(b"g")])
     return name
 
 

@@ -19,8 +19,8 @@ from harness.errors import raises
 from harness.tables.merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
-from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, tables
-from onefold.clients.hbase.rows.rows import Rows
+from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, table_admin
+from onefold.clients.hbase.rows.row_batch import Rows
 from onefold.core import (
     ConfigError,
     EpochRecord,
@@ -262,7 +262,7 @@ def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
 ) -> None:
     """Ids and times that are looked for in another family are not found, and everything is applied again."""
     servers, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
-    tables.ensure(servers, table, [ColumnFamily(b"a"), ColumnFamily(b"f")])
+    table_admin.ensure(servers, table, [ColumnFamily(b"a"), ColumnFamily(b"f")])
 
     def summed(*others: str) -> HBaseSink:
         columns, merge = {"low": "f:low"}, {"low": "sum"}

@@ -17,12 +17,12 @@ import happybase
 import pyarrow as pa
 import pytest
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.support import CrashError, crash, failing_at, host_and_port
 from harness.tables.hbase_rows import SCHEMA, Line, Row, rows
 from Hbase_thrift import Mutation
 
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, table_admin
 from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
@@ -33,7 +33,7 @@ from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.deduplicate import newest
 from onefold.sinks.hbase.modes import row_key
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -48,7 +48,7 @@ def test_the_sink_keeps_its_promises(hbase_server: Any) -> None:
     mapping = TableMapping.of(name, "id integer", {"name": "f:name string"}).reading()
 
     def ids() -> Iterator[int]:
-        if tables.describe(HBaseSettings(servers), name) is not None:
+        if table_admin.describe(HBaseSettings(servers), name) is not None:
             for part in HBaseTable(HBaseSettings(servers), name).scan(b"", b"", mapping.cell_columns):
                 yield from mapping.decode(part.keys, part.values)["id"].to_pylist()
 
@@ -385,6 +385,6 @@ def test_the_ledger_belongs_to_one_table_one_mode_and_one_row_key(line: Line) ->
 
 def test_a_ledger_that_forgets_is_refused(line: Line) -> None:
     name = f"ledger_{uuid.uuid4().hex[:12]}"
-    tables.create(HBaseSettings(line.servers), name, [ColumnFamily(b"l", ttl_s=3600)])
+    table_admin.create(HBaseSettings(line.servers), name, [ColumnFamily(b"l", ttl_s=3600)])
     with raises(ConfigError, "ledger-expires", "'FOREVER'"):
         line.make(ledger=name).recover("p")

@@ -15,7 +15,7 @@ from harness.errors import raises
 
 from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
-from onefold.clients.hbase.tables import create
+from onefold.clients.hbase.table_admin import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.testing import Promise, check_source
 from onefold.sources import HBaseSource

@@ -24,11 +24,11 @@ from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
 
 from onefold.clients.answers import Unanswered
-from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, compact
-from onefold.clients.hbase.connection import ThriftConnection
+from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, compact_protocol
 from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
-from onefold.clients.hbase.tables import create, describe, drop, ensure
+from onefold.clients.hbase.table_admin import create, describe, drop, ensure
+from onefold.clients.hbase.thrift_connection import ThriftConnection
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
@@ -139,7 +139,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_questions(
 
 def test_an_answer_to_another_question_ends_the_connection(table: HBaseTable) -> None:
     with closing(ThriftConnection(table.settings.addresses()[0], table.settings)) as connection:
-        request = compact.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=b"nosuch"))
+        request = compact_protocol.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=b"nosuch"))
         assert connection.ask_all("tableExists", [request] * 3) == [False] * 3
         connection._send("tableExists", [request])  # somebody asked, and did not wait for the answer
         until_s = time.monotonic() + 20
@@ -359,7 +359,7 @@ def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a
         ("disableTable", pytest.raises(ConfigError, match="Enable the table")),
         ("enableTable", nullcontext()),
     ):
-        asked = pool(table.settings).ask_once(call, [compact.arguments(call, "binary", tableName=named)])
+        asked = pool(table.settings).ask_once(call, [compact_protocol.arguments(call, "binary", tableName=named)])
         assert asked == [None]
         with look:
             ensure(table.settings, table.name, [ColumnFamily(F)])

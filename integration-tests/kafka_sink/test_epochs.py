@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness.kafka.life import SCHEMA, batches, live
 from harness.kafka.reading import Reader, open_transactions, stable_and_end
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 
 from onefold.clients.kafka.cluster import Cluster
 from onefold.core import (

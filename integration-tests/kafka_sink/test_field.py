@@ -20,7 +20,7 @@ from harness.errors import raises
 from harness.kafka.guarded import Guarded, guarded_kafka
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.reading import Reader, open_transactions
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.support import wait_until
 from kafka import KafkaAdminClient
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Message
 from harness.errors import raises
 from harness.kafka.reading import Reader
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.support import CrashError, crash, failing_at
 from py4j.java_gateway import JavaGateway
 

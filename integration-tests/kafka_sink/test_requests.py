@@ -21,9 +21,9 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 
 from onefold.clients.answers import Unanswered
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
+from onefold.clients.kafka.broker_connection import WireConnection
 from onefold.clients.kafka.cluster import Cluster
-from onefold.clients.kafka.wire import WireConnection
 from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import txn_admin
@@ -182,7 +182,7 @@ def test_a_late_repeat_commits_a_half_written_transaction_unless_it_is_of_versio
     if not harms:
         with pytest.raises(KafkaException) as raised:
             producer.commit_transaction(20)
-        assert errors.is_fenced(raised.value)
+        assert error_codes.is_fenced(raised.value)
         lab.shows("first")
         return
     producer.commit_transaction(20)
@@ -215,7 +215,7 @@ def test_an_idle_zombies_empty_commit_says_nothing_of_its_fence(lab: Lab) -> Non
     zombie.produce(lab.topic, "zombie")
     with pytest.raises(KafkaException) as raised:
         zombie.commit_transaction(20)
-    assert errors.is_fenced(raised.value)
+    assert error_codes.is_fenced(raised.value)
     lab.shows("before")
 
 
@@ -228,9 +228,9 @@ def test_a_fenced_flush_is_an_error_of_ours_also_where_callbacks_hide_it(lab: La
     zombie.produce(lab.topic, "late")
     with pytest.raises(SystemError) as hidden:
         zombie.flush(20)
-    assert errors.is_fenced(hidden.value)
+    assert error_codes.is_fenced(hidden.value)
     with raises(Retriable, "transaction-ended-elsewhere"):
-        errors.asked(lambda: _raise(hidden.value), "flushing")
+        error_codes.asked(lambda: _raise(hidden.value), "flushing")
     lab.shows()
 
 

@@ -21,8 +21,8 @@ from harness.support import Rig
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, check_schema, find_schema, read, read_parts, record_ddl
-from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.columns import added_columns
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
+from onefold.sources.kafka.formats.record_columns import added_columns
 
 pytestmark = pytest.mark.servers
 

@@ -23,7 +23,7 @@ from harness.support import Rig, wait_until
 from onefold.core import EpochRecord, EpochState
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
-from onefold.trials.workload.processes import SessionProcess
+from onefold.trials.workload.session_processes import SessionProcess
 
 pytestmark = pytest.mark.servers
 

@@ -16,7 +16,7 @@ from harness.support import Rig, wait_until
 from pyspark.sql import SparkSession
 
 from onefold.spark import register
-from onefold.trials.workload.processes import SessionProcess
+from onefold.trials.workload.session_processes import SessionProcess
 
 pytestmark = pytest.mark.servers
 REACH_S_MAX = 180.0

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from onefold.trials.demo import DemoSettings, run_demo
 from onefold.trials.workload.orders import orders, produce
-from onefold.trials.workload.processes import JobProcess
-from onefold.trials.workload.settings import PARTITIONS, TOPIC, Job
+from onefold.trials.workload.session_processes import JobProcess
+from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
 
 pytestmark = pytest.mark.servers
 

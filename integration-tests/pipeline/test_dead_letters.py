@@ -15,7 +15,7 @@ import pytest
 from harness.errors import raises
 from harness.kafka.reading import Reader, open_transactions
 from harness.kafka.topics import in_order
-from harness.lives import NUMBERS, PipelineDriver, at_failpoint
+from harness.pipeline_drivers import NUMBERS, PipelineDriver, at_failpoint
 from harness.support import CrashError, Rig, crash
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 from harness.errors import raises
 from harness.field import QUICK, frozen, held, with_parameters
-from harness.lives import Epochs, Line, assert_exact, at_failpoint, later
 from harness.passwords import at, password_of
+from harness.pipeline_drivers import Epochs, Line, assert_exact, at_failpoint, later
 from harness.support import wait_until
 
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.core import ConfigError, Retriable, TaskId
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 from onefold.testing import Servers
 
 pytestmark = pytest.mark.servers

@@ -14,8 +14,8 @@ import pytest
 from harness.disks import SmallDisk, small_disk
 from harness.errors import raises
 from harness.field import QUICK, standby, with_parameters
-from harness.lives import Line, assert_exact, at_failpoint, later
 from harness.passwords import at, let_roles_in, plain_url
+from harness.pipeline_drivers import Line, assert_exact, at_failpoint, later
 from harness.support import wait_until
 
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, OutOfResources, Retriable
@@ -337,10 +337,10 @@ def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
 
 
 def test_a_limit_on_temporary_files_is_a_setting_and_no_full_disk(url: str) -> None:
-    from onefold.clients.postgres import errors
+    from onefold.clients.postgres import driver_errors
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET temp_file_limit = '100kB'; SET work_mem = '64kB'")
         with pytest.raises(psycopg.Error) as caught:
             connection.execute("SELECT n FROM generate_series(1, 1000000) n ORDER BY -n LIMIT 1 OFFSET 999999")
-        assert isinstance(errors.translate(caught.value, "test", connection), ConfigError)
+        assert isinstance(driver_errors.translate(caught.value, "test", connection), ConfigError)

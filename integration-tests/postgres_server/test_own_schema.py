@@ -11,12 +11,12 @@ import psycopg.conninfo
 import pyarrow as pa
 import pytest
 from harness.calls import Ask
-from harness.lives import Epochs, MakeWorld
+from harness.pipeline_drivers import Epochs, MakeWorld
 
 from onefold.clients.postgres.store import store_url
 from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 

@@ -9,13 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 from harness.field import Certificates, pgbouncer, with_parameters
-from harness.lives import Line, assert_exact, at_failpoint
+from harness.pipeline_drivers import Line, assert_exact, at_failpoint
 
 from onefold.core import ConfigError, Retriable
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import TablePart, describe, plan, read
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 FEW = {"default_pool_size": "2", "query_wait_timeout": "5", "server_login_retry": "1"}

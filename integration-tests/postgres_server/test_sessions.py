@@ -16,7 +16,7 @@ import pytest
 from harness.calls import BATCH, SCHEMA, Ask, decided, merge, prepared, task
 from harness.errors import raises
 
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.core.contract import Binding, LedgerEntry, SinkWriter
 from onefold.core.errors import ConfigError, Retriable, SchemaMismatch
 from onefold.core.positions import Positions
@@ -207,18 +207,18 @@ def test_a_forked_child_leaves_its_parents_connections_alone(postgres_url: str, 
 
 
 def test_transactions_are_durable_whatever_the_default_is(postgres_url: str, ask: Ask) -> None:
-    from onefold.clients.postgres import connection
+    from onefold.clients.postgres import sessions
 
     for default, effective in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
-        info = connection.conninfo(_with(postgres_url, options=f"-c synchronous_commit={default}"), "p", 5)
-        with connection.borrow(info, "test") as session:
+        info = sessions.conninfo(_with(postgres_url, options=f"-c synchronous_commit={default}"), "p", 5)
+        with sessions.borrow(info, "test") as session:
             session.begin(2.5, idle_s_max=3)
             assert session.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("3s",)
             assert session.execute("SHOW synchronous_commit").fetchone() == (effective,)
             assert session.execute("SHOW lock_timeout").fetchone() == ("2500ms",)
             assert session.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
             session.execute("ROLLBACK")
-        connection.close_idle(info)
+        sessions.close_idle(info)
     assert ask("SELECT 1") == [(1,)]
 
 

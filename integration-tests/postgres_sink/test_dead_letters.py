@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.renewing import assert_renewed
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch

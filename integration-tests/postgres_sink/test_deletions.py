@@ -9,13 +9,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.support import wait_until
 from harness.tables.upserts import DELETIONS, MARKED, ask, deleting, marked, rows, table, upsert
 
 from onefold.core import ConfigError
 from onefold.core.protocol import coordinator
-from onefold.sinks.staged import committer
+from onefold.sinks.staged import ledger_committer
 
 pytestmark = pytest.mark.servers
 
@@ -110,7 +110,7 @@ def test_a_deletion_and_an_older_version_that_two_pipelines_merge_at_once_end_in
                 other.start()
                 wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), 20, "the other merge")
 
-        monkeypatch.setattr(committer, "failpoint", meanwhile)
+        monkeypatch.setattr(ledger_committer, "failpoint", meanwhile)
         one.run(changes[0])
         other.join(20)
         assert not other.is_alive()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, Ask
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.tables.evolving import EVOLVED, NEW, OLD, D, Sql, columns, evolutions, evolving
 
 from onefold.core.errors import ConfigError, SchemaMismatch

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, Ask, eventually
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.support import CrashError
 from harness.tables.evolving import EVOLVED, NEW, OLD, Sql, columns, evolutions, evolving
 

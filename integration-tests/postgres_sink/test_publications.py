@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from harness.calls import DELIVERIES, Ask
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.tables.upserts import MARKED, SCHEMA, deleting, marked, rows, table, upsert
 
 from onefold.core import ConfigError

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from harness.calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 
 from onefold.core.contract import CommittedPart, SinkKind
 from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, OnefoldError, Retriable, WorkLost

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from harness.lives import Epochs
 from harness.passwords import plain_url
+from harness.pipeline_drivers import Epochs
 from harness.renewing import assert_renewed
 from harness.tables.postgres_targets import KINDS, TYPES, TYPES_SETUP, Kind, tables
 

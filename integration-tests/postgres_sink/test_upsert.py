@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from harness.errors import raises
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from harness.tables.upserts import DELETIONS, DELIVERIES, MARKED, SCHEMA, ask, deleting, marked, rows, table, upsert
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch

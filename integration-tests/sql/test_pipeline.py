@@ -13,11 +13,11 @@ from harness.support import CrashError, crash, failing_at
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError
-from onefold.core.job.session import Session
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
 from onefold.spark import EpochWriter
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session
 
 pytestmark = pytest.mark.servers
 WAIT_S = 120

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from harness.errors import raises
 from harness.tables.sql_bench import DELETES, PIPELINE, UPSERT, Make, rows
 
+from onefold.clients.sql.database import Database
 from onefold.core import (
     ConfigError,
     InDoubt,
@@ -23,9 +24,8 @@ from onefold.core import (
     TaskId,
     WorkLost,
 )
-from onefold.core.sql.database import Database
 from onefold.sinks import SqlSink
-from onefold.sinks.staged import committer as committers
+from onefold.sinks.staged import ledger_committer as committers
 
 pytestmark = pytest.mark.servers
 

@@ -13,10 +13,10 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import InDoubt
-from onefold.daemon.letters import again
-from onefold.daemon.letters.again import HEADER, NotSendable, send_again
+from onefold.daemon.letters import resend
 from onefold.daemon.letters.browse import RecordPlace, newest
-from onefold.daemon.letters.marks import MarkState
+from onefold.daemon.letters.resend import HEADER, NotSendable, send_again
+from onefold.daemon.letters.resend_marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
@@ -106,7 +106,7 @@ def test_a_crash_before_it_was_sent_has_the_next_call_send_it(
         raise InDoubt("crashed", "as a test wants it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(again, "_sent", crash)
+        patch.setattr(resend, "_sent", crash)
         with pytest.raises(InDoubt):
             send_again(pipeline, place_of(pipeline))
     assert sent(pipeline) == []
@@ -116,7 +116,7 @@ def test_a_crash_before_it_was_sent_has_the_next_call_send_it(
 
 def test_an_older_attempt_that_comes_back_sends_nothing_any_more(pipeline: Pipeline) -> None:
     place = place_of(pipeline)
-    zombie: Producer = again._started(pipeline.topic, "p", place)
+    zombie: Producer = resend._started(pipeline.topic, "p", place)
     zombie.produce(place.topic, b"late", partition=1)
     zombie.flush(10)
     send_again(pipeline, place)

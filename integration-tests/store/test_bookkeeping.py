@@ -7,7 +7,7 @@ import threading
 import psycopg
 import pytest
 from harness.errors import raises
-from harness.lives import MakeWorld, World
+from harness.pipeline_drivers import MakeWorld, World
 from harness.support import CrashError, crash, failing_at
 from harness.txns import onefold
 from typer.testing import CliRunner
@@ -70,8 +70,8 @@ def test_a_ledger_of_another_layout_is_refused_and_left_as_it_is(make: MakeWorld
 def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 15)
-    monkeypatch.setattr("onefold.core.store.checkpoint_store.PRUNE_EVERY", 1)
+    monkeypatch.setattr("onefold.store.checkpoint_store.KEEP_EPOCHS", 15)
+    monkeypatch.setattr("onefold.store.checkpoint_store.PRUNE_EVERY", 1)
     world = make(*(PostgresSink(postgres_url, name, delivery=name) for name in DELIVERIES))
     world.ROWS, world.TASKS = 2, 1
     world.start()

@@ -14,8 +14,8 @@ from store_suite import StoreSuite
 
 from onefold.core import BadRecord, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.waiting import retry
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 Connect = Callable[[], CheckpointStore]

@@ -9,7 +9,7 @@ from harness.errors import raises
 from harness.stored_epochs import with_epochs
 
 from onefold.core import OnefoldError, Retriable
-from onefold.core.store.history import History
+from onefold.store.history import History
 
 pytestmark = pytest.mark.servers
 

@@ -11,9 +11,9 @@ from harness.errors import raises
 from harness.places import KINDS, SCHEMA, Place, each, place_of
 
 from onefold.core import ConfigError, EpochRecord, EpochState, Fenced, Positions
-from onefold.core.job.move_session import MoveSession
 from onefold.core.moves import MoveNote
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.move_session import MoveSession
 
 pytestmark = pytest.mark.servers
 

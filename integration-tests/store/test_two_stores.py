@@ -12,7 +12,7 @@ import pytest
 from harness.errors import raises
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.reading import Reader, open_transactions
-from harness.lives import PipelineDriver, World, at_failpoint
+from harness.pipeline_drivers import PipelineDriver, World, at_failpoint
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Positions, Sink

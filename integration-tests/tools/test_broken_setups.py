@@ -18,16 +18,16 @@ from harness.passwords import let_roles_in, plain_url
 from harness.renewing import assert_renewed
 from harness.tables.broken_setups import HBASE, KAFKA, MARIADB, POSTGRES, ROWS, SOURCE, SQLITE, Broken, page
 
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, compact, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, compact_protocol, table_admin
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core import OnefoldError, Sink
 from onefold.core.findings import Level
-from onefold.core.job.session import Session
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.doctor import Diagnosis, diagnose
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session
 from onefold.testing import Servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
@@ -261,10 +261,10 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
     made = [ledger]
     if family := options.pop("ledger_family", None):
-        tables.create(there.settings, ledger, [ColumnFamily(family.encode(), ttl_s=3600)])
+        table_admin.create(there.settings, ledger, [ColumnFamily(family.encode(), ttl_s=3600)])
     if broken.setup == "disable":
         name = thrift.TTableName(ns=b"default", qualifier=there.name.encode())
-        disable = compact.arguments("disableTable", "binary", tableName=name)
+        disable = compact_protocol.arguments("disableTable", "binary", tableName=name)
         assert pool(there.settings).ask_once("disableTable", [disable]) == [None]
     if broken.setup == "async":
         options["table"] = f"t{uuid.uuid4().hex[:8]}"
@@ -274,7 +274,7 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
             [thrift.TColumnFamilyDescriptor(name=b"f")],
             thrift.TDurability.ASYNC_WAL,
         )
-        create = compact.arguments("createTable", "binary", desc=described)
+        create = compact_protocol.arguments("createTable", "binary", desc=described)
         assert pool(there.settings).ask_once("createTable", [create]) == [None]
 
     def sink_of(options: Mapping[str, Any]) -> HBaseSink:
@@ -289,8 +289,8 @@ def test_hbase(broken: Broken, hbase_server: Any, hbase_table: Callable[..., HBa
         agree(broken, [sink_of(options)], f"sqlite:///{tmp_path / 'other.db'}" if broken.store else store)
     finally:
         for name in made:
-            if tables.describe(there.settings, name) is not None:
-                tables.drop(there.settings, name)
+            if table_admin.describe(there.settings, name) is not None:
+                table_admin.drop(there.settings, name)
 
 
 @pytest.mark.servers

@@ -25,7 +25,7 @@ from psycopg import sql
 from pyspark.sql import functions as F
 
 from onefold import flow, pipeline, sinks, sources, spark
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, table_admin
 from onefold.core.writing.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -117,7 +117,7 @@ def topics(rig: Rig) -> Iterator[None]:
 def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
     """Of each address in the docs, the real one; there are tables and rows."""
     table, settings = f"docs_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
-    tables.create(settings, table, [ColumnFamily(b"f"), ColumnFamily(b"d")])
+    table_admin.create(settings, table, [ColumnFamily(b"f"), ColumnFamily(b"d")])
     with psycopg.connect(rig.url, autocommit=True) as connection:
         connection.execute(TABLES)
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(table)))
@@ -132,7 +132,7 @@ def addresses(rig: Rig, hbase_server: Any, topics: None) -> Iterator[dict[str, s
         "shop:orders": table,
         '"kafka"': '"kafka_here"',
     }
-    tables.drop(settings, table)
+    table_admin.drop(settings, table)
     with psycopg.connect(rig.url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(table)))
 

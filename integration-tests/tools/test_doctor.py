@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from harness.definitions import named, piped
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.topics import in_order
-from harness.lives import Epochs, MakeWorld
+from harness.pipeline_drivers import Epochs, MakeWorld
 from psycopg.conninfo import make_conninfo
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
@@ -27,12 +27,12 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.doctor import Diagnosis, diagnose
 from onefold.pipeline import Pipeline
 from onefold.pipeline.steps import FileFlow, Reads
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
 

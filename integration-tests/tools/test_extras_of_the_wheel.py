@@ -20,7 +20,7 @@ WORKS = {  # of each extra alone, what is there with it
     "PostgresSource('postgresql://h/d', 't'); PostgresSink('postgresql://h/d', 't')",
     "hbase": "from onefold.sources import HBaseSource; from onefold.sinks import HBaseSink\n"
     "HBaseSink('h:1', 't', row_key='id', family='f')",
-    "mariadb": "from onefold.core.store.checkpoint_store import CheckpointStore; CheckpointStore('mariadb://h/d')",
+    "mariadb": "from onefold.store.checkpoint_store import CheckpointStore; CheckpointStore('mariadb://h/d')",
     "sql": "from onefold.sinks import SqlSink; SqlSink('sqlite:////d.db', 't')",
     "cli": "import sys; sys.argv = ['onefold', '--version']; from onefold.cli.entry import main; main()",
     "local": "import sys; sys.argv = ['onefold', 'local', 'status']; from onefold.cli.entry import main; main()",

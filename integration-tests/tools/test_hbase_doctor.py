@@ -12,7 +12,7 @@ from harness.definitions import named, piped
 from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
-from onefold.clients.hbase import HBaseTable, compact, tables
+from onefold.clients.hbase import HBaseTable, compact_protocol, table_admin
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
@@ -67,14 +67,14 @@ def test_a_table_that_cannot_be_written_for_good_is_a_problem(hbase_server: Any,
         [thrift.TColumnFamilyDescriptor(name=b"other")],
         thrift.TDurability.ASYNC_WAL,
     )
-    assert pool(settings).ask_once("createTable", [compact.arguments("createTable", "binary", desc=described)]) == [
-        None
-    ]
+    assert pool(settings).ask_once(
+        "createTable", [compact_protocol.arguments("createTable", "binary", desc=described)]
+    ) == [None]
     findings = found(hbase_server, name)
     assert "has no column family f: add it" in said(findings, Level.PROBLEM)
     assert "DURABILITY ASYNC_WAL" in said(findings, Level.PROBLEM)
     assert {broken for finding in findings for broken in finding.breaks} == {"no-loss"}
-    tables.drop(settings, name)
+    table_admin.drop(settings, name)
 
 
 @pytest.mark.usefixtures("spark")

@@ -22,14 +22,14 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, table_admin
 from onefold.core import Sink
 from onefold.core.findings import Making
-from onefold.core.job.session import Session
-from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.operate.doctor import diagnose
 from onefold.pipeline import read
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
+from onefold.store.checkpoint_store import CheckpointStore, default_store
+from onefold.store.job.session import Session
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
@@ -302,14 +302,14 @@ def test_hbases_tables_are_made_as_their_commands_say(hbase_server: Any, tmp_pat
         f"create '{name}_l', {{NAME => 'l', VERSIONS => 1}}",
         f"create '{name}', {{NAME => 'f', VERSIONS => 1}}, SPLITS => [\"\\x01\"]",
     ]
-    assert tables.describe(settings, name) is tables.describe(settings, f"{name}_l") is None
+    assert table_admin.describe(settings, name) is table_admin.describe(settings, f"{name}_l") is None
     start([sink], store, rows)
     for table, family in ((name, b"f"), (f"{name}_l", b"l")):
-        shape = tables.describe(settings, table)
+        shape = table_admin.describe(settings, table)
         assert shape is not None and shape.families == (ColumnFamily(family, 1),)
     assert HBaseTable(settings, name).regions() == [(b"", b"\x01"), (b"\x01", b"")]
     for table in (name, f"{name}_l"):
-        tables.drop(settings, table)
+        table_admin.drop(settings, table)
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss, EpochState, Fenced
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 

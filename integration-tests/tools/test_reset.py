@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from harness.calls import Ask
 from harness.definitions import into
 from harness.errors import raises
-from harness.lives import MakeWorld
+from harness.pipeline_drivers import MakeWorld
 from harness.places import KINDS, SCHEMA, Place, each, place_of
 from harness.txns import dies_at
 from typer.testing import CliRunner, Result
@@ -22,9 +22,9 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable
-from onefold.daemon.letters import marks
+from onefold.daemon.letters import resend_marks
 from onefold.sinks import PostgresSink
-from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.postgres.ledger import pruning
 from onefold.sinks.sql import bookkeeping
@@ -213,7 +213,7 @@ def test_prepared_transactions_stages_and_dead_letters_go_with_their_pipeline(
     settings = upserts.settings
     with psycopg.connect(postgres_url) as connection:
         for pipeline in ("p", "other"):
-            marks.begin(connection, settings, pipeline, ("topic", 0, 7), 9)
+            resend_marks.begin(connection, settings, pipeline, ("topic", 0, 7), 9)
     world.close()
     defined = into(*world.sinks)
     with raises(ConfigError, "pipeline-may-run"):
@@ -227,7 +227,7 @@ def test_prepared_transactions_stages_and_dead_letters_go_with_their_pipeline(
     ]
     assert "prepared transactions, rolled back: of/p/t/" in shown and "the pipeline's dead letters, 1" in shown
     assert "which dead letters of the pipeline were sent again, 1" in shown
-    assert (len(marks.marks_of(settings, "p")), len(marks.marks_of(settings, "other"))) == (0, 1)
+    assert (len(resend_marks.marks_of(settings, "p")), len(resend_marks.marks_of(settings, "other"))) == (0, 1)
     assert ask("SELECT DISTINCT pipeline FROM onefold_sinks.onefold_ledger") == [("other",)]
     assert (ask.gids(), ask.ids("t"), ask.ids("u"), ask.ids("v")) == ([], [], [], list(range(10)))
     assert ask("SELECT count(*) FROM onefold_sinks.onefold_dead_letters") == [(0,)]

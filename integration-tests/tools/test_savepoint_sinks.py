@@ -12,9 +12,9 @@ from harness.errors import raises
 from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import ConfigError
-from onefold.core.job.session import Session
 from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session
 
 pytestmark = pytest.mark.servers
 LATER_MS = 4_000_000_000_000  # beyond this machine's clock

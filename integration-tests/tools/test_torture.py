@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 from rich.console import Console
 
 from onefold.core import Committable, SinkKind
@@ -22,9 +22,9 @@ from onefold.trials.torture.audit import Auditor
 from onefold.trials.torture.destinations.kafka_reading import TopicLog, open_transactions, unstable
 from onefold.trials.torture.destinations.kafka_topic import KafkaTopic
 from onefold.trials.torture.history import HistoryLog
-from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.workload_settings import Job
 
 pytestmark = pytest.mark.servers
 

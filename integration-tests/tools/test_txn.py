@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from harness.definitions import into
 from harness.errors import raises
-from harness.lives import MakeWorld
+from harness.pipeline_drivers import MakeWorld
 from harness.txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from harness.lives import MakeWorld, World
+from harness.pipeline_drivers import MakeWorld, World
 from harness.support import failing_at
 from harness.txns import died, dies_at
 

@@ -16,7 +16,7 @@ from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import row_key
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
 MAPPED = TableMapping.of("t", "id", family="f")

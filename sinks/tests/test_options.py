@@ -11,10 +11,10 @@ from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
-from onefold.sinks.hbase.config import HBaseSinkConfig
-from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.staged.config import SqlSinkConfig
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 SINKS = {
     HBaseSink: (HBaseSinkConfig, ("localhost:9090", "t")),

@@ -17,14 +17,14 @@ from harness.errors import raises
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.clients.postgres.connection import _lasting_settings, conninfo, starts_as
+from onefold.clients.postgres.sessions import _lasting_settings, conninfo, starts_as
 from onefold.clients.postgres.store import store_url
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.copy.wire import to_wire
+from onefold.sinks.postgres.copy.binary_columns import to_wire
 from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, TargetName, gid_prefix, names_in, stage_name
-from onefold.sinks.postgres.schema.types import default_type
+from onefold.sinks.postgres.schema.type_mapping import default_type
 from onefold.sinks.staged.attempts import attempt_number
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
@@ -142,7 +142,7 @@ def test_a_type_that_postgres_has_no_place_for_is_none(kind: pa.DataType) -> Non
 
 
 def test_a_cast_that_would_lose_something_raises() -> None:
-    from onefold.sinks.postgres.schema.types import Column, Wire
+    from onefold.sinks.postgres.schema.type_mapping import Column, Wire
 
     column = Column("c", pa.timestamp("ns"), Wire.PLAIN, pa.timestamp("us"), "timestamp")
     with pytest.raises(Mismatch):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.schema.comparison import columns_of
+from onefold.sinks.postgres.schema.column_comparison import columns_of
 from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
-from onefold.sinks.postgres.schema.types import PostgresType, default_type, fit
+from onefold.sinks.postgres.schema.type_mapping import PostgresType, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
 

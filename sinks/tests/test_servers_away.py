@@ -13,11 +13,11 @@ from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings
 from onefold.core import Retriable, Sink
-from onefold.core.job.session import Session
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sinks.hbase.epoch_log import TableNotes
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session
 
 PATIENCE_S = 0.5
 SLACK_S = 3.0  # of a busy machine

@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from harness.errors import raises
 from sqlalchemy.dialects import mysql
 
+from onefold.clients.sql.database import Database
+from onefold.clients.sql.database_backend import Backend, Meaning
+from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, SinkKind
-from onefold.core.sql.backend import Backend, Meaning
-from onefold.core.sql.database import Database
-from onefold.core.sql.url import url_of
 from onefold.sinks import PostgresSink, SqlSink
-from onefold.sinks.postgres.config import Delivery
-from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind, kind_of
+from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
 SQLITE, MARIADB = (adapter_of(url_of(url, "the")) for url in ("sqlite:///x", "mariadb+pymysql://h/d"))

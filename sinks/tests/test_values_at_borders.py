@@ -16,9 +16,9 @@ from harness.errors import raises
 from onefold.core import BadRecord
 from onefold.core.values.exact import Mismatch
 from onefold.sinks.kafka.encoding import RecordEncoding
-from onefold.sinks.postgres.copy.wire import to_wire
-from onefold.sinks.postgres.schema.types import Column, PostgresType, fit, own
-from onefold.sinks.sql.adapters.kinds import kind_of, values_of
+from onefold.sinks.postgres.copy.binary_columns import to_wire
+from onefold.sinks.postgres.schema.type_mapping import Column, PostgresType, fit, own
+from onefold.sinks.sql.adapters.sql_kinds import kind_of, values_of
 
 ZONED, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

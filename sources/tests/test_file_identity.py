@@ -22,7 +22,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import MemoryJournal
 from onefold.sources import FileSource
 from onefold.sources.files.listing import Folder
-from onefold.sources.files.planning import planner
+from onefold.sources.files.planning import file_planner
 from onefold.sources.files.walking import Walk
 
 
@@ -143,7 +143,7 @@ def test_a_copy_waits_in_case_its_original_is_about_to_go(tmp_path: Path, monkey
     assert reader.epoch() == []
     reader.restart()  # which knows that a.json went to b.json
     assert reader.epoch() == []
-    monkeypatch.setattr(planner, "HELD_S", 0.0)
+    monkeypatch.setattr(file_planner, "HELD_S", 0.0)
     assert reader.epoch() == [1]
 
 
@@ -164,7 +164,7 @@ def test_one_file_that_is_gone_stands_for_one_that_came_also_after_a_restart(
     put(tmp_path / "more.json", 3)
     assert reader.epoch() == [3]  # c.json is b.json
     shutil.copy2(kept, tmp_path / "d.json")
-    monkeypatch.setattr(planner, "HELD_S", 0.0)
+    monkeypatch.setattr(file_planner, "HELD_S", 0.0)
     reader.restart()
     assert reader.epoch() == [1]  # c.json is there, so d.json is another
     reader.restart()
@@ -349,7 +349,7 @@ def test_where_it_cannot_be_told_a_moved_file_is_read_and_the_log_says_so(
 def test_whatever_is_moved_packed_deleted_and_planned_again_each_file_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(planner, "HELD_S", 0.0)
+    monkeypatch.setattr(file_planner, "HELD_S", 0.0)
     chance, reader, count = random.Random(seed), Reader(tmp_path, max_files_per_trigger=2), 0
     files: dict[Path, int] = {}
     gone: list[int] = []

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from onefold.core.errors import CheckpointMismatch, DataLoss
 from onefold.core.positions import Positions
 from onefold.core.source import MemoryJournal
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.journal import StoreJournal
 from onefold.sources import FileSource
 from onefold.sources.files.planning import file_log
 from onefold.sources.files.planning.file_log import KEPT, Entry, FileLog
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.journal import StoreJournal
 
 BASE = "/data/in"
 MANY = [""] * 10**6  # so many are there that none is forgotten

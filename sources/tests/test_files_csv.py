@@ -18,7 +18,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Part
 from onefold.sources import FileSource
 from onefold.sources.files import splitting
-from onefold.sources.files.csv_records import TornQuotes, records_of
+from onefold.sources.files.csv_records import UnbalancedQuotes, records_of
 from onefold.sources.files.lines import LineBatch
 
 SCHEMA = "id long, note string, amount long"
@@ -155,5 +155,5 @@ def test_joined_records_keep_the_places_at_which_they_begin() -> None:
     lines = LineBatch([b'a,"b', b'c"', b"d"], [0, 5, 8])
     (found,) = records_of(iter([lines]), ",", 100, with_blank=False)
     assert (found.values, found.places) == ([b'a,"b\nc"', b"d"], [0, 8])
-    with pytest.raises(TornQuotes):
+    with pytest.raises(UnbalancedQuotes):
         list(records_of(iter([LineBatch([b'a,"b'], [0])]), ",", 100, with_blank=False))

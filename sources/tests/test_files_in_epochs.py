@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import Committable, EpochRecord, Range
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.writing.attempt import write_task
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
-from onefold.sources.files.planning.planner import FilePlanner
+from onefold.sources.files.planning.file_planner import FilePlanner
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session, task_of
 
 
 def batches(source: FileSource, planner: FilePlanner, span: Range) -> Iterator[pa.RecordBatch]:

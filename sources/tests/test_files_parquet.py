@@ -21,9 +21,9 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Part
 from onefold.sources import FileSource
-from onefold.sources.files.parquet import rows as rows_module
+from onefold.sources.files.parquet import parquet_rows as rows_module
 from onefold.sources.files.parquet import sizes
-from onefold.sources.files.parquet.calendar import OldTime, calendar_of, rebased
+from onefold.sources.files.parquet.calendar import AmbiguousCalendar, calendar_of, rebased
 
 MIDNIGHT = dt.datetime(9999, 12, 31)
 INT96 = {"use_deprecated_int96_timestamps": True}
@@ -214,7 +214,7 @@ def test_dates_of_the_julian_calendar_are_the_same_dates() -> None:
         days = pa.array([julian(old), None, since], pa.int32()).view(pa.date32())
         assert rebased(days, "julian").to_pylist() == [old, None, new]
         assert rebased(days, "new") is days
-        with pytest.raises(OldTime):
+        with pytest.raises(AmbiguousCalendar):
             rebased(days, "unknown")
 
     check()

@@ -23,9 +23,9 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
 from onefold.sources.formats.bad_values import TooManyBad, Unparsable, separate
 from onefold.sources.kafka.formats.avro import decoding
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
-from onefold.sources.kafka.formats.avro.registry import Registry
-from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.avro.schema_registry import Registry
 
 UTC = dt.UTC
 Json = Any
@@ -326,7 +326,7 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
 DEEP = """
 import json
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
-from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.formats.bad_values import separate
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.sources.formats.bad_values import separate
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
-from onefold.sources.kafka.formats.avro.types import AvroSchema
 
 Json = Any
 LONGS = [0, 1, -1, 2, -2, 63, -64, 64, 128, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1, -(2**63)]

@@ -22,7 +22,7 @@ from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable,
 from onefold.sources.formats.csv import CsvParser, check
 from onefold.sources.formats.json import JsonParser
 from onefold.sources.kafka.bad_records import bad_batch
-from onefold.sources.kafka.fetching.records import WantedFields
+from onefold.sources.kafka.fetching.fetched_records import WantedFields
 from onefold.sources.kafka.formats.inferring import infer
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
 from onefold.sources.kafka.formats.text import TextParser

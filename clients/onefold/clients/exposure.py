@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from onefold.clients.sql.url import url_of
 from onefold.core.errors import ConfigError
-from onefold.core.sql.url import url_of
 
 __all__ = ["Reaching", "check_reached", "is_here", "of_kafka", "of_postgres", "of_registry", "of_url", "require_tls"]
 

@@ -22,7 +22,7 @@ def new(
     from onefold.clients.options import near
     from onefold.core.values.names import check_pipeline_name
     from onefold.pipeline.example import example
-    from onefold.pipeline.tables import SINKS
+    from onefold.pipeline.toml_models import SINKS
 
     kinds = sink or ["postgres"]
     for kind in kinds:
@@ -48,7 +48,7 @@ def new(
 
 def schema() -> None:
     """Print the JSON Schema of such files, for editors that complete and check them."""
-    from onefold.pipeline.tables import file_table
+    from onefold.pipeline.toml_models import file_table
 
     json.dump(file_table().model_json_schema(), sys.stdout, indent=2)
     sys.stdout.write("\n")

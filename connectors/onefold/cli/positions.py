@@ -15,9 +15,9 @@ from rich.table import Table
 from onefold.cli.console import Named, TakeOver, Yes, say
 from onefold.core import ConfigError, EpochRecord
 from onefold.core.moves import MoveNote
-from onefold.core.operations.moving import standing
+from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.protocol.misfits import check_resolved
+from onefold.core.protocol.request_checks import check_resolved
 from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _show(stopped: StoppedPipeline) -> None:
     from onefold.sources.kafka import lag
 
     facts, checkpoint = stopped.facts(), stopped.checkpoint
-    stands = standing(facts)
+    stands = chain_end(facts)
     if stands is None:
         say(f"pipeline {stopped.name} was never started: its source's starting_offsets say where")
         return

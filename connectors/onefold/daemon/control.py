@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError
-from onefold.core.job.logs import logged_as
 from onefold.core.waiting import Wait
-from onefold.daemon.run import Run, RunState, Totals
+from onefold.daemon.pipeline_run import Run, RunState, Totals
 from onefold.pipeline import Pipeline
+from onefold.store.job.logs import logged_as
 
 __all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
 

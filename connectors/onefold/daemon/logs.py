@@ -10,8 +10,8 @@ from typing import Any
 import structlog
 
 from onefold.core import OnefoldError
-from onefold.core.job.logs import current
 from onefold.spark.errors.exits import is_of_py4j
+from onefold.store.job.logs import current
 
 __all__ = ["log_as_json"]
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from onefold.core import Fenced, Retriable
 from onefold.daemon.control import Controls
-from onefold.daemon.run import Run, RunState
+from onefold.daemon.pipeline_run import Run, RunState
 
 __all__ = ["StopSignals", "serve", "stop_signals"]
 

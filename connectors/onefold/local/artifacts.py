@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from onefold.local.cache import cache_directory
-from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.resources import exclusive, require_space
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 if TYPE_CHECKING:
     from rich.progress import Progress

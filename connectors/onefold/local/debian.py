@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from onefold.local.errors import LocalServerError
 from onefold.local.postgres.binaries import run
+from onefold.local.server_errors import LocalServerError
 
 __all__ = ["unpack"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from onefold.local.cache import cache_directory
-from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = ["Java", "find_java", "spark_environment"]
 

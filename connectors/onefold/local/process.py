@@ -22,8 +22,8 @@ import psutil
 
 from onefold.core.values.checked import checked
 from onefold.core.writing.durable_files import opened, write_file
-from onefold.core.writing.trusted import check_owner
-from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.core.writing.file_trust import check_owner
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = [
     "ProcessRef",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = ["choose_port", "exclusive", "is_free", "require_space"]
 

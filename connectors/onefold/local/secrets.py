@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = ["new_password", "refuse_open_data", "write_secret"]
 

@@ -12,13 +12,13 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onefold.local.errors import LocalServerError
 from onefold.local.java import spark_environment
+from onefold.local.local_server import LocalServer, ServerStatus, local_address
 from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, session_members, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port, exclusive
 from onefold.local.secrets import new_password, write_secret
-from onefold.local.server import LocalServer, ServerStatus, local_address
+from onefold.local.server_errors import LocalServerError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from onefold.core import EpochRecord, Positions
-from onefold.core.job.move_session import repeats_in
 from onefold.core.moves import MoveNote, Repeats, come_again, count, passed_over
-from onefold.core.operations.moving import standing
+from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
+from onefold.core.protocol.request_checks import check_movable, check_stateless, would_double
 from onefold.operate.stopped import StoppedPipeline, somebody
+from onefold.store.job.move_session import repeats_in
 
 __all__ = ["Ask", "MovePlan", "PartitionMove", "change_sinks", "move", "plan_to", "planned"]
 
@@ -56,7 +56,7 @@ class MovePlan:
 
 def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repeats: Mapping[str, Repeats]) -> MovePlan:
     """The plan of a pipeline that stands somewhere. `repeats`: what each sink makes of records that come again."""
-    stands = standing(facts) or Positions()
+    stands = chain_end(facts) or Positions()
     initial = facts.frozen or stands
     now, then = dict(stands.items), dict(to.items)
     passed, again = passed_over(initial, moves, stands, to), come_again(initial, moves, stands, to)
@@ -76,7 +76,7 @@ def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repe
 
 def plan_to(stopped: StoppedPipeline, facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions) -> MovePlan:
     """Asks the sinks' servers. Raises ConfigError where the positions cannot go there."""
-    check_movable(stopped.name, standing(facts), to)
+    check_movable(stopped.name, chain_end(facts), to)
     repeats = {sink.name: repeats_in(sink, stopped.name) for sink in stopped.pipeline.everyone}
     plan = planned(facts, moves, to, repeats)
     if doubled := plan.doubled():
@@ -100,7 +100,7 @@ def move(stopped: StoppedPipeline, wanted: Sequence[str], why: str, take_over: b
     with closing(stopped.session()) as session:
         session.check_targets()
         facts, moves = session.take_over()
-        if standing(facts) != plan.stands:  # an epoch that nobody had finished is finished now
+        if chain_end(facts) != plan.stands:  # an epoch that nobody had finished is finished now
             plan = _planned(stopped, facts, moves, wanted)
             ask(plan, facts, True)
         return session.move(plan.to, MoveNote(somebody(), why))
@@ -112,7 +112,7 @@ def _planned(
     from onefold.sources.kafka import wanted_positions
 
     check_stateless(stopped.name, stopped.pipeline.keeps_state or stopped.checkpoint.keeps_state)
-    to = wanted_positions(stopped.pipeline.topic, standing(facts) or Positions(), wanted).positions
+    to = wanted_positions(stopped.pipeline.topic, chain_end(facts) or Positions(), wanted).positions
     return plan_to(stopped, facts, moves, to)
 
 

@@ -8,10 +8,10 @@ from contextlib import closing
 from onefold.core import ConfigError
 from onefold.core.protocol.binding import is_foreign
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.operate.in_doubt import LedgerDatabase
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Gone", "check_retired", "prune_bookkeeping"]
 

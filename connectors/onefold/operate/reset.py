@@ -144,7 +144,7 @@ def _by(ledger: Callable[[Any], Any], sinks: Sequence[Any]) -> Mapping[Any, list
 def _postgres(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.postgres.admin import Operations
     from onefold.sinks.postgres.naming import TargetName
-    from onefold.sinks.postgres.reset import PostgresReset
+    from onefold.sinks.postgres.sink_reset import PostgresReset
 
     for (url, ledger), each in _by(lambda sink: (sink.settings.url, sink.settings.ledger), sinks).items():
         tables = tuple(TargetName.parse(sink.table) for sink in each if rows)
@@ -155,7 +155,7 @@ def _postgres(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[Ledge
 def _sql(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
     from onefold.sinks.sql.databases import SqlDatabase
     from onefold.sinks.sql.naming import TableName
-    from onefold.sinks.sql.reset import SqlReset
+    from onefold.sinks.sql.sink_reset import SqlReset
 
     for url, each in _by(lambda sink: sink.url, sinks).items():
         database = SqlDatabase(url, 10, f"the sinks of pipeline {pipeline!r}")
@@ -163,7 +163,7 @@ def _sql(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlac
 
 
 def _kafka(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
-    from onefold.sinks.kafka.reset import KafkaReset
+    from onefold.sinks.kafka.sink_reset import KafkaReset
 
     def ledger(sink: Any) -> object:
         of = sink.settings
@@ -174,7 +174,7 @@ def _kafka(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPl
 
 
 def _hbase(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
-    from onefold.sinks.hbase.reset import HBaseReset
+    from onefold.sinks.hbase.sink_reset import HBaseReset
 
     for (hbase, ledger), each in _by(lambda sink: (sink.settings.hbase, sink.settings.ledger), sinks).items():
         yield HBaseReset(hbase, pipeline, ledger, tuple(sink.settings.declared.table for sink in each if rows))

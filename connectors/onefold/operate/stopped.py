@@ -14,12 +14,12 @@ from pathlib import Path
 
 from onefold.clients.files import FileSystems, is_local, local_path
 from onefold.core import ConfigError, EpochState
-from onefold.core.job.move_session import MoveSession
-from onefold.core.job.restores import restoring
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.drivers import driver_of
 from onefold.pipeline import Pipeline
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.drivers import driver_of
+from onefold.store.job.move_session import MoveSession
+from onefold.store.job.restores import restoring
 
 __all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "somebody"]
 

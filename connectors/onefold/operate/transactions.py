@@ -11,8 +11,8 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Pause, StoreFacts
 from onefold.core.protocol.epoch import Started, start, sweep
 from onefold.core.protocol.in_doubt import Fate, Survey, resolve, survey
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks.postgres.admin import Operations, PreparedTransaction
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Transactions", "Verdict"]
 

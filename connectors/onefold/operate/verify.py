@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Pipeline
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["verify"]
 

@@ -11,7 +11,7 @@ from onefold.clients.options import options_model
 from onefold.core import ConfigError, OnefoldError, Sink
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
-from onefold.core.values.places import raised_at
+from onefold.core.values.raise_site import raised_at
 from onefold.flow import Flow
 from onefold.pipeline.pipeline import Pipeline
 from onefold.pipeline.references import imported

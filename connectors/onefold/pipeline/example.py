@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic.fields import FieldInfo
 
-from onefold.pipeline.tables import FileTable, file_table, tables_in
+from onefold.pipeline.toml_models import FileTable, file_table, tables_in
 
 __all__ = ["example"]
 

@@ -17,7 +17,7 @@ from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
 from onefold.pipeline.secrets import filled
-from onefold.pipeline.tables import SINKS, SOURCES, FileTable, file_table, tables_in
+from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
 
 __all__ = ["read"]
 

@@ -13,18 +13,18 @@ from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
 from onefold.clients.options import in_one_form, near, options_model
+from onefold.clients.sql.sqlite import check_whole_path
+from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
-from onefold.core.sql.sqlite import check_whole_path
-from onefold.core.sql.url import url_of
-from onefold.core.store.checkpoint_store import CheckpointStore, default_store
-from onefold.core.store.pins import pinned
 from onefold.flow import Flow
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.references import have_files_travel
 from onefold.pipeline.runtimes import Engine, Spark
+from onefold.store.checkpoint_store import CheckpointStore, default_store
+from onefold.store.pins import pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.clients.exposure import check_reached
+from onefold.clients.sql.sqlite import check_whole_path
+from onefold.clients.sql.url import url_of
 from onefold.core import (
     ConfigError,
     EpochRecord,
@@ -28,11 +30,8 @@ from onefold.core import (
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.sql.sqlite import check_whole_path
-from onefold.core.sql.url import url_of
-from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.names import check_pipeline_name
-from onefold.core.values.ways import WRITER, Ways
+from onefold.core.values.remedies import WRITER, Remedies
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import asking_jvm, from_spark
@@ -44,6 +43,7 @@ from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.writers import OwnWriting
+from onefold.store.checkpoint_store import CheckpointStore, default_store
 
 __all__ = ["EpochWriter", "WriterSettings"]
 
@@ -81,7 +81,7 @@ class EpochWriter:
     A writer pickles, and opens its connections when they are needed.
     """
 
-    WAYS: ClassVar[Ways] = WRITER  # that its errors name
+    WAYS: ClassVar[Remedies] = WRITER  # that its errors name
     _letters: tuple[str, ...] = ()  # sinks of dead letters, of a flow
     _writing: OwnWriting | None = None  # of a flow
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from onefold.core import ConfigError, Sink, Upsert, Upserting
 from onefold.core.writing.replacing import Origins, check_mode, check_replaces
 from onefold.spark.origins import origins
-from onefold.spark.runtime.columns import EPOCH_COLUMN
+from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN
 
 __all__ = ["check_output_mode", "is_epoch_named", "refused_query"]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onefold.core.invariants import INVARIANTS, Evidence, violations
     from onefold.core.testing import BrokenPromise, ConformanceReport, check_sink
+    from onefold.testing.container_errors import ContainerError
     from onefold.testing.containers.cut import Cut
     from onefold.testing.containers.hbase import HBaseContainer
     from onefold.testing.containers.kafka import KafkaContainer
     from onefold.testing.containers.network import Network
     from onefold.testing.containers.postgres import PostgresContainer
     from onefold.testing.containers.spark import SparkContainers
-    from onefold.testing.errors import ContainerError
     from onefold.testing.servers import ExternalServer, ServerKind, Servers, server_kind
 
 __all__ = [
@@ -44,7 +44,7 @@ _MODULES = {
     "INVARIANTS": "onefold.core.invariants",
     "BrokenPromise": "onefold.core.testing",
     "ConformanceReport": "onefold.core.testing",
-    "ContainerError": "onefold.testing.errors",
+    "ContainerError": "onefold.testing.container_errors",
     "Cut": "onefold.testing.containers.cut",
     "Evidence": "onefold.core.invariants",
     "ExternalServer": "onefold.testing.servers",

@@ -200,16 +200,16 @@ def _dropped(postgres: Any, name: str) -> bool:
 @pytest.fixture
 def hbase_table(hbase: Any) -> Iterator[Callable[..., HBaseTable]]:
     """A factory of fresh tables of one family `f`: `hbase_table(versions_max=2, split_keys=[b"m"])`."""
-    from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, tables
+    from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, table_admin
 
     settings = HBaseSettings(hbase.servers)
     made: list[str] = []
 
     def create(versions_max: int = 1, ttl_s: int | None = None, split_keys: Sequence[bytes] = ()) -> HBaseTable:
         made.append(f"test_{uuid.uuid4().hex[:12]}")
-        tables.create(settings, made[-1], [ColumnFamily(b"f", versions_max, ttl_s)], split_keys)
+        table_admin.create(settings, made[-1], [ColumnFamily(b"f", versions_max, ttl_s)], split_keys)
         return HBaseTable(settings, made[-1])
 
     yield create
     for name in made:
-        tables.drop(settings, name)
+        table_admin.drop(settings, name)

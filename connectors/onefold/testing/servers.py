@@ -19,7 +19,7 @@ from onefold.core.extras import naming_extras
 
 if TYPE_CHECKING:
     from onefold.local import HBaseServer, KafkaServer, MariaDbServer, PostgresServer, SparkCluster
-    from onefold.local.server import ServerStatus
+    from onefold.local.local_server import ServerStatus
     from onefold.testing.containers.hbase import HBaseContainer
     from onefold.testing.containers.kafka import KafkaContainer
     from onefold.testing.containers.network import Network
@@ -72,7 +72,7 @@ class ExternalServer:
 
     def status(self) -> ServerStatus:
         """Nobody has asked the server: only its address is known."""
-        from onefold.local.server import ServerStatus
+        from onefold.local.local_server import ServerStatus
 
         return ServerStatus(self.name, True, None, None, Path(), "somebody else's", self.url)
 

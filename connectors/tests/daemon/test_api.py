@@ -21,10 +21,10 @@ from onefold.core import ConfigError, Fenced, Retriable
 from onefold.core.waiting import Wait
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import make_own_token
-from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.connections import BoundedConnection, Door
+from onefold.daemon.api.blocking_calls import BlockingCalls
+from onefold.daemon.api.connections import BoundedConnection, LimitedListener
 from onefold.daemon.api.listening import Listening
-from onefold.daemon.watch.look import Look
+from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
@@ -140,8 +140,8 @@ def test_a_store_that_hangs_is_a_503_and_nothing_else_waits_for_it(
     daemon: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr("onefold.core.store.history.History.epochs", lambda *_: over.wait(30))
-    monkeypatch.setattr(Aside, "WITHIN_S", 0.5)
+    monkeypatch.setattr("onefold.store.history.History.epochs", lambda *_: over.wait(30))
+    monkeypatch.setattr(BlockingCalls, "WITHIN_S", 0.5)
     answers: list[int] = []
     threads = [
         threading.Thread(target=lambda: answers.append(daemon("GET", "/pipelines/orders/epochs").status))
@@ -254,7 +254,7 @@ def test_a_body_that_is_no_use_is_refused_and_a_large_one_is_not_kept(
 def test_connections_on_which_no_request_comes_are_closed_and_do_not_keep_others_out(
     daemon: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Door, "OPEN_MAX", 20)
+    monkeypatch.setattr(LimitedListener, "OPEN_MAX", 20)
     monkeypatch.setattr(BoundedConnection, "REQUEST_WITHIN_S", 0.5)
     at = urlsplit(daemon.url)
     with ExitStack() as stack:
@@ -394,15 +394,15 @@ def test_a_look_that_fails_in_any_way_ends_nothing_and_an_old_answer_is_none(
             raise answer
         return answer
 
-    look = Look("it", ask, 60)
+    look = Poller("it", ask, 60)
     seen = []
     for _ in range(4):
         look.look()
         seen.append((look.value, look.error and look.error.code))
     assert seen == [(1, None), (None, None), (None, "test"), (2, None)]
     assert "ZeroDivisionError" in caplog.text
-    monkeypatch.setattr("onefold.daemon.watch.look._FRESH_S", -1.0)
-    monkeypatch.setattr("onefold.daemon.watch.look._STALE_LOOKS", -1.0)
+    monkeypatch.setattr("onefold.daemon.watch.poller._FRESH_S", -1.0)
+    monkeypatch.setattr("onefold.daemon.watch.poller._STALE_LOOKS", -1.0)
     assert (look.value, look.has_answer) == (None, False)
 
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, OnefoldError, Retriable
-from onefold.core.store.savepoint_notes import MADE, RESTORED, note_savepoint
 from onefold.core.waiting import Wait
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.listening import Listening
+from onefold.store.savepoint_notes import MADE, RESTORED, note_savepoint
 
 TOKEN = "0123456789abcdef-secret"
 

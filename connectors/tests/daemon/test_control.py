@@ -15,7 +15,7 @@ from harness.errors import raises
 
 from onefold.core import Fenced, Retriable, Terminal
 from onefold.daemon.control import Action, Control, Controls, NotNow
-from onefold.daemon.run import RunState
+from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.service import serve, stop_signals
 from onefold.pipeline import Restart
 

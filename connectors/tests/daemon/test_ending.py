@@ -17,7 +17,7 @@ from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.daemon import service
 from onefold.daemon.control import Controls
-from onefold.daemon.run import Run, RunState
+from onefold.daemon.pipeline_run import Run, RunState
 from onefold.daemon.service import StopSignals, serve, stop_signals
 from onefold.pipeline import Restart
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from onefold.core import Fenced, Positions, Retriable
-from onefold.core.job.logs import current
-from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Initial
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.daemon.logs import log_as_json
-from onefold.daemon.run import Run
+from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart, Spark
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.logs import current
+from onefold.store.job.session import Session
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from onefold.core import Generation
 from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.daemon.control import ALLOWED, Action
-from onefold.daemon.run import RunState
-from onefold.daemon.watch.look import Look
+from onefold.daemon.pipeline_run import RunState
+from onefold.daemon.watch.poller import Poller
 from onefold.sources.kafka.planning.lag import PartitionLag
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -115,8 +115,8 @@ def test_epochs_are_counted_once_however_often_somebody_looks(daemon: Asking) ->
 
 def test_what_is_not_known_is_left_out(daemon: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     all_known(daemon)
-    monkeypatch.setattr(Look, "value", None)
-    monkeypatch.setattr(Look, "has_answer", False)
+    monkeypatch.setattr(Poller, "value", None)
+    monkeypatch.setattr(Poller, "has_answer", False)
     found = scraped(daemon)
     for name in ("lag_records", "in_doubt", "oldest_prepared_seconds", "epoch", "epoch_age_seconds"):
         assert f"onefold_{name}" not in found

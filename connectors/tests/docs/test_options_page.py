@@ -22,10 +22,10 @@ from onefold.clients.option_texts import option_fields
 from onefold.pipeline import Engine, Restart, Spark
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.steps import Reads, Step
-from onefold.sinks.hbase.config import HBaseSinkConfig
-from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.sinks.staged.config import SqlSinkConfig
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
+from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.sources import FileSource, HBaseSource, IdsWithin, KafkaSource, OrderedIds, PostgresSource
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"

@@ -20,7 +20,7 @@ import pytest
 from onefold import core, flow, pipeline, sinks, sources, spark
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
-from onefold.sinks.postgres.config import PostgresSinkConfig
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

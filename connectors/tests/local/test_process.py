@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onefold.local.errors import LocalServerError
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
+from onefold.local.server_errors import LocalServerError
 
 
 @pytest.fixture

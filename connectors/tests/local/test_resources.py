@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from harness.errors import raises
 
-from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.resources import choose_port, exclusive, is_free, require_space
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from harness.errors import raises
 from pyspark import cloudpickle
 
 from onefold.core import ConfigError
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pins import pin
 from onefold.flow.operators import Deduplicating, MappingBatches
 from onefold.pipeline import Engine, Pipeline, Spark, read
 from onefold.pipeline.references import have_files_travel, imported
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.pins import pin
 
 ORDERS = """\
 name = "orders"

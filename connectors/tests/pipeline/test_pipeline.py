@@ -15,10 +15,10 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import ConfigError, Retriable
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.pipeline import Engine, Pipeline, Restart, Spark
 from onefold.sinks import KafkaSink
 from onefold.sources import FileSource, KafkaSource
+from onefold.store.checkpoint_store import CheckpointStore
 
 SOURCE = KafkaSource("orders", bootstrap_servers="localhost:9092")
 SINK = KafkaSink("out", bootstrap_servers="localhost:9092")

@@ -11,10 +11,10 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from onefold.core import BadRecord, ConfigError, Fenced, Retriable
-from onefold.core.job.logs import Console
 from onefold.spark import exit_codes
 from onefold.spark.errors import exits
 from onefold.spark.errors.sealing import seal
+from onefold.store.job.logs import Console
 
 FENCED = Fenced("taken-over", "generation 3 was taken over")
 

@@ -15,12 +15,12 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Retriable
-from onefold.core.job.offset_json import StreamOffset, parse_offsets
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sources import FileSource
 from onefold.spark.flows.ranges import TASKS_MAX, OnefoldRanges, RangesPlan, splits_of
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.offset_json import StreamOffset, parse_offsets
 
 Offset = dict[str, Any]
 

@@ -11,15 +11,15 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError
-from onefold.engine.dataflow.plan import Plan, plan
+from onefold.engine.dataflow.chains import Plan, plan
 from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, sum_
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource
+from onefold.spark.flows.flow_start import start
 from onefold.spark.flows.flow_writer import FlowWriter
-from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.refusals import check_flow, check_reached
-from onefold.spark.flows.starting import start
+from onefold.spark.flows.state_compatibility import check_kept
 
 NO_SPARK: Any = SimpleNamespace()
 

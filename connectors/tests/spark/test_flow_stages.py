@@ -27,7 +27,7 @@ from onefold.core.checks import present
 from onefold.core.source import Part, RecordColumns, Split
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.chains import plan
 from onefold.flow import (
     Flow,
     IdsWithin,

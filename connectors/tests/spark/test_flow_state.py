@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.engine.state.tables import NestedTable
+from onefold.engine.state.sharded_tables import NestedTable
 from onefold.spark.flows.state import SparkTable
 
 KEYS = st.sampled_from([(1,), (2,), ("a", None)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onefold.sources import KafkaSource
-from onefold.spark.formats.records import _of_all_epochs
+from onefold.spark.formats.bounded_records import _of_all_epochs
 
 
 def test_all_epochs_together_may_have_more_bad_records_than_one() -> None:

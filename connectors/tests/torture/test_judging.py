@@ -15,7 +15,7 @@ import pytest
 
 from onefold.core import Committable, EpochRecord, EpochState, Positions, Range, SinkKind
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparison import (
+from onefold.trials.torture.destinations.table_comparison import (
     RecordId,
     Row,
     compare_appended,
@@ -28,7 +28,7 @@ from onefold.trials.torture.snapshot_reader import TableReader
 from onefold.trials.torture.strikes.targets import FLOW, Role, role_of
 from onefold.trials.workload.mixed import MixedOrder, mixed_orders
 from onefold.trials.workload.producer import number_of
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.workload_settings import Job
 
 GOOD = {1: [(1, "a")], 2: [(2, "b")], 3: [(3, "c")]}
 

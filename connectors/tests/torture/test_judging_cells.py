@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
-from onefold.trials.torture.destinations.comparison import RecordId, Row
 from onefold.trials.torture.destinations.hbase_comparison import ROWS, compare_newest_of_epochs, compare_totals
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row
 from onefold.trials.workload.mixed import MixedOrder
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

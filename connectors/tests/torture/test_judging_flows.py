@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from onefold.core import Committable, SinkKind
-from onefold.trials.torture.destinations.comparison import RecordId, Row
 from onefold.trials.torture.destinations.destination import DueRecords
 from onefold.trials.torture.destinations.state_files import StateFiles
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row
 from onefold.trials.torture.destinations.totals_table import compare_accounts
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.workload_settings import Job
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ import pytest
 from onefold.core.errors import DataLoss, Fenced, Retriable
 from onefold.trials.torture.history import HistoryLog
 from onefold.trials.torture.supervisor import Supervisor
-from onefold.trials.workload.processes import JobProcess
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.session_processes import JobProcess
+from onefold.trials.workload.workload_settings import Job
 
 
 class Sleeper:

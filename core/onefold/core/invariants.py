@@ -23,11 +23,11 @@ __all__ = [
     "Decision",
     "Evidence",
     "FencedNeverDecides",
-    "Glimpse",
     "Invariant",
     "NoDuplicate",
     "NoLoss",
     "NothingInDoubt",
+    "Observation",
     "ResolveOnce",
     "Transition",
     "UnbrokenChain",
@@ -59,7 +59,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class Observation:
     """What a reader saw of one epoch at one moment: some of its rows, all, or none."""
 
     sink: str
@@ -114,7 +114,7 @@ class Evidence:
     store_id: str | None = None
     transitions: tuple[Transition, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    glimpses: tuple[Glimpse, ...] = ()
+    glimpses: tuple[Observation, ...] = ()
     write_through: frozenset[str] = frozenset()  # the sinks whose rows show before they are decided
 
 

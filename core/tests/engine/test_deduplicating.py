@@ -19,10 +19,10 @@ from onefold.core import TaskId
 from onefold.core.errors import BadRecord, InternalError
 from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
 from onefold.engine.logics import deduplicating
-from onefold.engine.logics.making import make_logic
-from onefold.engine.state.backend import Frozen, StateBackend
+from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import IdsWithin, OrderedIds
 from onefold.flow.deduplicating import FromHeader

@@ -12,11 +12,11 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import BadRecord, Terminal
+from onefold.engine.dataflow.chain_operators import Operators
+from onefold.engine.dataflow.chains import plan
 from onefold.engine.dataflow.failures import operator_failed
-from onefold.engine.dataflow.operators import Operators
-from onefold.engine.dataflow.plan import plan
 from onefold.engine.driver.restarts import WorkerFailed, judged
-from onefold.engine.logics.making import make_logic
+from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import ProcessorHandle, StatefulProcessor, TimerValues

@@ -15,16 +15,16 @@ from harness.errors import raises
 
 from onefold.core import TaskId
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
-from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Marks
-from onefold.engine.dataflow.plan import Plan, plan
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, Marks
 from onefold.engine.driver import fleet as fleet_module
 from onefold.engine.driver import watching
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
+from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
 from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
-from onefold.engine.workers.starting import worker_of
-from onefold.engine.workers.wire import Incoming, Outgoing, receive_message
 from onefold.engine.workers.worker import Worker, tell_failure
+from onefold.engine.workers.worker_setup import worker_of
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Reading, Reducing, Writing
 

@@ -12,12 +12,12 @@ from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.dataflow import cutting, waiting
+from onefold.engine.dataflow import cutting, spill_queue
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.items import Barrier, Item
 from onefold.engine.dataflow.row_bytes import row_bytes
-from onefold.engine.dataflow.waiting import Waiting
+from onefold.engine.dataflow.spill_queue import SpillQueue
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -81,7 +81,7 @@ def test_a_channel_whose_turn_is_to_come_never_holds_its_sender_up() -> None:
 
 
 def test_what_waits_beyond_the_memory_comes_back_from_the_file_as_it_was() -> None:
-    there, chance = Waiting(memory_max=200), random.Random(7)
+    there, chance = SpillQueue(memory_max=200), random.Random(7)
     words = pa.array(["a", None, "bc"]).dictionary_encode()
     items: list[Item] = [
         Barrier(n)
@@ -104,8 +104,8 @@ def test_a_disk_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(waiting.os, "pwrite", full)
-    there = Waiting(memory_max=10)
+    monkeypatch.setattr(spill_queue.os, "pwrite", full)
+    there = SpillQueue(memory_max=10)
     with raises(OutOfResources, "exchange-disk-full"):
         there.append(batch(*range(100)))
 

@@ -17,8 +17,8 @@ from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting, outbound
+from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.items import Barrier, Effect, Send
-from onefold.engine.dataflow.plan import Plan, plan
 from onefold.engine.dataflow.subtask import Subtask
 from onefold.engine.logics.logic import Stateless
 from onefold.engine.logics.reading import ReadingLogic

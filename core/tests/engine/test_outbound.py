@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from onefold.engine.dataflow import outbound
+from onefold.engine.dataflow.chains import plan
 from onefold.engine.dataflow.outbound import Outbound
-from onefold.engine.dataflow.plan import plan
 from onefold.flow import Flow
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource

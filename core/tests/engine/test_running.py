@@ -13,7 +13,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver.running import FILES_OWN, _allow_files
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Reading, Writing

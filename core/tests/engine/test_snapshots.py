@@ -10,7 +10,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch
-from onefold.engine.dataflow.plan import Chain, plan
+from onefold.engine.dataflow.chains import Chain, plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark

@@ -28,7 +28,7 @@ NEVER = (
 )
 OF_WORKERS = ("onefold.engine.logics", "onefold.engine.dataflow.subtask", "onefold.engine.workers.worker")
 OF_STATE = ("onefold.engine.state.participant", "onefold.engine.state.storage", "onefold.engine.state.memory")
-OF_THE_DRIVER = ("onefold.core.store", "onefold.core.protocol.epoch", "onefold.core.job.session")
+OF_THE_DRIVER = ("onefold.store.checkpoint_store", "onefold.core.protocol.epoch", "onefold.store.job.session")
 
 
 def test_a_plain_flow_is_built_without_the_driver_s_modules_and_the_workers() -> None:

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from onefold.engine.dataflow.chains import Exchange, plan
 from onefold.engine.dataflow.items import Effect, Send
-from onefold.engine.dataflow.plan import Exchange, plan
 from onefold.engine.dataflow.subtask import Phase
+from onefold.engine.workers.frames import Incoming
 from onefold.engine.workers.messages import Failed, Ready
-from onefold.engine.workers.wire import Incoming
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Reading, Reducing, Writing

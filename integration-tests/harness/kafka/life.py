@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import pyarrow as pa
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 
 from onefold.sinks import KafkaSink
 

@@ -11,10 +11,10 @@ from harness.state_law.samples import REFUSED, Sample
 
 from onefold.core.errors import ConfigError
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
-from onefold.engine.state.backend import StateBackend
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.spark.flows.state import SparkTables
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from harness.lives import Epochs
+from harness.pipeline_drivers import Epochs
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import EpochRecord, SinkWriter, TaskId

@@ -19,8 +19,8 @@ from onefold.core import (
 )
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["DELETES", "NOW_MS", "PIPELINE", "UPSERT", "Bench", "Make", "rows", "staged_tables"]
 

@@ -17,8 +17,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.request import urlopen
 
+from onefold.clients.hbase.client_settings import Address, HBaseSettings
 from onefold.clients.hbase.pool import IDLE_S_MAX
-from onefold.clients.hbase.settings import Address, HBaseSettings
 
 __all__ = ["Limits", "limits", "misfits"]
 

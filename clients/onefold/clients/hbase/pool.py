@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from onefold.clients.answers import Unanswered, understood
-from onefold.clients.hbase.connection import Request, ThriftConnection
-from onefold.clients.hbase.settings import Address, HBaseSettings
+from onefold.clients.hbase.client_settings import Address, HBaseSettings
+from onefold.clients.hbase.thrift_connection import Request, ThriftConnection
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.clients.answers import as_it_is
-from onefold.clients.hbase import compact, wire
-from onefold.clients.hbase.errors import no_table, refused
+from onefold.clients.hbase import binary_protocol, compact_protocol
+from onefold.clients.hbase.binary_protocol import Columns
+from onefold.clients.hbase.client_settings import HBaseSettings
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import Pool, pool
 from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells
-from onefold.clients.hbase.rows.rows import Rows, rows_of
-from onefold.clients.hbase.settings import HBaseSettings
-from onefold.clients.hbase.tables import checked_name
-from onefold.clients.hbase.wire import Columns
+from onefold.clients.hbase.rows.row_batch import Rows, rows_of
+from onefold.clients.hbase.table_admin import checked_name
+from onefold.clients.hbase.thrift_errors import no_table, refused
 from onefold.core.checks import require
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable
 from onefold.core.waiting import retry
@@ -51,7 +51,7 @@ class HBaseTable:
 
     def __init__(self, settings: HBaseSettings, name: str, repeats: bool = True) -> None:
         self.settings, self.name, self._repeats = settings, checked_name(name), repeats
-        self._encoding: ModuleType = compact if settings.protocol == "compact" else wire
+        self._encoding: ModuleType = compact_protocol if settings.protocol == "compact" else binary_protocol
         self._rows_at_once = ROWS_FIRST
         self._where = f"table {name!r} of HBase at {settings.servers}"
 
@@ -70,7 +70,7 @@ class HBaseTable:
         def rows(start: int, stop: int) -> pa.BinaryArray:
             return self._encoding.puts(*_slice(keys, cells, start, stop), timestamp_ms)
 
-        self._write("putMultiple", rows, wire.bytes_of(keys, cells))
+        self._write("putMultiple", rows, binary_protocol.bytes_of(keys, cells))
 
     def delete(self, keys: pa.BinaryArray, columns: Columns, timestamp_ms: int) -> None:
         """Delete all versions of these columns up to the timestamp: until a major compaction this also hides what is
@@ -82,7 +82,7 @@ class HBaseTable:
         def rows(start: int, stop: int) -> pa.BinaryArray:
             return self._encoding.deletes(keys[start:stop], columns, timestamp_ms)
 
-        self._write("deleteMultiple", rows, wire.bytes_of(keys, ()) + _bytes_of(columns))
+        self._write("deleteMultiple", rows, binary_protocol.bytes_of(keys, ()) + _bytes_of(columns))
 
     def remove(self, keys: pa.BinaryArray, columns: Columns) -> None:
         """Delete all versions of these columns that are there now, by HBase's own clock. For a few rows."""
@@ -206,14 +206,14 @@ class HBaseTable:
 
         def write(start: int, stop: int) -> None:
             head = self._encoding.rows_head(self.name.encode(), stop - start)
-            request = b"".join([head, wire.slice_of(rows(start, stop)), _STOP])
+            request = b"".join([head, binary_protocol.slice_of(rows(start, stop)), _STOP])
             self._answer(call, request, "writing", as_it_is, int(sizes[start:stop].max()))
 
-        self._all([partial(write, start, stop) for start, stop in wire.cuts(sizes, room)])
+        self._all([partial(write, start, stop) for start, stop in binary_protocol.cuts(sizes, room)])
 
     def _get(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         head = self._encoding.rows_head(self.name.encode(), len(keys))
-        request = b"".join([head, wire.slice_of(self._encoding.gets(keys, columns)), _STOP])
+        request = b"".join([head, binary_protocol.slice_of(self._encoding.gets(keys, columns)), _STOP])
 
         def read(found: Any) -> Rows:
             if len(found) != len(keys):
@@ -254,7 +254,7 @@ class HBaseTable:
             requests = self._encoding.checks(
                 self.name.encode(), keys.take(here), guard, operator, values.take(here), theirs, timestamp_ms
             )
-            each = [wire.slice_of(requests, at, at + 1) for at in range(len(requests))]
+            each = [binary_protocol.slice_of(requests, at, at + 1) for at in range(len(requests))]
             answers = self._pool.ask_once("checkAndMutate", each)
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -279,7 +279,7 @@ class HBaseTable:
         return lost
 
     def _ask(self, doing: str, call: str, read: Callable[[Any], T], **given: Any) -> T:
-        request = compact.arguments(call, self.settings.protocol, table=self.name.encode(), **given)
+        request = compact_protocol.arguments(call, self.settings.protocol, table=self.name.encode(), **given)
         return self._answer(call, request, doing, read)
 
     def _answer(self, call: str, request: bytes, doing: str, read: Callable[[Any], T], row_bytes_max: int = 0) -> T:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError, OnefoldError
 
@@ -159,4 +159,4 @@ class ClientRole:
         self, what: str, bootstrap_servers: str, timeout_s: float, said: Sequence[KafkaError]
     ) -> OnefoldError:
         """The error for brokers that gave no answer, from what the client `said` of its connections."""
-        return errors.unreachable(what, bootstrap_servers, timeout_s, said, self.acls)
+        return error_codes.unreachable(what, bootstrap_servers, timeout_s, said, self.acls)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from onefold.core.sql.backend import Answer, answered
+from onefold.clients.sql.database_backend import Answer, answered
 
 __all__ = ["Answer", "Statement", "may_prepare", "send"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onefold.clients.postgres import trust
-from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import quoted, with_parameters
+from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.clients.postgres.trust import rows
 from onefold.core.errors import ConfigError
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from onefold.core.sql.backend import Meaning
+from onefold.clients.sql.database_backend import Meaning
 
 __all__ = [
     "DURABLE",

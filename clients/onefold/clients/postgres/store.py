@@ -10,15 +10,15 @@ from typing import Any
 import psycopg
 import psycopg.conninfo
 
-from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import own_schema, sqlstates, trust
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.message import Statement as Message
 from onefold.clients.postgres.own_schema import OWN_SCHEMA
 from onefold.clients.postgres.quoting import quoted, with_parameters
+from onefold.clients.postgres.sessions import Connection
+from onefold.clients.sql.database_backend import Answer, Backend, Meaning, Statement, reason
+from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
-from onefold.core.sql.backend import Answer, Backend, Meaning, Statement, reason
-from onefold.core.sql.url import DatabaseUrl
 
 __all__ = ["PostgresBackend", "conninfo_of", "store_url"]
 
@@ -28,7 +28,7 @@ _OWN = re.compile(r"\bonefold_(?!\w*_by_)")  # a table's name, and not an index'
 
 
 class PostgresBackend(Backend):
-    """Its connections are those of `onefold.clients.postgres.connection`."""
+    """Its connections are those of `onefold.clients.postgres.sessions`."""
 
     name, is_one_message = "Postgres", True
     connection_type = Connection

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, ReadyModel
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
-from onefold.daemon.letters.again import NotSendable
+from onefold.daemon.letters.resend import NotSendable
 from onefold.daemon.watch.watch import Watch
 
 __all__ = ["NotThere", "make_app"]
@@ -85,7 +85,7 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     named_wrong: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
     of_store: dict[int | str, dict[str, Any]] = {**named_wrong, 503: {"model": Problem}}
-    asides = {name: Aside("the checkpoint store", _CALLS_MAX) for name in by_name}
+    asides = {name: BlockingCalls("the checkpoint store", _CALLS_MAX) for name in by_name}
 
     def named(name: str) -> Watch:
         if (found := by_name.get(name)) is None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-__all__ = ["BoundedConnection", "Door", "Loop"]
+__all__ = ["BoundedConnection", "LimitedListener", "Loop"]
 
 
-class Door(socket.socket):
+class LimitedListener(socket.socket):
     """A listening socket that closes at once what comes while `OPEN_MAX` connections are open, before anything is read
     of it, a TLS handshake too."""
 
@@ -42,7 +42,7 @@ class Door(socket.socket):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """The API's own, which asks a `Door` for connections, and ends a handshake that takes its time."""
+    """The API's own, which asks a `LimitedListener` for connections, and ends a handshake that takes its time."""
 
     HANDSHAKE_WITHIN_S = 10.0
 

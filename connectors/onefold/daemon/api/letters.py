@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.models import Problem
-from onefold.daemon.letters.again import send_again
 from onefold.daemon.letters.browse import Letter, RecordPlace, newest
-from onefold.daemon.letters.marks import Mark
+from onefold.daemon.letters.resend import send_again
+from onefold.daemon.letters.resend_marks import Mark
 from onefold.daemon.watch.watch import Watch
 
 __all__ = ["add_letters"]
@@ -21,7 +21,7 @@ __all__ = ["add_letters"]
 Name = Annotated[str, Path(description="the pipeline's name")]
 
 
-class _Letters(Aside):
+class _Letters(BlockingCalls):
     WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send
 
 

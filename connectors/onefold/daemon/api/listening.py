@@ -15,7 +15,7 @@ import uvicorn
 
 from onefold.core import ConfigError
 from onefold.daemon.access.token import is_loopback, make_own_token, read_token
-from onefold.daemon.api.connections import BoundedConnection, Door, Loop
+from onefold.daemon.api.connections import BoundedConnection, LimitedListener, Loop
 
 __all__ = ["DEFAULT", "Listener", "Listening", "Server"]
 
@@ -69,7 +69,7 @@ class Listening:
         """Take the port. Raises ConfigError where that cannot be."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            listener = Door(found[0])
+            listener = LimitedListener(found[0])
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(found[4])

@@ -8,8 +8,6 @@ from typing import Literal
 
 from onefold.core import EpochState, Guarantee, Positions, Sink
 from onefold.core.source import Source
-from onefold.core.store.history import PipelineStatus, StoredEpoch
-from onefold.core.store.savepoint_notes import SavepointNote
 from onefold.daemon.api.models import (
     CommittableModel,
     Counts,
@@ -28,8 +26,10 @@ from onefold.daemon.api.models import (
     SourceModel,
 )
 from onefold.daemon.letters.browse import takes_letters
-from onefold.daemon.run import Run
+from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
+from onefold.store.history import PipelineStatus, StoredEpoch
+from onefold.store.savepoint_notes import SavepointNote
 
 __all__ = ["epoch_detail", "epoch_view", "pipeline_view"]
 

@@ -13,12 +13,12 @@ from typing import Any, TypeGuard
 from psycopg import sql
 
 from onefold.core import Sink
-from onefold.daemon.letters.marks import Mark, marks_of
-from onefold.daemon.letters.reading import reading
+from onefold.daemon.letters.bounded_queries import reading
+from onefold.daemon.letters.resend_marks import Mark, marks_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import TargetName
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
 __all__ = ["CUT", "FoundLetters", "Letter", "RecordPlace", "newest", "takes_letters"]
 

@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from onefold.core.store.history import StoredEpoch
-from onefold.daemon.run import RunState
+from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.watch import Watch
+from onefold.store.history import StoredEpoch
 
 __all__ = ["EpochMeter", "registry_of"]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
 from onefold.core.source import own_positions
-from onefold.core.store.history import History, PipelineStatus, StoredEpoch
 from onefold.daemon.control import Control
-from onefold.daemon.run import RunState
-from onefold.daemon.watch.look import Look
+from onefold.daemon.pipeline_run import RunState
+from onefold.daemon.watch.poller import Poller
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
+from onefold.store.history import History, PipelineStatus, StoredEpoch
 
 __all__ = ["Watch"]
 
@@ -32,17 +32,17 @@ class Watch:
         self.control = control
         self.history = History(control.pipeline.store_url, _WITHIN_S)
         name = control.name
-        self.status = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
-        self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
-        self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
-        self.guarantees = Look(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
+        self.status = Poller(f"where pipeline {name!r} stands", self._stands, _STORE_S)
+        self.lag = Poller(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
+        self.prepared = Poller(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
+        self.guarantees = Poller(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
         self._observe = observe
         self._brokers: dict[str, Broker] = {}
         self._first_generation: int | None = None  # of this process
         self._seen = 0  # the last epoch that was observed
 
     @property
-    def _looks(self) -> tuple[Look[PipelineStatus | None] | Look[Mapping[str, Guarantee]], ...]:
+    def _looks(self) -> tuple[Poller[PipelineStatus | None] | Poller[Mapping[str, Guarantee]], ...]:
         return self.status, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]  # of different types, read alike
 
     def start(self) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import escape
 
-from onefold.local.errors import LocalServerError, never_started
 from onefold.local.hbase.jars import hbase_jars
 from onefold.local.hbase.probe import serves_tables
 from onefold.local.hbase.regions import flush_regions, major_compact_regions, region_names
 from onefold.local.java import find_java
+from onefold.local.local_server import LocalServer, local_address
 from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn
 from onefold.local.resources import HOST, choose_port
-from onefold.local.server import LocalServer, local_address
+from onefold.local.server_errors import LocalServerError, never_started
 
 if TYPE_CHECKING:
     from rich.progress import Progress

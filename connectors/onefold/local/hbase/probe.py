@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from onefold.core.errors import OnefoldError
-from onefold.local.errors import LocalServerError
+from onefold.local.server_errors import LocalServerError
 
 __all__ = ["regions_of", "serves_tables"]
 
@@ -55,9 +55,9 @@ def regions_of(address: str, settings: Mapping[str, str], table: str) -> list[by
 @contextmanager
 def _asking(address: str, settings: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
     """A function that asks the server, and returns what it answers, be it an exception."""
-    from onefold.clients.hbase.compact import arguments
-    from onefold.clients.hbase.connection import ThriftConnection
-    from onefold.clients.hbase.settings import HBaseSettings
+    from onefold.clients.hbase.client_settings import HBaseSettings
+    from onefold.clients.hbase.compact_protocol import arguments
+    from onefold.clients.hbase.thrift_connection import ThriftConnection
 
     framed = settings.get("hbase.regionserver.thrift.framed") == "true"
     compact = settings.get("hbase.regionserver.thrift.compact") == "true"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from onefold.local.errors import LocalServerError
+from onefold.local.server_errors import LocalServerError
 
 __all__ = ["flush_regions", "major_compact_regions", "region_names"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onefold.local.hbase.parts import HBaseProcess, ThriftProcess
+from onefold.local.local_server import LocalServer, ServerStatus, local_address
 from onefold.local.owned import Owned
-from onefold.local.server import LocalServer, ServerStatus, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress

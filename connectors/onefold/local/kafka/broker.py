@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onefold.local.artifacts import kafka_jars
-from onefold.local.errors import LocalServerError
 from onefold.local.java import find_java
 from onefold.local.kafka.recovery import SESSION_MS, TALKING, fence_earlier_life, was_killed
+from onefold.local.local_server import LocalServer, local_address
 from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port
-from onefold.local.server import LocalServer, local_address
+from onefold.local.server_errors import LocalServerError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from onefold.local.errors import LocalServerError
 from onefold.local.process import ServerState, kill_tree, log_tail, spawn, wait_gone
+from onefold.local.server_errors import LocalServerError
 
 __all__ = ["SESSION_MS", "TALKING", "fence_earlier_life", "was_killed"]
 

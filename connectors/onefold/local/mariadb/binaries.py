@@ -9,9 +9,9 @@ from pathlib import Path
 
 from onefold.local.cache import cache_directory
 from onefold.local.debian import unpack
-from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.postgres.binaries import SYSTEM_CACHE, run
 from onefold.local.resources import exclusive, require_space
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = ["MariaDbBinaries", "mariadb_binaries"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from onefold.local.local_server import LocalServer, local_address
 from onefold.local.mariadb.binaries import MariaDbBinaries, mariadb_binaries
 from onefold.local.postgres.binaries import run, service_user
 from onefold.local.process import ProcessRef, ServerState, as_user, kill_tree, spawn, wait_gone
 from onefold.local.resources import HOST
 from onefold.local.secrets import new_password, refuse_open_data, write_secret
-from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.process import as_user
 from onefold.local.resources import exclusive
+from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = ["SYSTEM_CACHE", "postgres_binaries", "run", "service_user"]
 

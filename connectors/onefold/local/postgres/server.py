@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 import psutil
 
-from onefold.local.errors import LocalServerError
+from onefold.local.local_server import LocalServer, local_address
 from onefold.local.postgres.binaries import postgres_binaries, run, service_user
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
 from onefold.local.resources import HOST
 from onefold.local.secrets import new_password, refuse_open_data, write_secret
-from onefold.local.server import LocalServer, local_address
+from onefold.local.server_errors import LocalServerError
 
 if TYPE_CHECKING:
     from rich.progress import Progress

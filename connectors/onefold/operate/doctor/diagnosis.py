@@ -16,7 +16,7 @@ from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.values.names import check_pipeline_name
 from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, exposed
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import doctor as kafka
+from onefold.sources.kafka import source_examination as kafka
 
 __all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
 

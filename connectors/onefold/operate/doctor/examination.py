@@ -9,6 +9,8 @@ from contextlib import ExitStack, closing, suppress
 import pyarrow as pa
 
 from onefold.clients.exposure import Reaching
+from onefold.clients.sql.database_backend import with_driver
+from onefold.clients.sql.url import url_of
 from onefold.core import (
     Committer,
     EpochState,
@@ -21,15 +23,13 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.findings import Checked, Examined, Finding, Holding, Level, passed, tried
-from onefold.core.job.targets import check_targets
 from onefold.core.protocol.committer_kinds import check_shared, last_resource
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.protocol.recovery import resolve
-from onefold.core.sql.backend import with_driver
-from onefold.core.sql.url import url_of
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.metrics import slowest_decision_s
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.targets import check_targets
+from onefold.store.metrics import slowest_decision_s
 
 __all__ = ["SinkLook", "StoreLook", "asked", "exposed"]
 

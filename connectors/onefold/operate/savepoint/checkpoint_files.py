@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError, Positions
-from onefold.core.job import offset_log
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile
 from onefold.operate.savepoint.savepoint import Savepoint
+from onefold.store.job import offset_log
 
 __all__ = [
     "CheckpointStanding",

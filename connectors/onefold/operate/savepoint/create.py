@@ -12,12 +12,9 @@ from onefold.clients.files import FileSystem
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
-from onefold.core.job.move_session import MoveSession
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
-from onefold.core.store.pins import all_pins
-from onefold.core.store.savepoint_notes import MADE, note_savepoint
 from onefold.core.values.plain import shown_url
 from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
 from onefold.operate.savepoint.listing import Counted
@@ -32,6 +29,9 @@ from onefold.operate.savepoint.savepoint import (
 )
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
+from onefold.store.job.move_session import MoveSession
+from onefold.store.pins import all_pins
+from onefold.store.savepoint_notes import MADE, note_savepoint
 
 __all__ = ["create"]
 

@@ -12,14 +12,10 @@ from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generatio
 from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.findings import Targeting
-from onefold.core.job.move_session import MoveSession
-from onefold.core.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.positions import Relation
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.store.pins import pin
-from onefold.core.store.savepoint_notes import RESTORED, note_savepoint
 from onefold.core.values.plain import plain, shown_url
 from onefold.operate.positions import plan_to
 from onefold.operate.savepoint.checkpoint_files import (
@@ -32,6 +28,10 @@ from onefold.operate.savepoint.checkpoint_files import (
 from onefold.operate.savepoint.listing import read_copy
 from onefold.operate.savepoint.savepoint import Savepoint, carried
 from onefold.operate.stopped import REPLACED, RESTORING, StoppedPipeline, somebody
+from onefold.store.job.move_session import MoveSession
+from onefold.store.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
+from onefold.store.pins import pin
+from onefold.store.savepoint_notes import RESTORED, note_savepoint
 
 __all__ = ["Restore"]
 

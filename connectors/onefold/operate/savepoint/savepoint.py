@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onefold.core import ConfigError, Positions
-from onefold.core.store.savepoint_notes import MADE, RESTORED
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain
+from onefold.store.savepoint_notes import MADE, RESTORED
 
 __all__ = ["CHECKPOINT", "DESCRIPTION", "PARTIAL", "CopiedFile", "Savepoint", "SinkState", "carried"]
 

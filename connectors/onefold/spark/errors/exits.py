@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onefold.core import OnefoldError
-from onefold.core.job import logs
+from onefold.store.job import logs
 
 __all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 

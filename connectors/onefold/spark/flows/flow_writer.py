@@ -18,11 +18,10 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, OutOfResources
 from onefold.core.checks import present
-from onefold.core.job.restores import Beginning, beginning
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
-from onefold.core.values.ways import SPARK_FLOW, Ways, in_words_of
-from onefold.engine.dataflow.plan import plan
+from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
+from onefold.engine.dataflow.chains import plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
 from onefold.flow.planning.planners import Planners
@@ -37,14 +36,15 @@ from onefold.flow.planning.starts import (
 from onefold.flow.processing.processor import StatefulProcessor
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
-from onefold.spark.flows.kept import check_kept
 from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
 from onefold.spark.flows.refusals import check_flow, check_reached
 from onefold.spark.flows.spark_operator import OperatorWriting, checked_operator, for_tasks, lettered
+from onefold.spark.flows.state_compatibility import check_kept
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.store.job.restores import Beginning, beginning
 
 __all__ = ["FlowWriter"]
 
@@ -61,7 +61,7 @@ _READ_ALIKE = {f"{_CHECKSUM}.enabled": "true", f"{_CHECKSUM}.enableFullRetryOnMi
 class FlowWriter(EpochWriter):
     """Runs one flow on Spark, as one query after the other. Raises ConfigError for what Spark cannot run of it."""
 
-    WAYS: ClassVar[Ways] = SPARK_FLOW
+    WAYS: ClassVar[Remedies] = SPARK_FLOW
 
     def __init__(self, graph: Graph, store: str | None = None, **settings: Unpack[WriterSettings]) -> None:
         check_flow(graph)

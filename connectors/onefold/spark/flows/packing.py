@@ -14,11 +14,11 @@ from operator import attrgetter
 import pyarrow as pa
 
 from onefold.core.values.ddl import schema_of
+from onefold.engine.dataflow.chain_operators import Emitted
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.items import Send
-from onefold.engine.dataflow.operators import Emitted
 from onefold.engine.dataflow.outbound import Outbound
-from onefold.engine.dataflow.plan import Chain, Plan
-from onefold.engine.workers.wire import decoded_item, encoded_item
+from onefold.engine.workers.frames import decoded_item, encoded_item
 
 __all__ = [
     "BAD",

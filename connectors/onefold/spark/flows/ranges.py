@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from onefold.core.errors import ConfigError, Retriable
-from onefold.core.job.offset_json import StreamOffset
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, Source, Split
 from onefold.core.values.ddl import schema_of
@@ -28,6 +27,7 @@ from onefold.core.waiting import Wait, hold, retry
 from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_read
 from onefold.spark.runtime.workers import freeze_imports
+from onefold.store.job.offset_json import StreamOffset
 
 __all__ = ["OnefoldRanges", "RangesPlan", "splits_of"]
 
@@ -59,8 +59,8 @@ class RangesPlan:
         return {_OPTION: base64.b64encode(pickled).decode()}
 
     def planners(self) -> Planners:
-        from onefold.core.store.checkpoint_store import CheckpointStore  # which no task needs
-        from onefold.core.store.journal import StoreJournal
+        from onefold.store.checkpoint_store import CheckpointStore  # which no task needs
+        from onefold.store.journal import StoreJournal
 
         store = CheckpointStore(self.store)  # which a journal connects to that is asked
 

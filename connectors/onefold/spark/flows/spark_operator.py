@@ -14,22 +14,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, EpochRecord, Sink
-from onefold.core.job.session import task_of
 from onefold.core.source import Source
 from onefold.core.values.ddl import ddl_of, schema_of, type_name
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.bad_records import Policy
-from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Querying
 from onefold.spark.flows.packing import BAD, name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
-from onefold.spark.formats.records import bad_of_epoch
+from onefold.spark.formats.bounded_records import bad_of_epoch
 from onefold.spark.output_modes import check_output_mode, refused_query
-from onefold.spark.runtime.columns import arrow_of, struct_of, with_epoch
+from onefold.spark.runtime.dataframe_columns import arrow_of, struct_of, with_epoch
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.runtime.writers import OwnWriting, run_letters, run_writers
 from onefold.spark.transforming import transformed
+from onefold.store.job.session import task_of
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource

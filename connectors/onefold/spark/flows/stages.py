@@ -23,18 +23,18 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.checks import present
-from onefold.core.job.session import task_of
 from onefold.core.source import Source
 from onefold.core.writing.attempt import attempting
+from onefold.engine.dataflow.chain_operators import Emitted, Operators
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.cutting import cut
-from onefold.engine.dataflow.operators import Emitted, Operators
-from onefold.engine.dataflow.plan import Chain, Plan
-from onefold.engine.logics.making import make_logic
+from onefold.engine.logics.logic_factory import make_logic
 from onefold.flow.operators import Querying, Uniting, Writing
 from onefold.spark.flows.packing import BAD, PackedRow, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.ranges import splits_of
 from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
+from onefold.store.job.session import task_of
 
 __all__ = [
     "Batches",

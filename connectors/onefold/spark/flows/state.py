@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
 from onefold.core.checks import require
-from onefold.engine.state.backend import Key, StateSpec, Value
 from onefold.engine.state.codec import decode, encode
-from onefold.engine.state.tables import by_sub
+from onefold.engine.state.sharded_tables import by_sub
+from onefold.engine.state.state_backend import Key, StateSpec, Value
 
 __all__ = ["SparkTables"]
 

@@ -10,11 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onefold.core import EpochRecord, Sink
-from onefold.core.job.session import task_of
 from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.bad_records import Found, Policy
-from onefold.engine.dataflow.plan import Chain, Plan
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Deduplicating, Processing
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
@@ -30,6 +29,7 @@ from onefold.spark.flows.stages import (
     write_stage,
 )
 from onefold.spark.runtime.writers import RESULT_SCHEMA, OwnWriting, results, writers_max
+from onefold.store.job.session import task_of
 
 __all__ = ["Translation"]
 

@@ -22,10 +22,10 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Range
 from onefold.core.waiting import hold
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
-from onefold.spark.formats.words import in_words_of_spark
+from onefold.spark.formats.option_names import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
@@ -218,5 +218,5 @@ class _BatchReader(_Reader, DataSourceReader):
 
     def _given_end(self, latest: OffsetSnapshot) -> Mapping[Partition, int]:
         """The records between two ends of the same topics: those that `endingOffsets` names."""
-        end = starting.parse("endingOffsets", self._ending, self._source.subscription)
-        return starting.resolve_end(self._planner.broker, latest, end)
+        end = start_positions.parse("endingOffsets", self._ending, self._source.subscription)
+        return start_positions.resolve_end(self._planner.broker, latest, end)

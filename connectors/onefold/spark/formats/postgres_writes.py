@@ -18,17 +18,17 @@ from pyspark.sql.types import StructType
 
 from onefold.clients.option_texts import from_texts
 from onefold.core import Committable, ConfigError
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.attempt import write_task
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.config import PostgresSinkConfig
-from onefold.spark.formats.words import in_words_of_spark
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
+from onefold.spark.formats.option_names import in_words_of_spark
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
-from onefold.spark.runtime.columns import arrow_of
+from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.workers import freeze_imports
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.session import Session, task_of
 
 __all__ = ["PostgresWrites"]
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from onefold.spark.runtime.columns import column
+from onefold.spark.runtime.dataframe_columns import column
 
 __all__ = ["NESTED", "fields_of", "parsed", "wire_of"]
 

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, OnefoldError
 from onefold.core.checks import present
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.in_doubt import LOOKS_MAX
@@ -20,10 +19,11 @@ from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.spark.runtime.columns import arrow_of
+from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.runtime.writers import run_writers
+from onefold.store.job.session import Session, task_of
 
 __all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
 

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from onefold.clients.files import is_local, local_path
 from onefold.core import ConfigError, Positions, Retriable
 from onefold.core.checks import present
-from onefold.core.job.offset_json import parse_offsets
-from onefold.core.job.offset_log import query_id_of
-from onefold.core.job.query import Running, RunningQuery
 from onefold.core.positions import CLOCKS, WATERMARK
 from onefold.core.values.plain import said_without, shown_url
+from onefold.store.job.offset_json import parse_offsets
+from onefold.store.job.offset_log import query_id_of
+from onefold.store.job.query import Running, RunningQuery
 
 __all__ = [
     "CheckpointFiles",

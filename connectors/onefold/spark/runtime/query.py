@@ -12,21 +12,21 @@ from typing import ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
-from onefold.core.job.lifecycle import Lifecycle
-from onefold.core.job.logs import logged_as, note
-from onefold.core.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
-from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.epoch import Outcome
-from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.values.ways import Ways
+from onefold.core.values.remedies import Remedies
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
-from onefold.spark.runtime.columns import arrow_of
+from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
 from onefold.spark.runtime.writers import OwnWriting, run_writers
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.job.lifecycle import Lifecycle
+from onefold.store.job.logs import logged_as, note
+from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
+from onefold.store.job.session import Session, task_of
 
 __all__ = ["QuerySession"]
 
@@ -50,7 +50,7 @@ class QuerySession(Session):
         patience_s: float,
         letters: Collection[str],
         tally: Tally,
-        ways: Ways,
+        ways: Remedies,
     ) -> None:
         super().__init__(name, sinks, store, patience_s, letters, ways)
         self._sweeper: Sweeper | None = None

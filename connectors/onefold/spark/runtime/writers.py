@@ -18,7 +18,7 @@ from onefold.core import EpochRecord, Sink, TaskId
 from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.writing.attempt import Written, write_letters, write_task
 from onefold.core.writing.bad_records import Policy
-from onefold.spark.runtime.columns import columns, mapped
+from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["RESULT_SCHEMA", "OwnWriting", "results", "run_letters", "run_writers", "shared_out", "writers_max"]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from onefold.core import ConfigError
 from onefold.core.invariants import SAMPLES_MAX, Comparison
-from onefold.spark.runtime.columns import column, columns
+from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.origin import EPOCH
 from onefold.spark.verify.reconcile import KINDS, UNTOLD, DeadLetters, Versions, judge_appended, judge_newest, reconcile
 

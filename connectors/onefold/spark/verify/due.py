@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from onefold.core import EpochRecord, Positions
-from onefold.core.job.restores import Beginning
 from onefold.core.moves import begins_by, covered, first_name, ranges
 from onefold.core.positions import TOPIC_ID, Range
+from onefold.store.job.restores import Beginning
 
 __all__ = ["Due"]
 

@@ -15,14 +15,14 @@ from onefold.core.source import Part, Source
 from onefold.core.values.batches import empty_batch
 from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.dataflow.operators import Operators
-from onefold.engine.dataflow.plan import Plan, plan
-from onefold.engine.logics.making import make_logic
+from onefold.engine.dataflow.chain_operators import Operators
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.logics.logic_factory import make_logic
 from onefold.flow.graph import Graph, Node, Shipping
 from onefold.flow.operators import Deduplicating, Querying, Reading, Writing
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
-from onefold.spark.runtime.columns import columns, mapped
+from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.transforming import transformed
 

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from onefold.spark.runtime.columns import column
+from onefold.spark.runtime.dataframe_columns import column
 
 __all__ = ["fingerprint"]
 

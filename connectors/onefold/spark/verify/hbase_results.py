@@ -23,7 +23,7 @@ from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sources.hbase import HBaseSource
 from onefold.spark.formats.hbase_source import read_hbase
-from onefold.spark.runtime.columns import column, columns, mapped
+from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, SourceRecords

@@ -18,12 +18,12 @@ from pyspark.sql.types import IntegerType
 
 from onefold.core import ConfigError, Positions, Range
 from onefold.sinks.kafka import KafkaSink
-from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.keyed.id_order import IdOrder
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.formats.records import read_records
-from onefold.spark.runtime.columns import column, columns, mapped
+from onefold.spark.formats.bounded_records import read_records
+from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH

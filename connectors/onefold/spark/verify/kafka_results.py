@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from onefold.core import Committable, ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks.kafka import KafkaSink
-from onefold.spark.runtime.columns import columns
+from onefold.spark.runtime.dataframe_columns import columns
 from onefold.spark.verify.comparison import PLACE, compare
 from onefold.spark.verify.kafka_records import (
     CONTENT_HASH,

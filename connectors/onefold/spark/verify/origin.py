@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType
 from onefold.core import EpochRecord, EpochState, Range
 from onefold.core.invariants import ADOPTED
 from onefold.sources.kafka import KafkaSource
-from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
-from onefold.spark.formats.records import read_records
+from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
+from onefold.spark.formats.bounded_records import read_records
 
 __all__ = ["EPOCH", "FORGOTTEN", "Lineage", "SourceRecords"]
 

@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_source import read_postgres
-from onefold.spark.runtime.columns import column, columns
+from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import FORGOTTEN
 

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from onefold.core import BadRecord, ConfigError
 from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
-from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.databases import SqlDatabase
 from onefold.sinks.sql.naming import exactly
-from onefold.sinks.sql.plan import SqlSettings
+from onefold.sinks.sql.sink_plan import SqlSettings
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
 
 __all__ = ["read_sql_table"]

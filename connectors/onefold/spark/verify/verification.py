@@ -29,9 +29,9 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.spark.formats.bounded_records import read_bad_records
 from onefold.spark.formats.postgres_source import read_postgres
-from onefold.spark.formats.records import read_bad_records
-from onefold.spark.runtime.columns import EPOCH_COLUMN, columns
+from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.due import Due

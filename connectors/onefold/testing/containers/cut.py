@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol, Self, get_args
 import docker.errors
 
 from onefold.core.errors import ConfigError
+from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.engine import engine, image_of
 from onefold.testing.containers.owner import labels
-from onefold.testing.errors import ContainerError
 
 __all__ = ["Cut", "Direction", "Peer", "addresses_of"]
 

@@ -17,8 +17,8 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.docker_client import DockerClient
 
+from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.owner import OWNER_LABEL, SESSION_LABEL, is_left_over, labels
-from onefold.testing.errors import ContainerError
 
 __all__ = ["create", "engine", "image_of", "is_available", "remove_all"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from onefold.local.server import ServerStatus
+from onefold.local.local_server import ServerStatus
 from onefold.testing.containers.cut import Cut, Direction, Peer
 from onefold.testing.containers.network import Network
-from onefold.testing.containers.server import ServerContainer
+from onefold.testing.containers.server_container import ServerContainer
 
 __all__ = ["ContainerGroup", "Cuts"]
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from onefold.local.hbase.probe import regions_of, serves_tables
 from onefold.local.hbase.regions import flush_regions, major_compact_regions
-from onefold.local.server import ServerStatus
+from onefold.local.local_server import ServerStatus
 from onefold.testing.containers.group import ContainerGroup
 from onefold.testing.containers.network import Network
-from onefold.testing.containers.server import ServerContainer
+from onefold.testing.containers.server_container import ServerContainer
 
 __all__ = ["HBaseContainer"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onefold.testing.containers.server import ServerContainer
+from onefold.testing.containers.server_container import ServerContainer
 
 __all__ = ["KafkaContainer"]
 

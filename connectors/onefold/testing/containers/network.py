@@ -17,9 +17,9 @@ import psutil
 from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 from testcontainers.core.config import ConnectionMode, testcontainers_config
 
+from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.engine import engine
 from onefold.testing.containers.owner import labels
-from onefold.testing.errors import ContainerError
 
 __all__ = ["Network"]
 

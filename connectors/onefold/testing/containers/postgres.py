@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onefold.core.errors import ConfigError
 from onefold.local.secrets import new_password
 from onefold.testing.containers.network import Network
-from onefold.testing.containers.server import ServerContainer
+from onefold.testing.containers.server_container import ServerContainer
 
 __all__ = ["PostgresContainer"]
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from onefold.local.local_server import ServerStatus
 from onefold.local.secrets import new_password, write_secret
-from onefold.local.server import ServerStatus
+from onefold.testing.container_errors import ContainerError
 from onefold.testing.containers.group import ContainerGroup
 from onefold.testing.containers.network import Network
-from onefold.testing.containers.server import ServerContainer
-from onefold.testing.errors import ContainerError
+from onefold.testing.containers.server_container import ServerContainer
 
 __all__ = ["SparkContainers"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from onefold.core import Range
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark.flows.flow_writer import FlowWriter
-from onefold.spark.formats.records import read_records
+from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.session import session_of_ones_own
 from onefold.spark.verify.verification import Verification, compare_with_table, verify
 from onefold.trials.workload.flow_job import flow_of
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["audit"]
 

@@ -5,7 +5,7 @@ invariants (`onefold.core.invariants`) are held against what the source, the des
 checkpoint store say. What happened when is in `history.jsonl` (see `history`), for other checkers.
 """
 
-from onefold.trials.torture.run import run_torture
-from onefold.trials.torture.settings import TortureSettings
+from onefold.trials.torture.torture_run import run_torture
+from onefold.trials.torture.torture_settings import TortureSettings
 
 __all__ = ["TortureSettings", "run_torture"]

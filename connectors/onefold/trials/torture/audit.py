@@ -8,16 +8,16 @@ from typing import Any
 
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
 from onefold.core.invariants import DECIDED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.flow.writing import STATE
-from onefold.trials.torture.destinations.comparison import RecordId
+from onefold.store.checkpoint_store import CheckpointStore
 from onefold.trials.torture.destinations.destination import CommittedParts, DueRecords
 from onefold.trials.torture.destinations.registry import destinations
-from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.destinations.table_comparison import RecordId
+from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.workload import topic
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.settings import PARTITIONS, TOPIC, Job
+from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC, Job
 
 __all__ = ["KEY_ORDER", "Audit", "Auditor"]
 

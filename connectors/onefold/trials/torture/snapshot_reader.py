@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import psycopg
 
 from onefold.core import EpochRecord
-from onefold.core.invariants import DECIDED, Glimpse
-from onefold.trials.torture.destinations.comparison import RecordId, versions_after
-from onefold.trials.torture.settings import PIPELINE
+from onefold.core.invariants import DECIDED, Observation
+from onefold.trials.torture.destinations.table_comparison import RecordId, versions_after
+from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.settings import TABLE, Job
+from onefold.trials.workload.workload_settings import TABLE, Job
 
 __all__ = ["TableReader", "View"]
 
@@ -35,7 +35,7 @@ class TableReader:
     """For a delivery that promises whole epochs, with the checkpoint store in the same database."""
 
     job: Job
-    _glimpses: set[Glimpse] = field(default_factory=set)
+    _glimpses: set[Observation] = field(default_factory=set)
     _counts: set[tuple[int, int]] = field(default_factory=set)  # the last decided epoch, and rows; not judged yet
     _views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
 
@@ -56,20 +56,20 @@ class TableReader:
 
     def glimpses(
         self, records: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
-    ) -> tuple[Glimpse, ...]:
+    ) -> tuple[Observation, ...]:
         """All so far: how many rows of the last decided epoch are there. Of a table of versions: exactly what it
         left?"""
         counts, self._counts = self._counts, set()
         rows = {epoch: _rows_of_table(record) for epoch, record in records.items() if record.state in DECIDED}
         for last, there in counts:
             before = sum(some for epoch, some in rows.items() if epoch < last)
-            self._glimpses.add(Glimpse(TABLE, last, there - before, rows[last]))
+            self._glimpses.add(Observation(TABLE, last, there - before, rows[last]))
         seen, self._views = self._views, {}
         for epoch, left in versions_after(records, orders) if seen else ():
             for view in (view for (of, _), view in seen.items() if of == epoch):
                 agreed = sum(left.get(key) == version for key, version in view)
                 whole = len(left.keys() | {key for key, _ in view})
-                self._glimpses.add(Glimpse(TABLE, epoch, agreed, whole))
+                self._glimpses.add(Observation(TABLE, epoch, agreed, whole))
         return tuple(self._glimpses)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from onefold.core.errors import Fenced, InDoubt, Retriable
 from onefold.trials.torture.history import HistoryLog
-from onefold.trials.workload.processes import JobProcess
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.session_processes import JobProcess
+from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["RESTARTED", "Supervisor"]
 

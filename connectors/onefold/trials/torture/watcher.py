@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Transition
-from onefold.core.store.checkpoint_store import KEEP_EPOCHS, CheckpointStore
+from onefold.store.checkpoint_store import KEEP_EPOCHS, CheckpointStore
 from onefold.trials.torture.destinations.destination import SERVER_ERRORS
 from onefold.trials.torture.history import HistoryLog
-from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.torture.snapshot_reader import TableReader
-from onefold.trials.workload.settings import Job
+from onefold.trials.torture.torture_settings import PIPELINE
+from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["Watcher"]
 

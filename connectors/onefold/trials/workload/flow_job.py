@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from onefold.core import OnefoldError
 from onefold.flow import Flow, count, sum_
-from onefold.trials.workload.settings import TABLE, Job
+from onefold.trials.workload.workload_settings import TABLE, Job
 
 __all__ = ["flow_of"]
 

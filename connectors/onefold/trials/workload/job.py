@@ -20,8 +20,8 @@ from onefold.spark import exit_codes, register
 from onefold.spark.runtime.writers import run_writers
 from onefold.spark.session import spark_session
 from onefold.trials.workload.flow_job import flow_of
-from onefold.trials.workload.settings import GATE, TABLE, Job
 from onefold.trials.workload.unprotected import UnprotectedSink
+from onefold.trials.workload.workload_settings import GATE, TABLE, Job
 
 TRIGGER = {"availableNow": True}
 

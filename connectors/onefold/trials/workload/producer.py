@@ -23,8 +23,8 @@ from confluent_kafka import KafkaException, Producer
 
 from onefold.trials.workload.mixed import ACCOUNTS, mixed_orders
 from onefold.trials.workload.orders import orders
-from onefold.trials.workload.settings import PARTITIONS, TOPIC
 from onefold.trials.workload.topic import end_offsets, read
+from onefold.trials.workload.workload_settings import PARTITIONS, TOPIC
 
 __all__ = ["Orders", "number_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.sessions import Connection
 from onefold.core import SinkWriter, TaskId
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.copy.loading import Load

@@ -28,12 +28,12 @@ from onefold.core.protocol.effects import (
     StoreFacts,
 )
 from onefold.core.protocol.epoch import complete, decide
-from onefold.core.protocol.misfits import check_movable, check_resolved, must_run_again, would_double
+from onefold.core.protocol.request_checks import check_movable, check_resolved, must_run_again, would_double
 
-__all__ = ["change_sinks", "move", "standing"]
+__all__ = ["chain_end", "change_sinks", "move"]
 
 
-def standing(facts: StoreFacts) -> Positions | None:
+def chain_end(facts: StoreFacts) -> Positions | None:
     """Where the last decided epoch ends, or where the first one begins; None for a pipeline that never started."""
     if facts.last is not None:
         return facts.last.range.end
@@ -49,7 +49,7 @@ def move(
     changed.
     """
     facts: StoreFacts = yield from _retry(ReadStore())
-    base = check_movable(generation.pipeline, standing(facts), to)
+    base = check_movable(generation.pipeline, chain_end(facts), to)
     if facts.begun is not None:
         raise must_run_again(facts.begun)
     moves: Sequence[EpochRecord] = yield from _retry(ReadMoves())

@@ -12,7 +12,7 @@ from dataclasses import replace
 from onefold.core.contract import Announcement, Binding, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
-from onefold.core.values.ways import ways
+from onefold.core.values.remedies import ways
 
 __all__ = [
     "UNBOUND",

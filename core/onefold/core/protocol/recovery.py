@@ -10,8 +10,13 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLo
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.binding import is_foreign, of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.misfits import by_batch_number, check_has_order, check_is_from_this_start, other_setting
-from onefold.core.values.ways import ways
+from onefold.core.protocol.request_checks import (
+    by_batch_number,
+    check_has_order,
+    check_is_from_this_start,
+    other_setting,
+)
+from onefold.core.values.remedies import ways
 
 __all__ = [
     "Committed",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 from onefold.core.errors import OnefoldError, Terminal
-from onefold.core.values.places import raised_at
 from onefold.core.values.plain import plain
+from onefold.core.values.raise_site import raised_at
 from onefold.flow.rows import OF
 
 __all__ = ["operator_failed"]

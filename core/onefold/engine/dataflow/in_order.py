@@ -21,7 +21,7 @@ from onefold.core.source import Part
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
-from onefold.engine.dataflow.waiting import Waiting
+from onefold.engine.dataflow.spill_queue import SpillQueue
 
 __all__ = ["InOrder"]
 
@@ -33,7 +33,7 @@ class InOrder(Inbound):
         super().__init__(len(turns))
         require(sorted(turns) == [*range(len(turns))], turns)
         self._turns = tuple(turns)
-        self._waiting = [Waiting() for _ in turns]
+        self._waiting = [SpillQueue() for _ in turns]
         self._cutter = Cutter()
         self._at_end: Barrier | None = None  # of the channel whose turn it is: was reached, and rows may be left
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from onefold.engine.dataflow.chains import Chain, Exchange
 from onefold.engine.dataflow.items import Barrier, Send
-from onefold.engine.dataflow.plan import Chain, Exchange
 from onefold.engine.key_groups import split_by_subtask
 from onefold.flow.graph import Shipping
 

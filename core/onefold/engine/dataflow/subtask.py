@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.chain_operators import Emitted, Operators
+from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
-from onefold.engine.dataflow.marks import Mark
-from onefold.engine.dataflow.operators import Emitted, Operators
 from onefold.engine.dataflow.outbound import Outbound
-from onefold.engine.dataflow.plan import Chain
+from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
-from onefold.engine.state.backend import Frozen, StateBackend
+from onefold.engine.state.state_backend import Frozen, StateBackend
 
 __all__ = ["Keep", "Phase", "Subtask", "SubtaskState"]
 

@@ -16,13 +16,13 @@ from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import OnefoldError, Retriable
 from onefold.core.source import Source, Split
-from onefold.engine.dataflow.marks import Marks
-from onefold.engine.dataflow.plan import Plan
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.driver.watching import WorkerWatch
 from onefold.engine.workers.fork_server import ForkServer
+from onefold.engine.workers.frames import Incoming, Outgoing
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop
-from onefold.engine.workers.wire import Incoming, Outgoing
 from onefold.flow.graph import Shipping
 
 __all__ = ["Fleet"]

@@ -13,21 +13,19 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
-from onefold.core.job.logs import logged_as, note
-from onefold.core.job.session import Session
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
 from onefold.core.waiting import Wait
-from onefold.engine.dataflow.plan import Plan
+from onefold.engine.dataflow.chains import Plan
 from onefold.engine.driver.fleet import Fleet
-from onefold.engine.driver.has_written import HasWritten
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
-from onefold.engine.driver.settings import RunSettings
+from onefold.engine.driver.run_settings import RunSettings
 from onefold.engine.driver.writers import Writers
+from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.fork_server import ForkServerLost
@@ -35,6 +33,8 @@ from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
+from onefold.store.job.logs import logged_as, note
+from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
@@ -59,7 +59,7 @@ class FlowRun:
         fleet: Fleet,
         settings: RunSettings,
         state_root: str | None,
-        written: HasWritten,
+        written: WrittenMarker,
         databases: Scratch | None = None,
     ) -> None:
         self._plan, self._session, self._fleet, self._settings = plan, session, fleet, settings

@@ -10,24 +10,24 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from onefold.clients.sql.sqlite import check_whole_path
+from onefold.clients.sql.url import url_of
 from onefold.core.contract import Sink
 from onefold.core.errors import ConfigError
-from onefold.core.job.session import Session
-from onefold.core.sql.sqlite import check_whole_path
-from onefold.core.sql.url import url_of
-from onefold.core.store.checkpoint_store import CheckpointStore, default_store
 from onefold.core.values.plain import shown_url
-from onefold.core.values.ways import in_words_of
+from onefold.core.values.remedies import in_words_of
 from onefold.core.writing.durable_files import make_folder
-from onefold.engine.dataflow.marks import Marks
-from onefold.engine.dataflow.plan import Plan
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.flow_run import FlowRun
-from onefold.engine.driver.has_written import HasWritten
-from onefold.engine.driver.settings import RunSettings
+from onefold.engine.driver.run_settings import RunSettings
+from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.planning.starts import check_apart
+from onefold.store.checkpoint_store import CheckpointStore, default_store
+from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
@@ -53,7 +53,7 @@ def opened(
         fleet = Fleet(fork_server, plan, settings.workers, marks)
         databases = opened.enter_context(_databases()) if plan.has_state and settings.state == "rocksdb" else None
         opened.callback(fleet.end)  # before its folder goes
-        written = HasWritten(checkpoint, session.name)
+        written = WrittenMarker(checkpoint, session.name)
         flow = FlowRun(plan, session, fleet, settings, checkpoint if plan.has_state else None, written, databases)
         opened.enter_context(_draining(flow.drain))
         yield flow

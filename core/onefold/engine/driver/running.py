@@ -15,16 +15,16 @@ import numpy  # noqa: F401  # for the workers: where it is missing, the start sa
 
 from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
-from onefold.core.job.logs import showing_progress
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
 from onefold.core.values.plain import shown_url
-from onefold.engine.dataflow.marks import Marks
-from onefold.engine.dataflow.plan import Plan, plan
+from onefold.engine.dataflow.chains import Plan, plan
+from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.progress import Progress, counted
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
+from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome, Started
@@ -86,7 +86,7 @@ def run(
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the store, while the fork server imports what workers need
             from onefold.engine.driver.opening import opened
-            from onefold.engine.driver.settings import RunSettings
+            from onefold.engine.driver.run_settings import RunSettings
 
         settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
@@ -142,13 +142,13 @@ def check_runs_here(graph: Graph) -> None:
 
 def _warm(plan: Plan) -> None:
     with uncollected():  # in the fork server alone: the driver has no use for operators and backends
-        from onefold.engine.workers.starting import warm
+        from onefold.engine.workers.worker_setup import warm
 
         warm(plan)
 
 
 def _work(plan: Plan, marks: Marks, control: socket.socket, links: list[socket.socket]) -> None:
-    from onefold.engine.workers.starting import worker_of  # imported by then, see `_warm`
+    from onefold.engine.workers.worker_setup import worker_of  # imported by then, see `_warm`
 
     worker_of(plan, marks)(control, links)
 

@@ -6,8 +6,8 @@ import logging
 import time
 from dataclasses import dataclass
 
-from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Marks
-from onefold.engine.dataflow.plan import Plan
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, Marks
 
 __all__ = ["WorkerWatch"]
 

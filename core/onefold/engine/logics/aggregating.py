@@ -11,7 +11,7 @@ from onefold.core.aggregates.accumulation import Accumulation
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
-from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables
+from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables
 from onefold.flow.graph import Node
 from onefold.flow.rows import values_of
 

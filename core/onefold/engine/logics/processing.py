@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
-from onefold.engine.state.backend import Key
 from onefold.engine.state.handles import KeyedHandle
+from onefold.engine.state.state_backend import Key
 from onefold.flow.graph import Node
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.rows import RowCollector, note, row_type, rows_of, values_of

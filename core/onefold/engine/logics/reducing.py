@@ -13,7 +13,7 @@ from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
-from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTables, Value
+from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
 from onefold.flow.rows import RowCollector, dicts_of, not_of_type, note
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.backend import StateSpec, StateTables, Value
-from onefold.engine.state.columns import Entries, from_ipc, to_ipc
+from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
 from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footers_for, read_part
+from onefold.engine.state.state_backend import StateSpec, StateTables, Value
 from onefold.engine.state.storage import Storage
 
 __all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts", "mark_kept", "parts"]

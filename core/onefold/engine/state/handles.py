@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.tuples import copied
-from onefold.engine.state.backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
 from onefold.engine.state.common import mark_kept
-from onefold.engine.state.operators import Shape, SubtaskBroadcast, SubtaskList
+from onefold.engine.state.operator_state import Shape, SubtaskBroadcast, SubtaskList
+from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
 from onefold.engine.state.timers import Timers
 from onefold.flow.processing.declaring import refuse_ttl
 from onefold.flow.processing.processor import Redistribution, Schema

@@ -23,9 +23,9 @@ from onefold.core.checks import require
 from onefold.core.extras import uncollected
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.backend import Frozen, StateSpec, StateTable
-from onefold.engine.state.columns import from_ipc
+from onefold.engine.state.arrow_entries import from_ipc
 from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts, parts
+from onefold.engine.state.sharded_tables import SHARDS, FlatTable, NestedTable, table_for
 from onefold.engine.state.snapshot import (
     BASE,
     LOG,
@@ -38,8 +38,8 @@ from onefold.engine.state.snapshot import (
     read_part,
     write_snapshot,
 )
+from onefold.engine.state.state_backend import Frozen, StateSpec, StateTable
 from onefold.engine.state.storage import Storage
-from onefold.engine.state.tables import SHARDS, FlatTable, NestedTable, table_for
 
 __all__ = ["COPIES_MAX", "MemoryBackend"]
 

@@ -25,7 +25,7 @@ from onefold.core.errors import CheckpointMismatch, DataLoss
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.backend import StateKind, StateSpec
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
 __all__ = [

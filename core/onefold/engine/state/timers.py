@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from onefold.engine.state.backend import Key, StateTable
 from onefold.engine.state.codec import encode
+from onefold.engine.state.state_backend import Key, StateTable
 
 __all__ = ["Timers"]
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 from onefold.core.checks import require
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
-from onefold.core.job.lifecycle import Lifecycle
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
@@ -29,7 +28,7 @@ from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import MODELS, ModelTwoPhaseSink
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.dataflow.plan import plan
+from onefold.engine.dataflow.chains import plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
@@ -40,6 +39,7 @@ from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Processing, Reading, Writing
 from onefold.flow.ordering import in_fixed_order
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.store.job.lifecycle import Lifecycle
 
 __all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]
 

@@ -9,14 +9,14 @@ from functools import partial
 
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Part, Split
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
-from onefold.engine.dataflow.plan import Chain, Plan
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
-from onefold.engine.logics.making import make_logic
+from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.messages import Done
 from onefold.engine.workers.reader import Reader

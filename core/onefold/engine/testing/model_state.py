@@ -10,7 +10,7 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
-from onefold.engine.state.backend import Frozen, Key, StateSpec, Value
+from onefold.engine.state.state_backend import Frozen, Key, StateSpec, Value
 
 __all__ = ["ModelBackend", "ModelSnapshots"]
 

@@ -10,10 +10,10 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.values.exact import Family, family
 from onefold.core.values.ids import OrderedIds
 from onefold.core.values.tuples import form_name
-from onefold.engine.dataflow.plan import Chain, Plan
-from onefold.engine.state.backend import StateBackend, StateKind, StateSpec
+from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.state.common import mark_kept
 from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing

@@ -10,14 +10,14 @@ from functools import partial
 
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.engine.dataflow.chains import Exchange, Plan
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
-from onefold.engine.dataflow.marks import NODE, NOWHERE, STEPS, Mark, no_mark
-from onefold.engine.dataflow.plan import Exchange, Plan
+from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, Mark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
+from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.reader import Reader
-from onefold.engine.workers.wire import Incoming, Outgoing, decoded_item, encoded_item
 
 __all__ = ["QUEUED_BYTES_MAX", "Worker", "tell_failure"]
 

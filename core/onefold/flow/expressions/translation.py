@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from onefold.flow.expressions.arithmetic import Compare, among, calculated, compared, negated
+from onefold.flow.expressions.expression_text import ExpressionText
 from onefold.flow.expressions.terms import Term, Unfit, converted, decoded, literal
-from onefold.flow.expressions.text import ExpressionText
 
 __all__ = ["translated"]
 

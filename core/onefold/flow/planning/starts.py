@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 
+from onefold.clients.sql.url import url_of
 from onefold.core.contract import EpochRecord, LedgerEntry, Sink, SinkKind
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
-from onefold.core.protocol.misfits import other_setting
+from onefold.core.protocol.request_checks import other_setting
 from onefold.core.source import Journal, Placed, ReadOnce, Source, own_positions, settled
-from onefold.core.sql.url import url_of
 
 __all__ = [
     "check_apart",

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from onefold.core import Committable, TaskId
 from onefold.core.contract import SinkWriter
-from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, StateSink, committable
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
 ROWS = StateSpec("rows", "rows", StateKind.VALUE)

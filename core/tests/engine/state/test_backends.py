@@ -16,12 +16,12 @@ from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry
 from onefold.core.errors import DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
-from onefold.engine.state.backend import Frozen, StateBackend, StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.sharded_tables import by_sub
+from onefold.engine.state.state_backend import Frozen, StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
-from onefold.engine.state.tables import by_sub
 
 GROUPS = 16
 VALUES = StateSpec("sum", "total", StateKind.VALUE)

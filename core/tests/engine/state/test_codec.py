@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, DataLoss
+from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
 from onefold.engine.state.codec import decode, encode
-from onefold.engine.state.columns import Entries, from_ipc, to_ipc
 from onefold.flow.processing.declaring import as_schema
 
 ZONES = st.sampled_from([dt.UTC, ZoneInfo("Europe/Berlin"), dt.timezone(dt.timedelta(hours=-3, minutes=-30))])

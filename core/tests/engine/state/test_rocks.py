@@ -12,11 +12,11 @@ from harness.disks import SmallDisk, small_disk
 from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch, DataLoss, OutOfResources, Retriable, WorkLost
-from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
 TOTALS = StateSpec("sum", "total", StateKind.VALUE)

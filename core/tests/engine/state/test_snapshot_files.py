@@ -15,10 +15,10 @@ from pyarrow import fs
 from onefold.core.contract import Binding, Decided, EpochRecord, EpochState
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss, OutOfResources, WorkLost
 from onefold.core.positions import Positions, Range
-from onefold.engine.state.backend import StateKind, StateSpec
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
 from onefold.engine.state.snapshot import read_footer
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 
 TOTALS = StateSpec("sum", "total", StateKind.VALUE)

@@ -14,8 +14,8 @@ from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import LedgerState, Unreadable, parsed
-from onefold.sinks.hbase.plan import HBasePlan, HBaseSinkSettings
-from onefold.sinks.naming import part
+from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
+from onefold.sinks.name_parts import part
 
 __all__ = ["LEDGER_FAMILY", "SINK", "STATE", "TableNotes"]
 

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.clients.hbase.binary_protocol import Columns
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.wire import Columns
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.sinks.hbase.epoch_log import TableNotes
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
 
 __all__ = ["Hidden", "check_shown", "hidden"]
 

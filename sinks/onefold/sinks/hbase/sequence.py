@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.rows.columns import KeyColumn
+from onefold.clients.hbase.rows.column_encoder import KeyColumn
 from onefold.core.errors import BadRecord, SchemaMismatch
 
 __all__ = ["SequenceColumn"]

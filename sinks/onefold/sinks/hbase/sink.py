@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from onefold.clients.hbase import tables
+from onefold.clients.hbase import table_admin
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.tables import ColumnFamily, TableShape
+from onefold.clients.hbase.table_admin import ColumnFamily, TableShape
 from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, Target, tried
-from onefold.sinks.hbase import doctor
-from onefold.sinks.hbase.config import HBaseSinkConfig
+from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.modes.modes import mode_of
-from onefold.sinks.hbase.plan import HBasePlan, HBaseSinkSettings
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 __all__ = ["HBaseSink"]
@@ -101,11 +101,11 @@ class HBaseSink:
         else:
             mapping = settings.mode.bound(settings.declared, schema)
             families, plan = mapping.families, HBasePlan(settings, mapping, schema)
-        yield from tables.checks(settings.hbase, settings.declared.table, _wanted(families), _cuts(settings))
+        yield from table_admin.checks(settings.hbase, settings.declared.table, _wanted(families), _cuts(settings))
         return self._made(pipeline, plan) if ledger is not None else None
 
     def _check_ledger(self) -> Checks[TableShape | None]:
-        shape = yield from tables.checks(self._settings.hbase, self._settings.ledger, _LEDGER)
+        shape = yield from table_admin.checks(self._settings.hbase, self._settings.ledger, _LEDGER)
         if shape is not None:
             yield from tried(lambda: self._check_kept(shape))
         return shape
@@ -119,11 +119,11 @@ class HBaseSink:
             )
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
-        return doctor.examine(self._settings)
+        return guarantee_checks.examine(self._settings)
 
     def target_now(self, pipeline: str) -> Target:  # noqa: ARG002 - the protocol's
         table = self._settings.declared.table
-        return Target(f"table {table}", tables.describe(self._settings.hbase, table) is not None)
+        return Target(f"table {table}", table_admin.describe(self._settings.hbase, table) is not None)
 
     def is_empty(self, pipeline: str) -> bool:  # noqa: ARG002 - the protocol's
         """Not even a delete is left of a table that was truncated, or dropped and made anew."""
@@ -140,7 +140,7 @@ class HBaseSink:
         return self._committer(pipeline, None)
 
     def _committer(self, pipeline: str, plan: HBasePlan | None) -> AnnouncingCommitter:
-        self._check_kept(tables.ensure(self._settings.hbase, self._settings.ledger, _LEDGER))
+        self._check_kept(table_admin.ensure(self._settings.hbase, self._settings.ledger, _LEDGER))
         return self._made(pipeline, plan)
 
     def _made(self, pipeline: str, plan: HBasePlan | None) -> AnnouncingCommitter:
@@ -157,7 +157,7 @@ class HBaseSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
-        tables.ensure(settings.hbase, mapping.table, _wanted(mapping.families), _cuts(settings))
+        table_admin.ensure(settings.hbase, mapping.table, _wanted(mapping.families), _cuts(settings))
         plan = HBasePlan(settings, mapping, schema)
         committer = self._committer(pipeline, plan)
         committer.ledger()  # refuses rows that would become other bytes, before anybody writes one

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from onefold.core.contract import SinkKind, TaskId
 from onefold.sinks.columns import check_columns
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
+from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sinks.write_through import written
-from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["HBaseWriter"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
-from onefold.sinks.naming import part
+from onefold.sinks.name_parts import part
 
 __all__ = ["LEDGER_PREFIX", "Handle", "Names", "check_prefix", "ledger_topic"]
 

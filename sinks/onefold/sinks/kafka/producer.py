@@ -8,13 +8,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.per_process import PerProcess
 from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
-from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import EncodedRecords
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 
 __all__ = ["RecordProducer", "connect"]
 
@@ -91,7 +91,7 @@ class RecordProducer:
                 for value, key, header, partition, timestamp in parts:
                     put(value, key, headers=header or [], partition=partition, timestamp=timestamp)
         except KafkaException as error:
-            raise errors.of(error, self._doing) from error
+            raise error_codes.of(error, self._doing) from error
         self._asked(lambda: client.poll(0))
 
     def flush(self) -> None:
@@ -119,10 +119,10 @@ class RecordProducer:
                 raise self._unanswered("its queue stays full")
 
     def _asked(self, call: Callable[[], int]) -> int:
-        return errors.asked(call, self._doing)
+        return error_codes.asked(call, self._doing)
 
     def _failed(self) -> OnefoldError:
-        return errors.first_failure(self._failures, self._doing)
+        return error_codes.first_failure(self._failures, self._doing)
 
     def _unanswered(self, what: str) -> OnefoldError:
         settings = self._settings
@@ -140,4 +140,4 @@ def connect(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:
     An idempotent producer asks for its id when it is made, before any broker is connected, and not again for up to a
     second.
     """
-    errors.asked(lambda: producer.list_topics(settings.topic, timeout=settings.timeout_s), doing)
+    error_codes.asked(lambda: producer.list_topics(settings.topic, timeout=settings.timeout_s), doing)

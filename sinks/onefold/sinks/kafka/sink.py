@@ -11,12 +11,12 @@ from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
-from onefold.sinks.kafka import doctor, opening
-from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka import guarantee_checks, open_checks
+from onefold.sinks.kafka.keyed.keyed_writer import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
-from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
-from onefold.sinks.kafka.transactional.writer import TransactionalWriter
+from onefold.sinks.kafka.transactional.transactional_committer import TransactionalCommitter
+from onefold.sinks.kafka.transactional.transactional_writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
 
@@ -94,7 +94,7 @@ class KafkaSink:
     def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
         topics = self._topics(pipeline)
         ledger = yield from topics.check_ledger()
-        yield from opening.checks(self._settings, topics, schema)
+        yield from open_checks.checks(self._settings, topics, schema)
         if ledger is not None:
             return self._committer(pipeline)
         name = self._settings.ledger_topic(pipeline)
@@ -103,10 +103,10 @@ class KafkaSink:
         return None
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
-        return doctor.examine(self._settings, pipeline, deciding_s)
+        return guarantee_checks.examine(self._settings, pipeline, deciding_s)
 
     def held(self, pipeline: str) -> list[Held]:
-        return doctor.held(self._settings, pipeline) if self._settings.delivery == "transactional" else []
+        return guarantee_checks.held(self._settings, pipeline) if self._settings.delivery == "transactional" else []
 
     def target_now(self, pipeline: str) -> Target:
         topic_id = self._topics(pipeline).target_id()
@@ -132,7 +132,7 @@ class KafkaSink:
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         topics = self._topics(pipeline)
-        passed(opening.checks(self._settings, topics, schema))
+        passed(open_checks.checks(self._settings, topics, schema))
         topics.make_ledger_topic()
         if self._settings.delivery == "transactional":
             topics.try_transactions(self._settings.names(pipeline).probe)

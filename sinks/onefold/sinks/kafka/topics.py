@@ -23,16 +23,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
+from onefold.clients.kafka.missing_topics import creating
 from onefold.clients.kafka.producer_config import PRODUCER
-from onefold.clients.kafka.topics import creating
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait
-from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
 from onefold.sinks.kafka.transactional.transactions import initialize
 
@@ -235,9 +235,9 @@ class Topics:
         try:
             return {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
-            if error.args[0].code() in errors.NOT_SHOWN:
+            if error.args[0].code() in error_codes.NOT_SHOWN:
                 return {}
-            raise errors.translate(error.args[0], f"{self._where}, reading the settings of {name!r}") from error
+            raise error_codes.translate(error.args[0], f"{self._where}, reading the settings of {name!r}") from error
 
     def _answer(self, call: Callable[[], T], doing: str) -> T:
         """KafkaException passes where the answer is that the topic is there already, or is not."""
@@ -255,4 +255,4 @@ class Topics:
                     self._settings.timeout_s,
                     [*self._said, error.args[0]],
                 ) from error
-            raise errors.translate(error.args[0], f"{self._where}, {doing}") from error
+            raise error_codes.translate(error.args[0], f"{self._where}, {doing}") from error

@@ -1,16 +1,16 @@
 """Rows into a Postgres table, exactly once: `two_phase` or `staged`.
 
-sink.py        PostgresSink: its settings, and the guarantee in words
-planner.py     what `open` checks and makes ready; plan.py: what it knows then, and which delivery that gives
-writer.py      executors: BEGIN, COPY, PREPARE TRANSACTION or COMMIT
-schema/        the user's table: found, made, compared with the rows, evolved
-copy/          rows in COPY's binary format
-merge/         the stage, and its rows into the target: appended, or the newest version of each key
-commit/        driver: verify, commit, abort, leftovers, merge
-rejects/       rows that Postgres refuses: bisected, and kept
-ledger/        ledger, parts and staged attempts: the tables that onefold keeps in the destination
-admin.py       an operator's view of a database; doctor.py: what the guarantee rests on
-naming.py      names of transactions, stages and attempts
+sink.py         PostgresSink: its settings, and the guarantee in words
+open_checks.py  what `open` checks and makes ready; sink_plan.py: what it knows then, and which delivery that gives
+writer.py       executors: BEGIN, COPY, PREPARE TRANSACTION or COMMIT
+schema/         the user's table: found, made, compared with the rows, evolved
+copy/           rows in COPY's binary format
+merge/          the stage, and its rows into the target: appended, or the newest version of each key
+commit/         driver: verify, commit, abort, leftovers, merge
+rejects/        rows that Postgres refuses: bisected, and kept
+ledger/         ledger, parts and staged attempts: the tables that onefold keeps in the destination
+admin.py        an operator's view of a database; guarantee_checks.py: what the guarantee rests on
+naming.py       names of transactions, stages and attempts
 """
 
 from onefold.sinks.postgres.sink import PostgresSink

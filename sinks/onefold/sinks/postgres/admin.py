@@ -13,18 +13,18 @@ from datetime import datetime
 
 import psycopg.conninfo
 
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.quoting import identifier
 from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.ledger import layout, pruning
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, TargetName, gid_prefix, names_in
+from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
 __all__ = ["Operations", "PreparedTransaction"]
 

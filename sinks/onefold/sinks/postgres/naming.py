@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from onefold.clients.postgres.own_schema import OWN_SCHEMA
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.sinks.naming import part, table_parts
+from onefold.sinks.name_parts import part, table_parts
 
 __all__ = [
     "BOOKKEEPING",

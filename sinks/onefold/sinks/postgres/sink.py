@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from onefold.clients.exposure import of_postgres
 from onefold.clients.options import constructed_from
-from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
-from onefold.sinks.postgres import doctor, planner
-from onefold.sinks.postgres import plan as plans
+from onefold.sinks.postgres import guarantee_checks, open_checks
+from onefold.sinks.postgres import sink_plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.plan import PostgresPlan
 from onefold.sinks.postgres.schema import identity
 from onefold.sinks.postgres.schema import target as targets
+from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresSink"]
@@ -120,10 +120,10 @@ class PostgresSink:
         return replace(promise, conditions=conditions)
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
-        return doctor.examine(self._settings, pipeline)
+        return guarantee_checks.examine(self._settings, pipeline)
 
     def held(self, pipeline: str) -> list[Held]:
-        return doctor.held(self._settings, pipeline)
+        return guarantee_checks.held(self._settings, pipeline)
 
     def target_now(self, pipeline: str) -> Target:
         with self._looking(pipeline) as connection:
@@ -151,11 +151,11 @@ class PostgresSink:
         found = yield from self._checks(pipeline, schema, "doctor")
         return PostgresCommitter(self._settings, pipeline, None) if found.has_ledger else None
 
-    def _checks(self, pipeline: str, schema: pa.Schema | None, whose: str) -> Checks[planner.TableChecks]:
+    def _checks(self, pipeline: str, schema: pa.Schema | None, whose: str) -> Checks[open_checks.TableChecks]:
         doing = self._doing(pipeline, "opening")
         with pool.borrow(self._settings.conninfo(whose), doing) as connection, connection.transaction():
             connection.execute("SET TRANSACTION READ ONLY")
-            return (yield from planner.checks(connection, self._settings, pipeline, schema))
+            return (yield from open_checks.checks(connection, self._settings, pipeline, schema))
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
@@ -163,7 +163,7 @@ class PostgresSink:
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
             settings.bookkeeping(pipeline).create(connection)
             with connection.transaction(settings.lock_timeout_s):
-                plan = planner.resolve(connection, settings, pipeline, schema, found)
+                plan = open_checks.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
         committer.ledger()  # from here on it notices a server that is an older copy

@@ -5,24 +5,24 @@ from __future__ import annotations
 import psycopg
 import pyarrow as pa
 
-from onefold.clients.postgres import connection as pool
-from onefold.clients.postgres import errors
+from onefold.clients.postgres import driver_errors
+from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.quoting import literal
 from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
-from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import ATTEMPT, PostgresPlan
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 from onefold.sinks.postgres.schema.target import asking_types
+from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.sink_plan import ATTEMPT, PostgresPlan
+from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["PostgresWriter"]
 
@@ -139,7 +139,7 @@ class PostgresWriter(AttemptWriter):
             self._load.cancel()
         match error:
             case psycopg.Error():
-                return errors.translate(error, f"{self._where}, {doing}", self._connection)
+                return driver_errors.translate(error, f"{self._where}, {doing}", self._connection)
             case SchemaMismatch() | Retriable():
                 return error.reworded(f"{self._where}, {doing}: {error.message}")
             case TooManyRefused():

@@ -16,11 +16,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from onefold.clients.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.contract import LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
-from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
-from onefold.sinks.staged.ledger import Books
+from onefold.sinks.staged.ledger import SinkBookkeeping
 
 __all__ = ["Kept", "SqlBookkeeping", "forget", "kept", "metadata", "staged", "stages"]
 
@@ -66,7 +66,7 @@ _version = sa.Table(
 )
 
 
-class SqlBookkeeping(Books[sa.Connection]):
+class SqlBookkeeping(SinkBookkeeping[sa.Connection]):
     """In the connection's default schema. Staged epochs have no members beyond the ledger's row: rows and ledger row
     are one transaction."""
 

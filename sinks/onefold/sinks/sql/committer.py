@@ -15,8 +15,8 @@ from onefold.sinks.sql import staging
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.databases import database_of, over
-from onefold.sinks.sql.plan import SqlPlan, SqlSettings
-from onefold.sinks.staged.committer import LedgerCommitter
+from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.staged.ledger_committer import LedgerCommitter
 
 __all__ = ["SqlCommitter"]
 

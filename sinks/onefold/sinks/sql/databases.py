@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from onefold.clients.per_process import PerProcess
+from onefold.clients.sql.database import Database
+from onefold.clients.sql.database_backend import reason
 from onefold.core.errors import ConfigError
-from onefold.core.sql.backend import reason
-from onefold.core.sql.database import Database
-from onefold.sinks.sql.plan import SqlSettings
+from onefold.sinks.sql.sink_plan import SqlSettings
 
 __all__ = ["SqlDatabase", "creating", "database_of", "driver_of", "over"]
 

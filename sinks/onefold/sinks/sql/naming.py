@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
-from onefold.sinks.naming import table_parts
+from onefold.sinks.name_parts import table_parts
 
 __all__ = [
     "ATTEMPT",

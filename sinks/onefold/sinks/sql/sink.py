@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from onefold.clients.exposure import of_url
 from onefold.clients.options import constructed_from
+from onefold.clients.sql.database_backend import with_driver
+from onefold.clients.sql.sqlite import check_whole_path
+from onefold.clients.sql.url import url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
-from onefold.core.sql.backend import with_driver
-from onefold.core.sql.sqlite import check_whole_path
-from onefold.core.sql.url import url_of
-from onefold.sinks.sql import opening, staging, target
+from onefold.sinks.sql import open_checks, staging, target
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.naming import TableName
-from onefold.sinks.sql.plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.sql.writer import SqlWriter
-from onefold.sinks.staged.config import SqlSinkConfig
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 if TYPE_CHECKING:
     from onefold.sinks.postgres.sink import PostgresSink
@@ -105,7 +105,7 @@ class SqlSink:
         return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
 
     def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
-        has_ledger = yield from opening.checks(self._settings, pipeline, schema)
+        has_ledger = yield from open_checks.checks(self._settings, pipeline, schema)
         return SqlCommitter(self._settings, pipeline, None) if has_ledger else None
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
@@ -139,10 +139,10 @@ class SqlSink:
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         database = database_of(self._settings, pipeline)
-        passed(opening.checks(self._settings, pipeline, schema))
+        passed(open_checks.checks(self._settings, pipeline, schema))
         with database.making_tables() as connection:
             self._settings.bookkeeping(pipeline).create(connection)
-            self._plan = opening.resolve(connection, self._settings, pipeline, schema)
+            self._plan = open_checks.resolve(connection, self._settings, pipeline, schema)
         with database.connected() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
             staging.move(connection, adapter_of(database.url), self._plan, (), 0)

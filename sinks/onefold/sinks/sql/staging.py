@@ -18,7 +18,7 @@ from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping, staged, stages
 from onefold.sinks.sql.databases import creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
-from onefold.sinks.sql.plan import SqlPlan
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 

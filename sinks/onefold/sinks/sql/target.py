@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.sql.adapters.adapter import Adapter
-from onefold.sinks.sql.adapters.kinds import kind_of
+from onefold.sinks.sql.adapters.sql_kinds import kind_of
 from onefold.sinks.sql.naming import TableName, exactly
-from onefold.sinks.sql.plan import SqlColumn
+from onefold.sinks.sql.sink_plan import SqlColumn
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = [

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, RANK, TIMESTAMP
-from onefold.sinks.sql.plan import SqlPlan
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["upsert"]

@@ -14,15 +14,15 @@ from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
 from onefold.sinks.columns import check_names
+from onefold.sinks.sink_writer import AttemptWriter
 from onefold.sinks.spool import Spool
-from onefold.sinks.sql.adapters.kinds import values_of
 from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.sql_kinds import values_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of, driver_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
-from onefold.sinks.sql.plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["SqlWriter"]
 

@@ -11,13 +11,13 @@ from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
 
-__all__ = ["Books"]
+__all__ = ["SinkBookkeeping"]
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Books(ABC, Generic[C]):
+class SinkBookkeeping(ABC, Generic[C]):
     """The bookkeeping of one sink of one pipeline, by connections of one kind."""
 
     pipeline: str

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from onefold.sources.files.lines import LineBatch, without_blank
 
-__all__ = ["TornQuotes", "records_of"]
+__all__ = ["UnbalancedQuotes", "records_of"]
 
 
-class TornQuotes(Exception):
+class UnbalancedQuotes(Exception):
     """From the record at `place` on, nobody can tell what is within quotes, for `reason`."""
 
     def __init__(self, place: int, reason: str) -> None:
@@ -21,7 +21,7 @@ class TornQuotes(Exception):
 def records_of(
     batches: Iterator[LineBatch], delimiter: str, record_bytes_max: int, *, with_blank: bool
 ) -> Iterator[LineBatch]:
-    """The records of a whole file, whose lines come with the blank ones. Raises `TornQuotes`.
+    """The records of a whole file, whose lines come with the blank ones. Raises `UnbalancedQuotes`.
 
     A record of several lines has their line breaks. One with a quote has `record_bytes_max` bytes at most.
     """
@@ -84,5 +84,5 @@ class _Reader:
         if self._open:
             raise self._torn("a quote stays open to the end of the file")
 
-    def _torn(self, reason: str) -> TornQuotes:
-        return TornQuotes(self._place, reason)
+    def _torn(self, reason: str) -> UnbalancedQuotes:
+        return UnbalancedQuotes(self._place, reason)

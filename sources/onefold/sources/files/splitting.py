@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
-from onefold.sources.files.config import FileSourceConfig
 from onefold.sources.files.listing import Folder, ListedFile, codec_of
+from onefold.sources.files.source_options import FileSourceConfig
 
 __all__ = ["SPLIT_BYTES", "FileRange", "is_packed", "splits_of"]
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from onefold.clients.hbase.errors import no_table
-from onefold.clients.hbase.rows.config import HBaseTableConfig
+from onefold.clients.hbase.client_settings import HBaseSettings
 from onefold.clients.hbase.rows.mapping import TableMapping
-from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.rows.table_config import HBaseTableConfig
 from onefold.clients.hbase.table import HBaseTable
-from onefold.clients.hbase.tables import describe
+from onefold.clients.hbase.table_admin import describe
+from onefold.clients.hbase.thrift_errors import no_table
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.source import Keep
-from onefold.sources.hbase.reading import RegionPart, read
+from onefold.sources.hbase.table_reader import RegionPart, read
 from onefold.sources.table_source import TableSource
 
 __all__ = ["HBaseSource"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.sources.kafka.fetching.records import HEADER_BYTES, LETTER_BYTES_MAX
+from onefold.sources.kafka.fetching.fetched_records import HEADER_BYTES, LETTER_BYTES_MAX
 
 __all__ = ["CUT", "cut_to_fit"]
 

@@ -15,14 +15,14 @@ from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, RecordColumns, Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.config.options import constructor_arguments, spark_options
-from onefold.sources.kafka.formats.columns import Choice, places_of
 from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
 from onefold.sources.kafka.formats.inferring import find_schema
+from onefold.sources.kafka.formats.record_columns import Choice, places_of
 from onefold.sources.kafka.native import described
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
-from onefold.sources.kafka.reading import read_parts
+from onefold.sources.kafka.range_reader import read_parts
 
 __all__ = ["KafkaSource"]
 
@@ -117,7 +117,7 @@ class KafkaSource(KafkaSourceConfig):
         if begun and not named:
             return Positions()
         broker = self.broker()
-        return starting.initial(broker, self.subscription, self.starting_text, without=begun).positions()
+        return start_positions.initial(broker, self.subscription, self.starting_text, without=begun).positions()
 
     @property
     def has_schema(self) -> bool:
@@ -147,7 +147,7 @@ class KafkaSource(KafkaSourceConfig):
 
         "ledger" is the same as "earliest" here: a pipeline replaces it by its ledger's positions, where it has any.
         """
-        return starting.initial(broker or self.broker(), self.subscription, self.starting_text).positions()
+        return start_positions.initial(broker or self.broker(), self.subscription, self.starting_text).positions()
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_kafka`."""

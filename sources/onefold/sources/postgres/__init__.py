@@ -3,8 +3,8 @@
 `PostgresSource` is what a user names; `plan` divides it into parts that pickle; `read` turns a `TablePart` into Arrow.
 """
 
+from onefold.sources.postgres.copy_reader import read
 from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
-from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import HeldSnapshot, hold
 from onefold.sources.postgres.source import PostgresSource
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from onefold.core.errors import SchemaMismatch
-from onefold.sources.postgres.config import PostgresSourceConfig
-from onefold.sources.postgres.connection import conninfo, session, settings
+from onefold.sources.postgres.planning_connection import conninfo, session, settings
+from onefold.sources.postgres.postgres_types import Fit, ResultType, SelectedColumn, by_itself, fit
 from onefold.sources.postgres.relation import find
+from onefold.sources.postgres.source_options import PostgresSourceConfig
 from onefold.sources.postgres.splitting import Slice, slices
-from onefold.sources.postgres.types import Fit, ResultType, SelectedColumn, by_itself, fit
 
 __all__ = ["TablePart", "describe", "plan", "resolve"]
 

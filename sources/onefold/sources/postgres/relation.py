@@ -11,9 +11,9 @@ import psycopg
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres.config import PostgresSourceConfig
-from onefold.sources.postgres.connection import Connection
-from onefold.sources.postgres.types import ResultType
+from onefold.sources.postgres.planning_connection import Connection
+from onefold.sources.postgres.postgres_types import ResultType
+from onefold.sources.postgres.source_options import PostgresSourceConfig
 
 __all__ = ["TableRelation", "find"]
 

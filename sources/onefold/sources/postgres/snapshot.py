@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import psycopg
 
-from onefold.sources.postgres import errors
-from onefold.sources.postgres.config import PostgresSourceConfig
-from onefold.sources.postgres.connection import STARTED, Connection, begin, take
+from onefold.sources.postgres import reader_errors
+from onefold.sources.postgres.planning_connection import STARTED, Connection, begin, take
 from onefold.sources.postgres.relation import find
+from onefold.sources.postgres.source_options import PostgresSourceConfig
 
 __all__ = ["HeldSnapshot", "hold"]
 
@@ -36,7 +36,7 @@ def hold(source: PostgresSourceConfig) -> HeldSnapshot:
         (row,) = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})")
         return HeldSnapshot("@".join(row), connection)
     except psycopg.Error as error:
-        translated = errors.translate(error, f"taking a snapshot for {source.name}", connection)
+        translated = reader_errors.translate(error, f"taking a snapshot for {source.name}", connection)
         connection.close()
         raise translated from error
     except BaseException:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.columns import NULL, CellColumn
+from onefold.clients.hbase.rows.column_encoder import NULL, CellColumn
 from onefold.clients.hbase.rows.rowkeys import RowKey
-from onefold.clients.hbase.tables import checked_name
+from onefold.clients.hbase.table_admin import checked_name
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 

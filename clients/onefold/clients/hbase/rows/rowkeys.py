@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.buffers import crc32, from_fixed, lengths, sliced
 from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX
-from onefold.clients.hbase.rows.columns import KeyColumn
+from onefold.clients.hbase.rows.column_encoder import KeyColumn
 from onefold.clients.hbase.rows.encodings import width
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, OnefoldError
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparison import RecordId
+from onefold.trials.torture.destinations.table_comparison import RecordId
 from onefold.trials.workload.mixed import MixedOrder
 
 __all__ = ["SERVER_ERRORS", "CommittedParts", "Compared", "Destination", "DueRecords"]

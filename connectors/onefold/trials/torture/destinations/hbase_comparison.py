@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from onefold.core import EpochRecord
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.settings import TOPIC
+from onefold.trials.workload.workload_settings import TOPIC
 
 __all__ = ["ROWS", "compare_newest_of_epochs", "compare_totals"]
 

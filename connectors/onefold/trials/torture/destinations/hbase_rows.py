@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from onefold.clients.hbase import HBaseTable
 from onefold.core import Committable, EpochRecord, LedgerEntry
-from onefold.trials.torture.destinations.comparison import Row
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.hbase_comparison import ROWS, compare_newest_of_epochs, compare_totals
-from onefold.trials.torture.settings import PIPELINE
-from onefold.trials.workload.settings import CELLS, TABLE, Job
+from onefold.trials.torture.destinations.table_comparison import Row
+from onefold.trials.torture.torture_settings import PIPELINE
+from onefold.trials.workload.workload_settings import CELLS, TABLE, Job
 
 __all__ = ["HBaseRows"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.verify.kafka_records import javas_partition
-from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
 from onefold.trials.torture.destinations.destination import Compared, DueRecords
 from onefold.trials.torture.destinations.kafka_reading import TopicRecord
-from onefold.trials.workload.settings import ID_HEADER, TOPIC
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
+from onefold.trials.workload.workload_settings import ID_HEADER, TOPIC
 
 __all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
 

@@ -11,9 +11,9 @@ from onefold.sinks import KafkaSink
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.kafka_comparison import compare_letters, compare_sales
 from onefold.trials.torture.destinations.kafka_reading import TopicLog, TopicRecord, open_transactions, unstable
-from onefold.trials.torture.settings import PIPELINE
-from onefold.trials.workload.servers import create_topic
-from onefold.trials.workload.settings import SALES_PARTITIONS, Job
+from onefold.trials.torture.torture_settings import PIPELINE
+from onefold.trials.workload.run_setup import create_topic
+from onefold.trials.workload.workload_settings import SALES_PARTITIONS, Job
 
 __all__ = ["KafkaTopic", "letters_topic", "sales_topic"]
 

@@ -6,8 +6,8 @@ import psycopg
 
 from onefold.core import Committable, LedgerEntry, SinkKind
 from onefold.trials.torture.destinations.destination import CommittedParts
-from onefold.trials.torture.settings import PIPELINE
-from onefold.trials.workload.settings import TABLE
+from onefold.trials.torture.torture_settings import PIPELINE
+from onefold.trials.workload.workload_settings import TABLE
 
 __all__ = ["committed_parts", "leftovers"]
 

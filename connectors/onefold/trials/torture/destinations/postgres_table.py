@@ -10,11 +10,11 @@ import psycopg
 
 from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.trials.torture.destinations import postgres_server
-from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_appended, compare_newest
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
-from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_appended, compare_newest
+from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.mixed import TABLES
-from onefold.trials.workload.settings import TABLE, Job
+from onefold.trials.workload.workload_settings import TABLE, Job
 
 __all__ = ["PostgresTable"]
 

@@ -8,7 +8,7 @@ from onefold.trials.torture.destinations.kafka_topic import letters_topic, sales
 from onefold.trials.torture.destinations.postgres_table import PostgresTable
 from onefold.trials.torture.destinations.state_files import StateFiles
 from onefold.trials.torture.destinations.totals_table import TotalsTable
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["destinations"]
 

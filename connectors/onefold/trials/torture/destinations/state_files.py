@@ -13,8 +13,8 @@ from onefold.core.invariants import Comparison
 from onefold.engine.state import STATE
 from onefold.engine.state.participant import StateSink
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
-from onefold.trials.torture.settings import PIPELINE
-from onefold.trials.workload.settings import Job
+from onefold.trials.torture.torture_settings import PIPELINE
+from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["StateFiles"]
 

@@ -12,11 +12,11 @@ import psycopg
 from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations import postgres_server
-from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
-from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
+from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.settings import TOTALS, Job
+from onefold.trials.workload.workload_settings import TOTALS, Job
 
 __all__ = ["TotalsTable", "compare_accounts"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from onefold.trials.torture.plan import FaultKind, PlannedFault
-from onefold.trials.torture.strikes import hbase as hbase
-from onefold.trials.torture.strikes import network as network
-from onefold.trials.torture.strikes import processes as processes
-from onefold.trials.torture.strikes import servers as servers
+from onefold.trials.torture.fault_plan import FaultKind, PlannedFault
+from onefold.trials.torture.strikes import hbase_strikes as hbase
+from onefold.trials.torture.strikes import network_strikes as network
+from onefold.trials.torture.strikes import process_strikes as processes
+from onefold.trials.torture.strikes import server_strikes as servers
 from onefold.trials.torture.strikes.strike import Strike, Struck
-from onefold.trials.torture.world import TortureWorld
+from onefold.trials.torture.torture_world import TortureWorld
 
 __all__ = ["strike"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onefold.trials.torture.plan import PlannedFault
-from onefold.trials.torture.world import TortureWorld
-from onefold.trials.workload.processes import JobProcess
+from onefold.trials.torture.fault_plan import PlannedFault
+from onefold.trials.torture.torture_world import TortureWorld
+from onefold.trials.workload.session_processes import JobProcess
 
 __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
 

@@ -1,12 +1,12 @@
 """What a connector author runs: every promise of the contract, held against the real thing, with real crashes.
 
-promises.py      the promises, one sentence each; report.py: what is reported of them
-processes.py     calls in processes of their own, killed at chosen points; strikes.py: which points
-calls.py         the contract's calls as values that travel to those processes
-workbench.py     a pipeline of one check, its rows, and a look at the destination
-kinds.py         what differs between the kinds of sinks
-checks/          what is checked: of every sink, of each kind, with and without crashes
-sinks.py, sources.py   the entries, check_sink and check_source
+promises.py           the promises, one sentence each; report.py: what is reported of them
+call_processes.py     calls in processes of their own, killed at chosen points; strikes.py: which points
+calls.py              the contract's calls as values that travel to those processes
+workbench.py          a pipeline of one check, its rows, and a look at the destination
+subject_kinds.py      what differs between the kinds of sinks
+checks/               what is checked: of every sink, of each kind, with and without crashes
+sinks.py, sources.py  the entries, check_sink and check_source
 """
 
 from onefold.core.testing.conformance.promises import BrokenPromise, ConformanceReport, Promise

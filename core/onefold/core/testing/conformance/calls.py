@@ -21,7 +21,7 @@ from onefold.core.contract import (
 )
 from onefold.core.protocol.committer_kinds import last_resource, write_through
 from onefold.core.protocol.store_protocol import Merge
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = [
     "Abandon",

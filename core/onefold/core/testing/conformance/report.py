@@ -12,10 +12,10 @@ from onefold.core.testing.conformance.promises import Book, ConformanceReport, P
 __all__ = ["STORE_MODULES", "modules_of", "passed"]
 
 STORE_MODULES = (
-    "onefold.core.store.checkpoint_store",
-    "onefold.core.sql.database",
-    "onefold.core.sql.backend",
-    "onefold.core.store.store_rows",
+    "onefold.store.checkpoint_store",
+    "onefold.clients.sql.database",
+    "onefold.clients.sql.database_backend",
+    "onefold.store.store_rows",
 )
 
 

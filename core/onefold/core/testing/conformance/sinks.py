@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from onefold.core.contract import Sink, SinkKind
 from onefold.core.errors import ConfigError
+from onefold.core.testing.conformance.call_processes import Processes
 from onefold.core.testing.conformance.checks.crashes import DRIVER_CRASHES, WRITER_CRASHES
 from onefold.core.testing.conformance.checks.every_sink import SINK_CHECKS
 from onefold.core.testing.conformance.checks.last_resource import LAST_RESOURCE
 from onefold.core.testing.conformance.checks.two_phase import TWO_PHASE
 from onefold.core.testing.conformance.checks.write_through import WRITE_THROUGH
-from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind
-from onefold.core.testing.conformance.processes import Processes
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Promise
 from onefold.core.testing.conformance.report import modules_of, passed
 from onefold.core.testing.conformance.strikes import Striker
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.workbench import MakeBatch
 
 __all__ = ["KINDS", "check_sink"]

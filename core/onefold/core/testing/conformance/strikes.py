@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, InDoubt, Retriable, WorkLost
-from onefold.core.testing.conformance.processes import NEVER, Call, CallOutcome, Point, Processes, When
+from onefold.core.testing.conformance.call_processes import NEVER, Call, CallOutcome, Point, Processes, When
 from onefold.core.testing.conformance.promises import Book
 
 __all__ = ["Strike", "Striker"]

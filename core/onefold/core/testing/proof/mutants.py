@@ -21,7 +21,7 @@ PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.binding",
 )
 MOVING = "onefold.core.operations.moving"
-QUERY, LIFECYCLE, OFFSETS = "onefold.core.job.query", "onefold.core.job.lifecycle", "onefold.core.job.offset_log"
+QUERY, LIFECYCLE, OFFSETS = "onefold.store.job.query", "onefold.store.job.lifecycle", "onefold.store.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
 LATE, IDLE, AS_IDLE = "two-phase, late dead letters", "two-phase, idle", "two-phase, another source, idle"

@@ -27,14 +27,14 @@ MODULES = (
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
     "onefold.core.operations.moving",
-    "onefold.core.job.offset_log",
-    "onefold.core.job.lifecycle",
-    "onefold.core.job.query",
+    "onefold.store.job.offset_log",
+    "onefold.store.job.lifecycle",
+    "onefold.store.job.query",
     "onefold.core.testing.simulator.models",
     "onefold.core.testing.simulator.model_store",
 )
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
-COUNTED = frozenset(MODULES[:7]) - {"onefold.core.job.offset_log"}
+COUNTED = frozenset(MODULES[:7]) - {"onefold.store.job.offset_log"}
 COUNTER = "__reached__"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onefold.core.positions import Positions
-from onefold.core.testing.simulator.checkpoint import Checkpoint
+from onefold.core.testing.simulator.model_checkpoint import Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 
 __all__ = ["Host"]

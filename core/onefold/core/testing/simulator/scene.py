@@ -8,8 +8,8 @@ from collections.abc import Callable
 from onefold.core.contract import SinkKind
 from onefold.core.positions import Positions
 from onefold.core.testing.proof.subject import Subject
-from onefold.core.testing.simulator.checkpoint import Checkpoint
 from onefold.core.testing.simulator.host import Host
+from onefold.core.testing.simulator.model_checkpoint import Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.process import Process

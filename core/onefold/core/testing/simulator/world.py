@@ -29,9 +29,9 @@ from onefold.core.errors import (
     OutOfResources,
     Retriable,
 )
-from onefold.core.invariants import ADOPTED, Evidence, Glimpse
+from onefold.core.invariants import ADOPTED, Evidence, Observation
 from onefold.core.moves import MoveNote, covered, ranges
-from onefold.core.operations.moving import standing
+from onefold.core.operations.moving import chain_end
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
@@ -50,8 +50,8 @@ from onefold.core.protocol.effects import (
     Verify,
 )
 from onefold.core.testing.proof.subject import Subject
-from onefold.core.testing.simulator.checkpoint import ROOT
 from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, MOVES, RIVALS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.simulator.model_checkpoint import ROOT
 from onefold.core.testing.simulator.models import PreparedRows
 from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
@@ -121,7 +121,7 @@ class World(Scene):
         self._down: dict[str, int] = {}
         self._inherited: Generation | None = None
         self._sweeping: Iterator[Effect] | None = None
-        self._glimpses: set[Glimpse] = set()
+        self._glimpses: set[Observation] = set()
         self._looked_at: dict[str, object] = {}
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
@@ -287,7 +287,7 @@ class World(Scene):
     def _move(self, life: Any) -> Steps:
         """`onefold positions --set`: a process of its own."""
         facts, _ = yield from life.before_move(ROOT)
-        stands = standing(facts)
+        stands = chain_end(facts)
         if self.operator.move_to is Fault.SINKS_WRITTEN and facts.last is not None:
             yield from life.change_sinks(MoveNote("operator"))
         if stands is None or self.operator.move_to is Fault.SINKS_WRITTEN:
@@ -583,7 +583,7 @@ class World(Scene):
         newest = max(work.committable.epoch for work in sink.committed.values())
         rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
         whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
-        self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
+        self._glimpses.add(Observation(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
         facts, begin = self.store.facts(PIPELINE), present(self.first_start, "evidence of a run that never began")

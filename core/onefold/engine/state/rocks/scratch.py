@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onefold.engine.state.rocks.faults import Naming
+from onefold.engine.state.rocks.rocks_errors import Naming
 
 __all__ = ["Scratch", "scratch"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.columns import KeyColumn
+from onefold.clients.hbase.rows.column_encoder import KeyColumn
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import InDoubt, Retriable
@@ -23,8 +23,8 @@ from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
 from onefold.sinks.hbase.merge.merge import Merge, aggregate_of, base_states, own_cell
-from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.sequence import SequenceColumn
+from onefold.sinks.hbase.sink_plan import HBasePlan
 
 __all__ = ["Applier", "MergeApplier", "ReplaceApplier"]
 

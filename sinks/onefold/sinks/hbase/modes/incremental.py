@@ -18,8 +18,8 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.hbase.merge.aggregates import Function
 from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
 from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
-from onefold.sinks.hbase.plan import HBasePlan
 from onefold.sinks.hbase.sequence import SequenceColumn
+from onefold.sinks.hbase.sink_plan import HBasePlan
 from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["Incremental", "IncrementalWriter"]

@@ -6,11 +6,11 @@ import dataclasses
 
 from onefold.clients.options import names_of
 from onefold.core.errors import ConfigError
-from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
-from onefold.sinks.hbase.plan import Mode
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.hbase.sink_plan import Mode
 
 __all__ = ["MODES", "mode_of"]
 

@@ -36,7 +36,7 @@ from onefold.sinks.hbase.merge.merge import (
     states_of,
 )
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
 from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["Rolling", "RollingWriter", "is_replay"]

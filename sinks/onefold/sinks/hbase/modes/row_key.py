@@ -17,7 +17,7 @@ from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.hidden import check_shown
 from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
-from onefold.sinks.hbase.plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan
 from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["ByRowKey", "RowKeyWriter"]

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import LedgerState, Unreadable
-from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.naming import LEDGER_PREFIX
 from onefold.sinks.kafka.producer import connect
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import LogRecord
@@ -108,7 +108,7 @@ class TopicEpochLog:
         except KafkaException as error:
             raise InDoubt("ledger-write-unanswered", f"{self._doing(generation)}: {error}") from error
         if failures:
-            if isinstance(refusal := errors.translate(failures[0], self._doing(generation)), ConfigError):
+            if isinstance(refusal := error_codes.translate(failures[0], self._doing(generation)), ConfigError):
                 raise refusal
             if any(failure.fatal() for failure in failures):
                 self._producer = None

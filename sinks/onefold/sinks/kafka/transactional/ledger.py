@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.checks import present
@@ -17,7 +17,7 @@ from onefold.core.failpoints import failpoint
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.waiting import Wait
 from onefold.sinks.epoch_log import entry_to
-from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 from onefold.sinks.kafka.transactional.transactions import initialize
@@ -147,9 +147,9 @@ class Ledger:
                 producer.commit_transaction(self._settings.timeout_s)
             except (KafkaException, SystemError) as error:
                 because = error
-                if errors.is_fenced(error):
+                if error_codes.is_fenced(error):
                     continue
-                if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
+                if isinstance(refusal := error_codes.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
             self._log.stands(entry, present(self._log.writer, "the id was taken over without its writer"))

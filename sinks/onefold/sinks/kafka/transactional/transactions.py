@@ -11,16 +11,16 @@ import uuid
 
 from confluent_kafka import Producer
 
-from onefold.clients.kafka import errors
+from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.cluster import Cluster, cluster
 from onefold.clients.per_process import PerProcess
 from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
-from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.naming import Handle, Names
 from onefold.sinks.kafka.producer import RecordProducer, connect
+from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import AttemptRecord
 
@@ -73,7 +73,7 @@ def initialize(producer: Producer, settings: KafkaSinkConfig, doing: str) -> Non
     """
     for _ in range(2):
         connect(producer, settings, doing)
-    errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
+    error_codes.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
 
 
 class OpenTransaction:
@@ -93,7 +93,7 @@ class OpenTransaction:
     def begin(self) -> None:
         producer = self._open().client
         initialize(producer, self._settings, self._where)
-        errors.asked(producer.begin_transaction, self._where)
+        error_codes.asked(producer.begin_transaction, self._where)
         self._note(AttemptRecord.of(self._task))
 
     def send(self, records: EncodedRecords) -> None:
@@ -117,12 +117,12 @@ class OpenTransaction:
         """Abort the transaction, if it is not prepared."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            errors.asked(lambda: producer.client.abort_transaction(self._settings.timeout_s), self._where)
+            error_codes.asked(lambda: producer.client.abort_transaction(self._settings.timeout_s), self._where)
 
     def _note(self, progress: AttemptRecord) -> None:
         """In the ledger topic; all that was sent is with the brokers when this returns."""
         producer, topic, value = self._open(), self._settings.ledger_topic(self._task.pipeline), progress.to_json()
-        errors.asked(lambda: producer.client.produce(topic, value, self.id, partition=0), self._where)
+        error_codes.asked(lambda: producer.client.produce(topic, value, self.id, partition=0), self._where)
         producer.flush()
 
     def _open(self) -> RecordProducer:

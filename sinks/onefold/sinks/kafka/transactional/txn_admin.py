@@ -20,7 +20,7 @@ from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka.record import MemoryRecords
 
 from onefold.clients.kafka.cluster import Cluster, NotReady
-from onefold.clients.kafka.errors import MOVED
+from onefold.clients.kafka.error_codes import MOVED
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.naming import Handle

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
-from onefold.clients.postgres import connection as pool
-from onefold.clients.postgres import errors, trust
+from onefold.clients.postgres import driver_errors, trust
+from onefold.clients.postgres import sessions as pool
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
@@ -18,13 +18,13 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.prepared import NotOurs
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
-from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import PostgresPlan
 from onefold.sinks.postgres.rejects.dead_letters import LetterOrigin
-from onefold.sinks.staged.committer import LedgerCommitter
+from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.sink_plan import PostgresPlan
+from onefold.sinks.staged.ledger_committer import LedgerCommitter
 
 __all__ = ["PostgresCommitter"]
 
@@ -194,7 +194,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             yield connection
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
-            raise errors.translate(error, f"{self._where()}, {doing}", connection) from error
+            raise driver_errors.translate(error, f"{self._where()}, {doing}", connection) from error
 
     def _reading(self, doing: str) -> AbstractContextManager[pool.Connection]:
         return self._borrow(doing)

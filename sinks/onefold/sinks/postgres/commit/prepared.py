@@ -11,8 +11,8 @@ from typing import Literal
 
 import psycopg
 
-from onefold.clients.postgres import connection as pool
-from onefold.clients.postgres import errors
+from onefold.clients.postgres import driver_errors
+from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
@@ -118,13 +118,13 @@ def _translated(
             )
         case psycopg.errors.ObjectNotInPrerequisiteState():
             return Retriable(
-                "transaction-busy", f"{doing}: another committer is busy with it just now: {errors.said(error)}"
+                "transaction-busy", f"{doing}: another committer is busy with it just now: {driver_errors.said(error)}"
             )
-        case psycopg.errors.FeatureNotSupported() if "during recovery" not in errors.said(error):
+        case psycopg.errors.FeatureNotSupported() if "during recovery" not in driver_errors.said(error):
             return NotOurs(
                 "transaction-of-another-database",
-                f"{doing}: it was prepared in another database: {errors.said(error)}. "
+                f"{doing}: it was prepared in another database: {driver_errors.said(error)}. "
                 "Set the sink's URL back to that database, and start again",
             )
         case _:
-            return errors.translate(error, doing, connection, lost=lost)
+            return driver_errors.translate(error, doing, connection, lost=lost)

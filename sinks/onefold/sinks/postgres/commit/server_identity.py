@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.sessions import Connection
 
 __all__ = ["ServerIdentity"]
 

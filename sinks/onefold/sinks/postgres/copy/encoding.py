@@ -12,9 +12,9 @@ from pgpq import ArrowToPostgresBinaryEncoder, encoders
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.values.batches import repeated
 from onefold.sinks.columns import check_names
-from onefold.sinks.postgres.copy.wire import builder, to_wire
-from onefold.sinks.postgres.plan import ATTEMPT, DELETED, PostgresPlan
-from onefold.sinks.postgres.schema.types import Column
+from onefold.sinks.postgres.copy.binary_columns import builder, to_wire
+from onefold.sinks.postgres.schema.type_mapping import Column
+from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 
 __all__ = ["Encoding"]
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import psycopg
 import pyarrow as pa
 
-from onefold.clients.postgres import errors
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres import driver_errors
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.values.plain import plain
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.rejects import dead_letters
@@ -149,9 +149,9 @@ class BisectingLoad:
                     copying.cancel()
                     raise
         except psycopg.Error as error:
-            if not errors.is_refusal(error):
+            if not driver_errors.is_refusal(error):
                 raise
-            return PartRefused(errors.said(error), error.sqlstate, errors.copied_row(error))
+            return PartRefused(driver_errors.said(error), error.sqlstate, driver_errors.copied_row(error))
         except (ValueError, pa.ArrowException) as error:  # pgpq's own
             return PartRefused(plain(str(error)))
         self.bytes += copying.bytes

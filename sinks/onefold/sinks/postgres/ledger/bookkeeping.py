@@ -18,20 +18,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from onefold.clients.postgres import trust
-from onefold.clients.postgres.connection import Connection, Statement
 from onefold.clients.postgres.quoting import identifier, with_parameters
+from onefold.clients.postgres.sessions import Connection, Statement
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
 from onefold.sinks.postgres.ledger import layout
-from onefold.sinks.staged.ledger import Books
+from onefold.sinks.staged.ledger import SinkBookkeeping
 
 __all__ = ["Bookkeeping"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bookkeeping(Books[Connection]):
+class Bookkeeping(SinkBookkeeping[Connection]):
     """In the schema `schema`."""
 
     schema: str = field(kw_only=True)

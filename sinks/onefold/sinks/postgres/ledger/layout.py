@@ -7,9 +7,9 @@ here: drivers that start at once wait for each other. Tables of another layout a
 from __future__ import annotations
 
 from onefold.clients.postgres import own_schema, trust
-from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.own_schema import LOCKS
 from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import ConfigError
 
 __all__ = [

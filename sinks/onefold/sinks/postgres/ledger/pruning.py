@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.contract import LedgerEntry
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.plan import stage_sql
+from onefold.sinks.postgres.sink_plan import stage_sql
 
 __all__ = ["KeptOfSink", "kept", "remove", "unowned_stages"]
 

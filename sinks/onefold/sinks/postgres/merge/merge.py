@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import psycopg
 import pyarrow as pa
 
-from onefold.clients.postgres import errors
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres.quoting import identifier, literal, with_parameters
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import SchemaMismatch
-from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import appending, apply, sort_in_memory
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 from onefold.sinks.postgres.schema import target
-from onefold.sinks.postgres.schema.comparison import columns_of
+from onefold.sinks.postgres.schema.column_comparison import columns_of
+from onefold.sinks.postgres.sink_options import Delivery
+from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 
 __all__ = ["append", "merge_attempts"]
 
@@ -94,9 +94,9 @@ def _apply(
             with connection.transaction():
                 return apply(connection, plan, where, timestamp_ms)
         except psycopg.Error as error:
-            if not errors.is_refusal(error):
+            if not driver_errors.is_refusal(error):
                 raise
-            return PartRefused(errors.said(error), error.sqlstate)
+            return PartRefused(driver_errors.said(error), error.sqlstate)
 
     whole = attempt(where)
     if isinstance(whole, int):

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import psycopg
 
-from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.checks import require
-from onefold.sinks.postgres.plan import DELETED, PostgresPlan
+from onefold.sinks.postgres.sink_plan import DELETED, PostgresPlan
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["appending", "apply", "sort_in_memory"]

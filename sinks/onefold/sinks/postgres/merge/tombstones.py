@@ -9,8 +9,8 @@ import hashlib
 import logging
 
 from onefold.clients.postgres import own_schema, trust
-from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
+from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.naming import TargetName

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.clients.postgres import trust
-from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, with_parameters
+from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.core.errors import ConfigError
 from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import psycopg
 import pyarrow as pa
 
-from onefold.clients.postgres import errors
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.schema.comparison import compare, mismatch
+from onefold.sinks.postgres.schema.column_comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import TargetTable, find
 from onefold.sinks.postgres.schema.widening import Alteration
 
@@ -90,11 +90,11 @@ def _alter(
     try:
         connection.execute(statement.encode())
     except psycopg.Error as error:
-        if not errors.refuses_ddl(error):
+        if not driver_errors.refuses_ddl(error):
             raise
         because = (
-            f"Postgres refuses to evolve it ({statement}): {errors.said(error)}. Nothing was changed; make way for it, "
-            "or alter the table by hand"
+            f"Postgres refuses to evolve it ({statement}): {driver_errors.said(error)}. Nothing was changed; make way"
+            " for it, or alter the table by hand"
         )
         raise mismatch(target, compare(target, schema), because) from error
     altered = present(find(connection, target.table), f"no table {target.table} after it was altered")

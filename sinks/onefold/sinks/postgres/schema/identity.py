@@ -3,7 +3,7 @@ files, of which TRUNCATE begins new ones (as do VACUUM FULL, CLUSTER and some AL
 
 from __future__ import annotations
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.sessions import Connection
 from onefold.core.findings import Target
 from onefold.sinks.postgres.naming import TargetName
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from onefold.clients.postgres import trust
-from onefold.clients.postgres.connection import Connection, Statement
 from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.sessions import Connection, Statement
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.schema.types import PostgresType, default_type
+from onefold.sinks.postgres.schema.type_mapping import PostgresType, default_type
 
 __all__ = [
     "TargetColumn",

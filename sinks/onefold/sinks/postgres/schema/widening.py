@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.clients.postgres.quoting import identifier
-from onefold.sinks.postgres.schema.types import PostgresType, default_type, digits_of, fit, list_element, plain
+from onefold.sinks.postgres.schema.type_mapping import PostgresType, default_type, digits_of, fit, list_element, plain
 
 __all__ = ["Alteration", "addition", "widening"]
 

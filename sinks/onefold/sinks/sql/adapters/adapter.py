@@ -12,7 +12,7 @@ from sqlalchemy.schema import DropTable
 from sqlalchemy.types import TypeEngine
 
 from onefold.core.findings import Finding
-from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
+from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 
 __all__ = ["Adapter", "each_column", "has_room", "quoted"]
 
@@ -20,7 +20,7 @@ SqlType = TypeEngine[Any]
 
 
 class Adapter(ABC):
-    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.sql`."""
+    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `clients.sql`."""
 
     conditions: ClassVar[tuple[str, ...]]  # under which the guarantee holds
     writers_max: ClassVar[int | None] = None

@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from onefold.clients.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
-from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, has_room, quoted
-from onefold.sinks.sql.adapters.kinds import SqlFamily, SqlKind
-from onefold.sinks.sql.adapters.text import as_text
+from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
+from onefold.sinks.sql.adapters.text_columns import as_text
 from onefold.sinks.sql.databases import driver_of
 
 __all__ = ["MariaDbAdapter"]

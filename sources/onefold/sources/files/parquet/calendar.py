@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from onefold.sources.files.parquet.nested import inside
 
-__all__ = ["Calendar", "OldTime", "calendar_of", "rebased"]
+__all__ = ["AmbiguousCalendar", "Calendar", "calendar_of", "rebased"]
 
 _CUTOVER = -141_427  # 1582-10-15
 # Days of the Julian calendar from which on it is a day less ahead: 100-03-01, 200-03-01, 300-03-01, 500-03-01...
@@ -28,7 +28,7 @@ _MODERN = {b"parquet.avro.schema", b"iceberg.schema"}  # of writers with java.ti
 _1900_US = -2_208_988_800_000_000
 
 
-class OldTime(ValueError):
+class AmbiguousCalendar(ValueError):
     """A time whose calendar is not known, in the row at `index`, or in some row."""
 
     def __init__(self, index: int | None, reason: str) -> None:
@@ -62,7 +62,7 @@ def calendar_of(metadata: Mapping[bytes, bytes] | None, created_by: str | None) 
 
 
 def rebased(array: pa.Array, calendar: str) -> pa.Array:
-    """The same days in the Gregorian calendar. Raises `OldTime` where that cannot be told."""
+    """The same days in the Gregorian calendar. Raises `AmbiguousCalendar` where that cannot be told."""
     kind = array.type
     if calendar == "new":
         return array
@@ -72,7 +72,7 @@ def rebased(array: pa.Array, calendar: str) -> pa.Array:
         if not old.true_count:
             return array
         if calendar == "unknown":
-            raise OldTime(pc.index(old, True).as_py(), "a date before 1582-10-15, of an unknown calendar")
+            raise AmbiguousCalendar(pc.index(old, True).as_py(), "a date before 1582-10-15, of an unknown calendar")
         steps = [pc.less(days, step).cast(pa.int32()) for step in _STEPS]
         more = pa.scalar(-10, pa.int32())
         for step in steps:
@@ -81,10 +81,12 @@ def rebased(array: pa.Array, calendar: str) -> pa.Array:
     if pa.types.is_timestamp(kind):
         old = pc.less(array.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64()), _1900_US)
         if old.true_count:
-            raise OldTime(pc.index(old, True).as_py(), "a timestamp before 1900, of an unknown calendar or zone")
+            raise AmbiguousCalendar(
+                pc.index(old, True).as_py(), "a timestamp before 1900, of an unknown calendar or zone"
+            )
     for inner in inside(array):
         try:
             rebased(inner, "unknown")
-        except OldTime as error:
-            raise OldTime(None, error.reason) from None
+        except AmbiguousCalendar as error:
+            raise AmbiguousCalendar(None, error.reason) from None
     return array

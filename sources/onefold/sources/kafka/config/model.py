@@ -9,11 +9,11 @@ from typing import Literal, get_args
 from onefold.clients.kafka import consumer_config
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
-from onefold.sources.kafka.formats.columns import Choice as Column
+from onefold.sources.kafka.fetching.fetched_records import RECORD_BYTES_MAX
+from onefold.sources.kafka.formats.record_columns import Choice as Column
 from onefold.sources.kafka.native import Choice as CompiledFetch
 from onefold.sources.kafka.native import check_choice
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 
@@ -39,7 +39,7 @@ class KafkaSourceConfig:
     bootstrap_servers: str = field(metadata={"option": "kafka.bootstrap.servers"})
     format: Format = "raw"
     schema: str | None = None
-    starting_offsets: starting.StartingOffsets = "earliest"
+    starting_offsets: start_positions.StartingOffsets = "earliest"
     max_offsets_per_trigger: int | None = None
     client_config: Mapping[str, str] = field(
         default_factory=dict, hash=False, repr=False, metadata={"option": "kafka."}
@@ -69,7 +69,7 @@ class KafkaSourceConfig:
             topics=names_of(self.topics),
             columns=tuple(dict.fromkeys(names_of(self.columns))),
             forget_topics=names_of(self.forget_topics),
-            starting_offsets=starting.text_of(self.starting_offsets),
+            starting_offsets=start_positions.text_of(self.starting_offsets),
             client_config=dict(self.client_config),
             schema_registry={"url": registry} if isinstance(registry, str) else registry,
         )
@@ -106,8 +106,8 @@ class KafkaSourceConfig:
             raise ConfigError("option-value", f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
         consumer_config.check(self.client_config)
         check_choice(self.compiled_fetch)
-        if self.starting_text not in starting.KEYWORDS:
-            starting.parse("starting_offsets", self.starting_text, self.subscription)
+        if self.starting_text not in start_positions.KEYWORDS:
+            start_positions.parse("starting_offsets", self.starting_text, self.subscription)
 
     @property
     def subscription(self) -> Subscription:
@@ -116,7 +116,7 @@ class KafkaSourceConfig:
     @property
     def starting_text(self) -> str:
         """`starting_offsets` as a word, a time, or JSON."""
-        return starting.text_of(self.starting_offsets)
+        return start_positions.text_of(self.starting_offsets)
 
     @property
     def registry(self) -> Mapping[str, str] | None:

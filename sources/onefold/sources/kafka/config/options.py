@@ -9,7 +9,7 @@ from typing import Any
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 
 __all__ = ["constructor_arguments", "spark_options"]
 
@@ -46,5 +46,5 @@ def constructor_arguments(options: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(
             "option-missing", "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern"
         )
-    starting_offsets = starting.of_options({name.lower(): text for name, text in texts.items()})
+    starting_offsets = start_positions.of_options({name.lower(): text for name, text in texts.items()})
     return {"bootstrap_servers": "", **found, "starting_offsets": starting_offsets}

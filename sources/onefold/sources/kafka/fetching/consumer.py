@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
-from onefold.sources.kafka.fetching.records import (
+from onefold.sources.kafka.fetching.fetched_records import (
     NO_HEADERS,
     FetchedRecords,
     Headers,

@@ -11,12 +11,12 @@ from dataclasses import replace
 from confluent_kafka import KafkaError
 
 from onefold.clients.kafka.consumer_config import CONSUMER
-from onefold.clients.kafka.errors import DENIED, NO_TOPIC
+from onefold.clients.kafka.error_codes import DENIED, NO_TOPIC
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
-from onefold.sources.kafka.fetching.records import CompressedRecord, FetchedRecords, WantedFields
+from onefold.sources.kafka.fetching.fetched_records import CompressedRecord, FetchedRecords, WantedFields
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offset_range import OffsetRange

@@ -13,7 +13,7 @@ from onefold.core.values.ddl import column_names, schema_of
 from onefold.sources.formats import csv, json
 from onefold.sources.formats.bad_values import Parser
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
-from onefold.sources.kafka.formats import columns, raw, text
+from onefold.sources.kafka.formats import raw, record_columns, text
 
 __all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl", "record_schema"]
 
@@ -45,7 +45,7 @@ def check_format(source: KafkaSourceConfig) -> None:
         raise ConfigError("options-conflict", "csv_delimiter goes with format='csv'")
     csv.check_delimiter(source.csv_delimiter)
     _check_avro(source)
-    columns.check_names(source.columns, _parsed_names(source))
+    record_columns.check_names(source.columns, _parsed_names(source))
 
 
 def record_ddl(source: KafkaSourceConfig) -> str:
@@ -57,7 +57,7 @@ def record_ddl(source: KafkaSourceConfig) -> str:
             parsed = text.TEXT_DDL
         case "avro":
             from onefold.core.values.ddl import ddl_of
-            from onefold.sources.kafka.formats.avro.types import AvroSchema
+            from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 
             assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
@@ -68,7 +68,7 @@ def record_ddl(source: KafkaSourceConfig) -> str:
             )
         case _:
             parsed = source.schema
-    return columns.columns_ddl(parsed, source.columns)
+    return record_columns.columns_ddl(parsed, source.columns)
 
 
 def record_schema(source: KafkaSourceConfig) -> pa.Schema:
@@ -80,8 +80,8 @@ def record_schema(source: KafkaSourceConfig) -> pa.Schema:
 
 def check_schema(source: KafkaSourceConfig, schema: pa.Schema) -> None:
     """Raise `ConfigError` if the source's records can't be read as this schema."""
-    columns.check_types(schema, source.columns)
-    parsed = columns.parsed_part(schema, source.columns)
+    record_columns.check_types(schema, source.columns)
+    parsed = record_columns.parsed_part(schema, source.columns)
     match source.format:
         case "raw":
             raw.check(parsed)
@@ -93,7 +93,7 @@ def check_schema(source: KafkaSourceConfig, schema: pa.Schema) -> None:
             csv.check(parsed)
         case _:
             from onefold.sources.kafka.formats.avro import parser
-            from onefold.sources.kafka.formats.avro.types import AvroSchema
+            from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 
             assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parser.check(parsed, AvroSchema(source.avro_schema))
@@ -110,11 +110,11 @@ def parser_of(source: KafkaSourceConfig, parsed: pa.Schema) -> Parser:
             return csv.CsvParser(parsed, source.csv_delimiter)
     assert source.format == "avro" and source.avro_schema is not None, source
     from onefold.sources.kafka.formats.avro import parser
-    from onefold.sources.kafka.formats.avro.types import AvroSchema
+    from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 
     reader = AvroSchema(source.avro_schema)
     if source.registry is not None:
-        from onefold.sources.kafka.formats.avro.registry import registry
+        from onefold.sources.kafka.formats.avro.schema_registry import registry
 
         return parser.AvroParser(parsed, reader, parser.Framed(registry(source.registry, source.timeout_s)))
     writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
@@ -124,7 +124,7 @@ def parser_of(source: KafkaSourceConfig, parsed: pa.Schema) -> Parser:
 def _parsed_names(source: KafkaSourceConfig) -> list[str]:
     """As far as they are known before any server is asked."""
     if source.format == "avro":
-        from onefold.sources.kafka.formats.avro.types import AvroSchema
+        from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 
         return AvroSchema(source.avro_schema).arrow.names if source.avro_schema is not None else []
     return column_names(source.schema) if source.schema not in (None, INFER) else []
@@ -164,7 +164,7 @@ def _check_avro(source: KafkaSourceConfig) -> None:
             "option-missing",
             "several topics have several subjects in the registry: give avro_schema, what all are read as",
         )
-    from onefold.sources.kafka.formats.avro.types import AvroSchema
+    from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 
     for text_ in (source.avro_schema, source.avro_written_as):
         if text_ is not None:

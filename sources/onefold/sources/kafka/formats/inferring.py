@@ -29,7 +29,7 @@ _LONG = range(-(2**63), 2**63)
 def find_schema(source: KafkaSourceConfig) -> str:
     """What the source's settings leave open: the DDL of its JSON, or the schema of its Avro. Asks the servers."""
     if source.format == "avro":
-        from onefold.sources.kafka.formats.avro.registry import registry
+        from onefold.sources.kafka.formats.avro.schema_registry import registry
 
         assert source.registry is not None, source
         return registry(source.registry, source.timeout_s).latest(f"{source.topics[0]}-value")

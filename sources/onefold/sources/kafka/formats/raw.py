@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.fetching.records import FetchedRecords
+from onefold.sources.kafka.fetching.fetched_records import FetchedRecords
 
 __all__ = ["RAW_COLUMNS", "RAW_DDL", "check", "is_same", "to_batch"]
 

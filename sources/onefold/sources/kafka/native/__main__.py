@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from onefold.sources.kafka.native.backend import described
 from onefold.sources.kafka.native.building import NotBuilt, build
+from onefold.sources.kafka.native.fetch_choice import described
 
 
 def main(arguments: list[str]) -> int:

@@ -12,9 +12,9 @@ from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
-from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, FetchedRecords, WantedFields
+from onefold.sources.kafka.fetching.fetched_records import LETTER_BYTES_MAX, FetchedRecords, WantedFields
+from onefold.sources.kafka.native.arrow_buffers import ArrowRecords, BatchBuffers
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
-from onefold.sources.kafka.native.records import ArrowRecords, BatchBuffers
 from onefold.sources.kafka.offset_range import OffsetRange
 
 __all__ = ["CompiledConsumer"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
@@ -87,7 +87,7 @@ class LagMeter:
             if self._broker is None:
                 self._broker = self._source.broker()
             if self._last is None:
-                start = starting.initial(self._broker, self._source.subscription, self._source.starting_text)
+                start = start_positions.initial(self._broker, self._source.subscription, self._source.starting_text)
                 self._last = 0, start.positions()
             epoch, at = self._last
             return LagFigures(epoch, lag(self._source, at, self._broker))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
-from onefold.sources.kafka.planning.starting import Start
+from onefold.sources.kafka.planning.start_positions import Start
 from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["WantedPositions", "wanted_positions"]
@@ -46,14 +46,14 @@ def wanted_positions(source: KafkaSourceConfig, stands: Positions, texts: Sequen
     start = _parse(texts, source.subscription)
     broker = source.broker()
     topics = source.subscription.find(broker, stands.topics().keys())
-    starting.check_ids(stands.topic_ids(), topics)
+    start_positions.check_ids(stands.topic_ids(), topics)
     there = [(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
     if unknown := sorted(start.partitions.keys() - set(there)):
         topic, number = unknown[0]
         raise ConfigError("partition-unknown", f"{_OPTION} names {topic}:{number}, which Kafka does not have")
     first, end, log_end = broker.earliest(there), broker.latest(there), broker.log_end(there)
     places = {partition: place for partition in there if (place := start.place(partition)) is not None}
-    found = starting.offsets_at(broker, places, first, end)
+    found = start_positions.offsets_at(broker, places, first, end)
     for (topic, number), offset in found.items():
         at = topic, number
         if not first[at] <= offset <= log_end[at]:
@@ -74,7 +74,7 @@ def _parse(texts: Sequence[str], subscription: Subscription) -> Start:
         topic, _, number = name.rpartition(":")
         if text in ("earliest", "latest") or name == "at":
             try:
-                every = starting.parse(_OPTION, value or text, subscription).every
+                every = start_positions.parse(_OPTION, value or text, subscription).every
             except ConfigError as error:
                 raise ConfigError("option-value", f"{_FORM}, not {text!r}") from error
         elif topic and _PARTITION.fullmatch(number) and _OFFSET.fullmatch(value):
@@ -85,4 +85,4 @@ def _parse(texts: Sequence[str], subscription: Subscription) -> Start:
             raise ConfigError("option-value", f"{_FORM}, not {text!r}")
     if not partitions:
         return Start(every)
-    return replace(starting.parse(_OPTION, json.dumps(partitions), subscription), every=every)
+    return replace(start_positions.parse(_OPTION, json.dumps(partitions), subscription), every=every)

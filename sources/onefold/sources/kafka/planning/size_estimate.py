@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.fetching.fetched_records import FetchedRecords, WantedFields
 from onefold.sources.kafka.fetching.fetcher import fetch
-from onefold.sources.kafka.fetching.records import FetchedRecords, WantedFields
 from onefold.sources.kafka.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 

@@ -8,8 +8,8 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning.group_positions import GroupPositions
+from onefold.sources.kafka.planning.offset_planner import Planner, up_to
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
-from onefold.sources.kafka.planning.planner import Planner, up_to
 
 __all__ = ["KafkaSourcePlanner"]
 

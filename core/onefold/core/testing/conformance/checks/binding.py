@@ -9,8 +9,8 @@ from onefold.core.contract import Binding, Committer, LedgerEntry, WriteThrough
 from onefold.core.errors import CheckpointMismatch, Fenced
 from onefold.core.positions import Positions
 from onefold.core.testing.conformance.calls import BindCall, ReadLedgerCall
-from onefold.core.testing.conformance.kinds import SinkSubject
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject
 from onefold.core.testing.conformance.workbench import Workbench, entry_of, positions
 
 __all__ = ["a_ledger_row_is_one_stores_and_its_newest_generations", "bind_can_be_cut_anywhere"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from onefold.core.errors import WorkLost
+from onefold.core.testing.conformance.call_processes import Call
 from onefold.core.testing.conformance.calls import (
     Abandon,
     AbortCall,
@@ -19,9 +20,8 @@ from onefold.core.testing.conformance.calls import (
 )
 from onefold.core.testing.conformance.checks.binding import bind_can_be_cut_anywhere
 from onefold.core.testing.conformance.checks.every_sink import expect_listed
-from onefold.core.testing.conformance.kinds import SinkSubject, finish
-from onefold.core.testing.conformance.processes import Call
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["DRIVER_CRASHES", "WRITER_CRASHES", "cut_opening"]

@@ -11,8 +11,8 @@ from onefold.core.errors import Fenced, Retriable, WorkLost
 from onefold.core.testing.conformance.calls import Describe, ReadLedgerCall
 from onefold.core.testing.conformance.checks.binding import a_ledger_row_is_one_stores_and_its_newest_generations
 from onefold.core.testing.conformance.checks.sharing import rows_show_however_they_are_shared_out
-from onefold.core.testing.conformance.kinds import SinkSubject, finish
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["SINK_CHECKS", "expect_listed"]

@@ -23,11 +23,11 @@ from onefold.core.errors import Fenced, WorkLost
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.calls import DecideCall, decide
-from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind, finish
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, looking, positions
+from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["LAST_RESOURCE"]
 

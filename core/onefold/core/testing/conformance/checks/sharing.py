@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from onefold.core.checks import present
 from onefold.core.contract import WriteThrough
-from onefold.core.testing.conformance.kinds import SinkSubject, finish
 from onefold.core.testing.conformance.promises import Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench
 from onefold.core.writing.arrangement import Arrangement, needed_by
 

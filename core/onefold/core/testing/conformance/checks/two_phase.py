@@ -9,8 +9,8 @@ from onefold.core.checks import require
 from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged
 from onefold.core.positions import Range
-from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["TWO_PHASE"]

@@ -23,8 +23,8 @@ from onefold.core.testing.conformance.checks.write_through_crashes import (
     writers_can_be_cut_anywhere,
 )
 from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten
-from onefold.core.testing.conformance.kinds import SinkSubject, SubjectKind, finish
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, SubjectKind, finish
 from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of
 
 __all__ = ["WRITE_THROUGH"]

@@ -8,6 +8,7 @@ from functools import partial
 
 from onefold.core.contract import Announcement, Decided, EpochRecord, EpochState
 from onefold.core.protocol.committer_kinds import write_through
+from onefold.core.testing.conformance.call_processes import Call
 from onefold.core.testing.conformance.calls import Abandon, AnnounceCall, CommitCall, Prepare, Seal, Write
 from onefold.core.testing.conformance.checks.crashes import cut_opening
 from onefold.core.testing.conformance.checks.write_through_steps import (
@@ -18,9 +19,8 @@ from onefold.core.testing.conformance.checks.write_through_steps import (
     rewritten,
     told,
 )
-from onefold.core.testing.conformance.kinds import SinkSubject, finish
-from onefold.core.testing.conformance.processes import Call
 from onefold.core.testing.conformance.promises import CheckedPromise, Promise
+from onefold.core.testing.conformance.subject_kinds import SinkSubject, finish
 from onefold.core.testing.conformance.workbench import Workbench
 
 __all__ = [

@@ -35,8 +35,7 @@ from fastavro.io.binary_decoder import BinaryDecoder
 
 from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
-from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
-from onefold.sources.kafka.formats.avro.types import (
+from onefold.sources.kafka.formats.avro.avro_types import (
     AvroNode,
     AvroSchema,
     Form,
@@ -45,6 +44,7 @@ from onefold.sources.kafka.formats.avro.types import (
     mismatch,
     without_logical_types,
 )
+from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
 
 __all__ = ["Decoder", "decoder_of"]
 

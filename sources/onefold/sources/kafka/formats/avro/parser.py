@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
 from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
-from onefold.sources.kafka.formats.avro.registry import HEADER, SCHEMAS_MAX, Registry
-from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
 from onefold.sources.kafka.formats.raw import is_same
 
 __all__ = ["AvroParser", "Framed", "Plain", "check"]

@@ -1,0 +1,115 @@
+"""The table: fault kinds so far, and the verdicts round by round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.table import Table
+
+from onefold.cli.console import add_verdicts, print_violations
+from onefold.trials.torture.audit import Audit
+from onefold.trials.torture.torture_settings import TortureSettings
+
+__all__ = ["TortureTally", "live_table", "print_report"]
+
+
+class TortureTally:
+    """What has happened so far."""
+
+    def __init__(self, settings: TortureSettings) -> None:
+        self.settings = settings
+        self.faults: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self.audits: list[Audit] = []
+        self.round = 1
+        self.doing = "starting"
+
+    @property
+    def total(self) -> int:
+        return self.faults.total()
+
+    def told(self) -> str:
+        """Where the run is, on one line."""
+        return f"round {self.round}: {self.doing}; faults: {self.total} of {self.goal}"
+
+    @property
+    def goal(self) -> str:
+        return f"those of {self.settings.minutes:g} min" if self.settings.minutes else f"{self.settings.faults}"
+
+    @property
+    def is_exact(self) -> bool:
+        return bool(self.audits) and all(audit.is_exact for audit in self.audits)
+
+
+def live_table(tally: TortureTally) -> Group:
+    """What is shown while it runs."""
+    last = tally.audits[-1] if tally.audits else None
+    table = Table(title=f"round {tally.round}: {tally.doing}", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("faults", f"{tally.total} of {tally.goal}", end_section=True)
+    for kind, count in sorted(tally.faults.items()):
+        table.add_row(f"  {kind}", f"{count}")
+    table.add_section()
+    table.add_row("audits", f"{len(tally.audits)}")
+    if last is not None:
+        add_verdicts(table, last.verdicts)
+    return Group(table)
+
+
+def print_report(
+    console: Console,
+    tally: TortureTally,
+    exits: Counter[str],
+    complaints: Sequence[str],
+    retries: Mapping[str, int],
+    seconds: float,
+    directory: Path,
+) -> None:
+    settings = tally.settings
+    bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
+    what = f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)}"
+    where = f"the engine, state in {settings.state}" if settings.on_engine else settings.master
+    where += ", servers in containers" if settings.in_containers else ""
+    faults = Table(title=f"{what} on {where}, seed {settings.seed}")
+    faults.add_column("fault", style="bold")
+    faults.add_column("struck", justify="right")
+    faults.add_column("missed", justify="right")
+    for kind in sorted(tally.faults | tally.missed):
+        faults.add_row(kind, f"{tally.faults[kind]}", f"{tally.missed[kind] or ''}")
+    faults.add_section()
+    faults.add_row(f"{len(tally.faults)} kinds in {seconds / 60:.1f} min", f"{tally.total}", "")
+    console.print(faults)
+
+    table = Table(title="held against the source, the store and the destinations after each round", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("rounds audited", f"{len(tally.audits)}")
+    for name, count in [*sorted(exits.items()), *retries.items()]:
+        table.add_row(f"ended: {name}" if name in exits else name, f"{count}")
+    table.add_section()
+    if tally.audits:
+        last = tally.audits[-1].figures()
+        table.add_row("records due, at the end", f"{last['records']:,}")
+        table.add_row("rows written, at the end", f"{last['rows']:,}")
+        if settings.bad_rows:
+            table.add_row("dead letters, at the end", f"{last['dead']:,}")
+        if last["glimpses"]:
+            table.add_row("snapshots that a reader took", f"{last['glimpses']:,}")
+        for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows", "unnamed_files"):
+            total = sum(audit.figures()[name] for audit in tally.audits)
+            table.add_row(name.replace("_", " "), f"[{'red' if total else 'green'}]{total}[/]")
+        table.add_section()
+        every: dict[str, list[str]] = {}
+        for audit in tally.audits:
+            for name, found in audit.verdicts.items():
+                every.setdefault(name, []).extend(f"round {audit.round}: {text}" for text in found)
+        add_verdicts(table, every)
+        console.print(table)
+        print_violations(console, every)
+    for complaint in complaints:
+        console.print(f"unexpected: {complaint}", highlight=False, markup=False)
+    console.print(f"The history is {directory / 'history.jsonl'}, the logs of every process {directory / 'logs'}.")

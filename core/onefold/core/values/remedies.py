@@ -1,0 +1,114 @@
+"""The ways out that errors name, in the words of what runs the pipeline: each must be one that can be followed there.
+
+A context variable, as for the log's fields: a rule of the protocol is the same for every runtime, and knows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "in_words_of", "ways"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
+    the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
+    than another name, and `anew` how all begins anew, with a place for the pipeline's name. `another` is what
+    helps where a checkpoint of Spark's does not fit, with a place for its directory, empty where there is none.
+    `directory` is the checkpoint's, once it is
+    known."""
+
+    call: str
+    goes_on: str
+    again: str
+    elsewhere: str
+    anew: str
+    another: str
+    directory: str = "the directory"
+
+    def recover(self, argument: str) -> str:
+        return self.call.format(argument)
+
+    def begin_anew(self, pipeline: str) -> str:
+        return self.anew.format(pipeline)
+
+    @property
+    def other(self) -> str:
+        return self.another.format(self.directory)
+
+    @property
+    def adopt(self) -> str:
+        """What to do where the destination is right, and the store is lost or older."""
+        return (
+            f"call {self.recover('adopt_ledger=True')}, then {self.goes_on}: the pipeline resumes exactly where the"
+            " destination stands"
+        )
+
+    @property
+    def back(self) -> str:
+        """What to do where only the store that the destinations had knows the rest."""
+        return (
+            "go back to the store that they had, with the checkpoint that belongs to it, and call"
+            f" {self.recover('adopt_ledger=True')} there: it finishes what it had begun"
+        )
+
+    @property
+    def other_checkpoint(self) -> str:
+        """The further way where an epoch must run again; empty where there is none."""
+        return self.other and f"; or, where only the checkpoint is another, {self.other}"
+
+
+_ANOTHER_QUERY = ", and the query a new, empty checkpoint directory"
+_BEGIN_ANEW = "give the writer another name, empty tables, and a new, empty checkpoint directory"
+WRITER = Remedies(  # it has no source whose positions could be set: only the query's own checkpoint goes on
+    call="writer.recover({})",
+    goes_on="start the query with the checkpoint directory that belongs to it",
+    again="start the query with a new checkpoint directory",
+    elsewhere=_ANOTHER_QUERY,
+    anew=_BEGIN_ANEW,
+    another=f"put the query's own checkpoint directory back; or begin anew: {_BEGIN_ANEW}",
+)
+SPARK_FLOW = Remedies(
+    call="flow.recover(spark=spark, checkpoint=..., {})",
+    goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
+    again="start with a new checkpoint directory",
+    elsewhere=_ANOTHER_QUERY,
+    anew=(
+        "give the flow another name, empty tables, and a new checkpoint directory; of a pipeline's file, run `onefold"
+        " reset {}`"
+    ),
+    another=(
+        "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
+        " under [[sources]]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
+        " failed so, remove it first"
+    ),
+)
+FLOW = Remedies(
+    call="flow.recover(checkpoint=..., {})",
+    goes_on="start the flow again",
+    again="start the flow again",
+    elsewhere="",
+    anew="give the flow another name and empty tables",
+    another="",
+)
+
+_ways: ContextVar[Remedies] = ContextVar("onefold_ways", default=FLOW)
+
+
+def ways() -> Remedies:
+    """Of the pipeline that this thread is at."""
+    return _ways.get()
+
+
+@contextmanager
+def in_words_of(told: Remedies) -> Iterator[None]:
+    """The ways that errors of the block name are these."""
+    before = _ways.set(told)
+    try:
+        yield
+    finally:
+        _ways.reset(before)

@@ -1,0 +1,112 @@
+"""The operators of a chain: a batch goes in at the head, and through all that it feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.chains import Chain
+from onefold.engine.dataflow.failures import operator_failed
+from onefold.engine.dataflow.progress_marks import NODE, Mark, no_mark
+from onefold.engine.logics.logic import Clocked, Input, Logic, Output
+from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.logics.writing import WritingLogic
+from onefold.engine.own_process import OwnProcess
+
+__all__ = ["Emitted", "Operators"]
+
+Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's number, on one of its outputs
+
+
+class Operators:
+    """Those of one subtask, with one logic a node, by the nodes' numbers. What they emit is never empty."""
+
+    def __init__(self, chain: Chain, logics: Mapping[int, Logic], mark: Mark | None = None) -> None:
+        self._chain = chain
+        self._mark = no_mark() if mark is None else mark  # whose code runs
+        self._logics = logics
+        self._own = OwnProcess()
+        self.need_task = any(isinstance(logic, WritingLogic | Clocked) for logic in logics.values())
+
+    def restored(self) -> None:
+        """Their states have other entries now, of other key groups."""
+        for logic in self._logics.values():
+            if isinstance(logic, Clocked):
+                logic.restored()
+
+    def begin(self, task: TaskId) -> None:
+        """Before the epoch's first batch, where they need the task."""
+        for logic in self._logics.values():
+            if isinstance(logic, WritingLogic | Clocked):
+                logic.begin(task)
+
+    def take(self, batch: Input, port: int) -> Iterator[Emitted]:
+        """A batch of the head's input numbered `port`."""
+        return self._process(self._chain.head.number, batch, port)
+
+    def flush(self, task: TaskId) -> Iterator[Emitted]:
+        """What is emitted once an epoch, after its last batch."""
+        for node in self._chain.nodes:
+            self._mark[NODE] = node.number + 1
+            yield from self._emit(node.number, partial(self._logics[node.number].flush, task))
+
+    def prepare(self) -> list[Committable]:
+        """What the writers of sinks have prepared, after `flush`."""
+        prepared: list[Committable] = []
+        for number, logic in self._logics.items():
+            if isinstance(logic, WritingLogic):
+                self._mark[NODE] = number + 1
+                prepared += logic.prepare()
+        return prepared
+
+    def bad_of_epoch(self) -> int:
+        """How many records of the epoch could not be read; counts anew from here."""
+        return sum(logic.bad_of_epoch() for logic in self._logics.values() if isinstance(logic, ReadingLogic))
+
+    def timer_ms(self) -> int | None:
+        """When the next timer is due, in milliseconds since 1970."""
+        clocked = [logic.timer_ms() for logic in self._logics.values() if isinstance(logic, Clocked)]
+        return min((ms for ms in clocked if ms is not None), default=None)
+
+    def abort(self) -> None:
+        """Undo what is not prepared."""
+        for logic in self._logics.values():
+            if isinstance(logic, WritingLogic):
+                logic.abort()
+
+    def close(self) -> None:
+        for logic in self._logics.values():
+            logic.close()
+
+    def _process(self, node: int, batch: Input, port: int) -> Iterator[Emitted]:
+        self._mark[NODE] = node + 1
+        yield from self._emit(node, partial(self._logics[node].take, batch, port))
+
+    def _emit(self, node: int, call: Callable[[], Iterable[Output]]) -> Iterator[Emitted]:
+        """Into the nodes of the chain that read them, and then out of it."""
+        for output, batch in self._named(node, call):
+            self._own.check()
+            if not batch.num_rows:
+                continue
+            for other, port in self._readers(node, output):
+                yield from self._process(other, batch, port)
+            yield node, output, batch
+            self._mark[NODE] = node + 1
+
+    def _named(self, number: int, call: Callable[[], Iterable[Output]]) -> Iterator[Output]:
+        """What a logic gives. Raises what a function in it raises with the operator's name and the function's line."""
+        try:
+            yield from call()
+        except (Exception, SystemExit) as error:
+            name = next(node.name for node in self._chain.nodes if node.number == number)
+            raise operator_failed(name, error) from error
+
+    def _readers(self, node: int, output: str | None) -> Iterator[tuple[int, int]]:
+        for other in self._chain.nodes[1:]:
+            for port, edge in enumerate(other.inputs):
+                if (edge.source, edge.output) == (node, output):
+                    yield other.number, port

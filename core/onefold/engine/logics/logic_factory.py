@@ -1,0 +1,53 @@
+"""Makes the logics of a chain's nodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from onefold.core.checks import present
+from onefold.core.contract import Sink
+from onefold.core.values.ids import OrderedIds
+from onefold.core.writing.bad_records import Policy
+from onefold.engine.logics.aggregating import AggregatingLogic
+from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
+from onefold.engine.logics.logic import Logic
+from onefold.engine.logics.processing import ProcessingLogic
+from onefold.engine.logics.reading import ReadingLogic
+from onefold.engine.logics.reducing import ReducingLogic
+from onefold.engine.logics.transforming import TransformingLogic
+from onefold.engine.logics.writing import WritingLogic
+from onefold.engine.state.handles import KeyedHandle
+from onefold.engine.state.state_backend import StateTables
+from onefold.flow.graph import Graph, Node
+from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
+
+__all__ = ["make_logic"]
+
+
+def make_logic(
+    graph: Graph, node: Node, sinks: Mapping[int, Sink], backend: StateTables | None, index: int, parallelism: int
+) -> Logic:
+    """The logic of one node in subtask `index`. `sinks` are the opened ones, by the numbers of their nodes."""
+    match node.operator:
+        case Reading(source):
+            return ReadingLogic(Policy.of(source, None))
+        case Writing(_, is_letters, is_numbered):
+            return WritingLogic(sinks[node.number], is_letters, is_numbered)
+        case Processing(processor, key) | Connecting(processor, key):
+            uid = present(node.uid, f"{node.name} keeps state")
+            keeps = present(backend, f"{node.name} keeps state")
+            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
+            return ProcessingLogic(node, copy.copy(processor), key, handle)
+        case Reducing(function, key):
+            return ReducingLogic(node, function, key, present(backend, f"{node.name} keeps state"))
+        case Aggregating(aggregates, key):
+            given = graph.schema(node.inputs[0])
+            return AggregatingLogic(node, given, aggregates, key, present(backend, f"{node.name} keeps state"))
+        case Deduplicating(OrderedIds()) as operator:
+            return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
+        case Deduplicating() as operator:
+            keeps = present(backend, f"{node.name} keeps state")
+            return IdsWithinLogic(node, operator, keeps, graph.max_parallelism)
+        case _:
+            return TransformingLogic(node)

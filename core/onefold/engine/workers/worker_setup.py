@@ -1,0 +1,112 @@
+"""The life of a worker process: what it makes of its first message, and then runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from onefold.core.checks import present, require
+from onefold.core.contract import Committable, TaskId
+from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.dataflow.progress_marks import Mark, Marks
+from onefold.engine.dataflow.subtask import Subtask, SubtaskState
+from onefold.engine.key_groups import key_groups_of_subtask
+from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.participant import committable
+from onefold.engine.state.state_backend import Frozen, StateBackend
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.frames import Outgoing, receive_message
+from onefold.engine.workers.messages import Launch, RestoreFrom
+from onefold.engine.workers.reader import Reader
+from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.engine.workers.worker import Worker, tell_failure
+
+__all__ = ["warm", "worker_of"]
+
+
+def warm(plan: Plan) -> None:
+    """Import what every worker needs. State makes arrays of Python's values, and pyarrow's first one imports pandas,
+    where that is installed, for a third of a second."""
+    if plan.has_state:
+        pa.array([], pa.null())
+
+
+def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket, list[socket.socket]], None]:
+    """What a forked process does as a worker of that plan."""
+
+    def work(control: socket.socket, sockets: list[socket.socket]) -> None:
+        launch = receive_message(control)
+        if launch is None:
+            return  # the driver has ended meanwhile
+        require(isinstance(launch, Launch), launch)
+        try:
+            worker = _worker(plan, launch, control, sockets, None if marks is None else marks.of(launch.index))
+        except BaseException as error:
+            tell_failure(Outgoing(control), error)
+        else:
+            worker.run()
+
+    return work
+
+
+def _worker(
+    plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
+) -> Worker:
+    snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
+    subtasks = [_subtask(plan, chain, launch, snapshots, place) for chain in plan.chains]
+    readers = {
+        c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
+    }
+    links = dict(zip(launch.links, sockets, strict=True))
+    return Worker(plan, launch.index, control, links, subtasks, readers, place)
+
+
+def _subtask(
+    plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], place: Mark | None
+) -> Subtask:
+    groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
+    state = None
+    if chain.uid is not None:
+        restoring = present(launch.state, f"{chain.uid} keeps state")
+        storage = Storage(restoring.root, restoring.flow)
+        backend = _backend(restoring, storage, plan.graph.max_parallelism)
+        backend.restore(snapshots.get(chain.uid, ()), groups)
+        mark(backend, chain)
+        state = SubtaskState(backend, _keep)
+    backend_of = None if state is None else state.backend
+    logics = {
+        node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
+        for node in chain.nodes
+    }
+    return Subtask(
+        chain,
+        launch.index,
+        launch.parallelism,
+        plan.graph.max_parallelism,
+        logics,
+        state,
+        chain.head.number in launch.in_order,
+        place,
+    )
+
+
+def _backend(restoring: RestoreFrom, storage: Storage, max_parallelism: int) -> StateBackend:
+    if restoring.backend == MemoryBackend.name:
+        return MemoryBackend(storage, restoring.generation, max_parallelism)
+    from onefold.engine.state.rocks import RocksBackend  # needs its package
+
+    return RocksBackend(storage, restoring.generation, max_parallelism, folder=restoring.scratch)
+
+
+def _keep(task: TaskId, frozen: Frozen) -> Committable:
+    """Store the subtask's snapshot of the epoch."""
+    try:
+        handle = frozen.store()
+    finally:
+        frozen.release()
+    kept = committable(handle)
+    require((kept.generation, kept.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {kept}")
+    return kept

@@ -1,0 +1,66 @@
+"""The journal of a source in the checkpoint store: as old as the epochs whose positions name its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from onefold.clients.sql.database import Transaction
+from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.store_rows import adding, removing
+
+__all__ = ["StoreJournal"]
+
+_MINE = "FROM onefold_journals WHERE pipeline = %(pipeline)s AND source = %(source)s"
+
+
+class StoreJournal:
+    """Implements Journal. `source` has 200 characters at most. `store_id` is the store's, where a start has found that
+    before: then none is made."""
+
+    def __init__(self, store: CheckpointStore, pipeline: str, source: str, store_id: str | None = None) -> None:
+        self._store, self._store_id = store, store_id
+        self._own = {"pipeline": pipeline, "source": source}
+
+    def names(self) -> set[str]:
+        with self._transaction() as transaction:
+            return {row.name for row in transaction.rows(f"SELECT name {_MINE}", self._own)}
+
+    def read(self, names: Collection[str]) -> dict[str, str]:
+        with self._transaction() as transaction:
+            return dict(self._among(transaction, "name, value", names))
+
+    def write(self, texts: Mapping[str, str]) -> None:
+        with self._transaction() as transaction:
+            # Some are there by a call before, whose commit was not acknowledged.
+            there = {row.name for row in self._among(transaction, "name", texts)}
+            for name in texts.keys() - there:  # one by one: a statement has no more bytes than a server takes
+                transaction.run(adding("onefold_journals", {**self._own, "name": name, "value": texts[name]}))
+
+    def remove(self, names: Collection[str]) -> None:
+        with self._transaction() as transaction:
+            transaction.run(*(removing("onefold_journals", **self._own, name=name) for name in names))
+
+    def _among(self, transaction: Transaction, columns: str, names: Collection[str]) -> list[Any]:
+        asked = f"SELECT {columns} {_MINE} AND name = %(name)s"
+        answers = transaction.run(*((asked, {**self._own, "name": name}) for name in names))
+        return [row for answer in answers for row in answer.rows]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        """Raises Retriable also where it may have been committed: nobody has been told its names, or they are gone."""
+        if self._store_id is None:
+            self._store.id()
+        elif self._store.look() != self._store_id:
+            raise CheckpointMismatch(
+                "another-store",
+                f"the checkpoint store of {self._own['pipeline']!r} is gone, or another one has its place since the"
+                " start. Nothing was read. Restore it, and start again",
+            )
+        try:
+            with self._store.database.transaction() as transaction:
+                yield transaction
+        except InDoubt as error:
+            raise error.retyped(Retriable) from error

@@ -1,0 +1,118 @@
+"""The columns that a user may add to parsed ones: keys, headers, timestamps and positions of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, get_args
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError
+from onefold.core.values.ddl import ddl_of
+from onefold.sources.kafka.fetching.fetched_records import FetchedRecords
+from onefold.sources.kafka.formats import raw
+
+__all__ = [
+    "COLUMNS",
+    "POSITION_COLUMNS",
+    "Choice",
+    "added_columns",
+    "check_names",
+    "check_types",
+    "columns_ddl",
+    "parsed_part",
+    "places_of",
+    "wanted_of",
+    "with_columns",
+]
+
+Choice = Literal["key", "headers", "timestamp", "position", "topic_id"]
+COLUMNS: tuple[Choice, ...] = get_args(Choice)
+
+# Each choice with the columns it adds, and whose raw column each of them is.
+_ADDED: dict[Choice, dict[str, str]] = {
+    "key": {"kafka_key": "key"},
+    "headers": {"kafka_headers": "headers"},
+    "timestamp": {"kafka_timestamp": "timestamp"},
+    "position": {"kafka_topic": "topic", "kafka_partition": "partition", "kafka_offset": "offset"},
+    "topic_id": {"kafka_topic_id": "topic_id"},
+}
+_URL_SAFE = str.maketrans("+/", "-_")
+_TYPES = raw.RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
+_RAW_OF = {name: of for added in _ADDED.values() for name, of in added.items()}
+
+
+def added_columns(columns: Collection[str]) -> pa.Schema:
+    """What the choices add, always in the same order."""
+    names = [name for choice in COLUMNS if choice in columns for name in _ADDED[choice]]
+    return pa.schema([_TYPES.field(_RAW_OF[name]).with_name(name) for name in names])
+
+
+POSITION_COLUMNS = added_columns(["position"])
+
+
+def places_of(format: str, columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that say where in Kafka a record was: topic, partition and offset; none if they were not wanted."""
+    names = tuple(_ADDED["position"])
+    if format == "raw":
+        return tuple(_RAW_OF[name] for name in names)
+    return names if "position" in columns else ()
+
+
+def columns_ddl(ddl: str, columns: Collection[str]) -> str:
+    """The parsed columns' DDL text with the chosen ones behind."""
+    return f"{ddl}, {ddl_of(added_columns(columns))}" if columns else ddl
+
+
+def check_names(columns: Sequence[str], parsed: Sequence[str]) -> None:
+    """Raise `ConfigError` for a choice that isn't one, and for names that the parsed columns have as well."""
+    if unknown := [choice for choice in columns if choice not in COLUMNS]:
+        raise ConfigError("option-value", f"columns are some of {', '.join(COLUMNS)}; {unknown[0]!r} is not")
+    added = added_columns(columns)
+    for name in parsed:
+        if name.lower() in added.names:
+            raise ConfigError(
+                "column-name-taken", f"the schema has a column {name!r}, and columns= adds {ddl_of(added)}: rename it"
+            )
+
+
+def parsed_part(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
+    """The columns that come out of the values."""
+    added = added_columns(columns)
+    return pa.schema([field for field in schema if field.name not in added.names])
+
+
+def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
+    """Raise `ConfigError` unless the added columns that the schema names have their own types."""
+    for wanted in added_columns(columns):
+        number = schema.get_field_index(wanted.name)
+        if number >= 0 and not raw.is_same(schema.field(number).type, wanted.type):
+            raise ConfigError(
+                "schema-type", f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}"
+            )
+
+
+def with_columns(
+    parsed: pa.RecordBatch, records: FetchedRecords, good: pa.Array | None, schema: pa.Schema, topic_id: str | None
+) -> pa.RecordBatch:
+    """The parsed rows of one range's records with all columns of `schema`, in its order.
+
+    `good` are the indices of the records that could be parsed; None: all. A topic's id looks as Kafka's tools show it.
+    """
+    there = set(parsed.schema.names)
+    shown = None if topic_id is None else topic_id.translate(_URL_SAFE)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in there:
+            return parsed.column(field.name)
+        if field.name == "kafka_topic_id":
+            return pa.repeat(pa.scalar(shown, field.type), parsed.num_rows)
+        array = records.column(field.with_name(_RAW_OF[field.name]))
+        return array if good is None else array.take(good)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def wanted_of(columns: Collection[str]) -> set[str]:
+    """The raw columns that these choices are made of."""
+    return {_RAW_OF[name] for choice in COLUMNS if choice in columns for name in _ADDED[choice]}
