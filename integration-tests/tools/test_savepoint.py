@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.clients import files
-from onefold.core import CheckpointMismatch, ConfigError, Retriable
+from onefold.core import CheckpointMismatch, ConfigError, Retriable, Sink
 from onefold.operate.verify import verify
 from onefold.pipeline import Pipeline, Spark
 from onefold.sinks import PostgresSink
@@ -79,11 +79,11 @@ def totals(rig: Rig, name: str = "totals", table: str = "totals") -> Pipeline:
     )
 
 
-def rows(rig: Rig, name: str = "rows") -> Pipeline:
+def rows(rig: Rig, name: str = "rows", sink: Sink | None = None) -> Pipeline:
     return piped(
         name,
         source=rig.source(at_most=40),
-        sinks=[rig.sink(table=name)],
+        sinks=[sink or rig.sink(table=name)],
         runtime=Spark(session=rig.spark, available_now=True),
         directory=str(rig.directory),
     )
@@ -168,7 +168,7 @@ def test_another_pipeline_begins_with_the_savepoint_and_a_copy_of_the_table_and_
 
 def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None:
     """Its table, too, goes on: the first name never runs again."""
-    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="")
+    old, new = rows(rig), rows(rig, "new", rig.sink(table="rows"))
     rig.put(100)
     old.run()
     savepoint("create", named(old), "--name", "s")
@@ -179,7 +179,7 @@ def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None
 
 
 def test_a_pipeline_that_begins_into_an_empty_table_is_exact_from_the_savepoint_on_and_verify_says_so(rig: Rig) -> None:
-    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[PostgresSink(rig.url, "fresh")])
+    old, new = rows(rig), rows(rig, "new", PostgresSink(rig.url, "fresh"))
     rig.put(100)
     old.run()
     savepoint("create", named(old), "--name", "s")
@@ -300,7 +300,7 @@ def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_
 
 @pytest.mark.parametrize("place", ["before:Bind", "after:WriteLedger", "after:Adopt"])
 def test_a_restore_as_another_pipeline_that_is_killed_is_finished_by_the_next_one(rig: Rig, place: str) -> None:
-    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[rig.sink(table="new")])
+    old, new = rows(rig), rows(rig, "new")
     rig.put(100)
     old.run()
     savepoint("create", named(old), "--name", "s")
