@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from harness.errors import raises
 from harness.kafka.topics import QUIET, make_anew, produce
-from harness.support import AVAILABLE_NOW, SCHEMA, Rig
+from harness.support import SCHEMA, Rig
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -95,9 +95,9 @@ def make_topic(rig: Rig, name: str) -> None:
 @pytest.mark.slow
 def test_sparks_progress_tells_where_the_topics_end(rig: Rig) -> None:
     rig.put(40)
-    pipeline = rig.pipeline(source=rig.source(at_most=30))
-    query = pipeline.start(rig.spark, rig.checkpoint(), AVAILABLE_NOW)
-    rig.finish(pipeline, query)
+    writer = rig.writer()
+    query = rig.start(writer, rig.stream(rig.source(at_most=30)))
+    rig.finish(writer, query)
     (told,) = query.recentProgress[0]["sources"]
     latest, end = (parse_offsets([told[name]]) for name in ("latestOffset", "endOffset"))
     assert sum(latest.topics()[rig.topic].values()) == 40

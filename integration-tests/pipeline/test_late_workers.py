@@ -11,7 +11,8 @@ from harness.errors import raises
 from harness.support import Rig
 
 from onefold.core import OutOfResources
-from onefold.spark import register
+from onefold.spark.flows.ranges import OnefoldRanges
+from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -30,9 +31,16 @@ def _late(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     with monkeypatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(python))
         patch.setattr(rig.spark.sparkContext, "pythonExec", str(python))
+        register_again(rig)
         yield
+    register_again(rig)
     assert was_late.exists()
-    register(rig.spark)  # the formats keep the Python with which they were registered
+
+
+def register_again(rig: Rig) -> None:
+    """The formats keep the Python with which they were registered."""
+    for each in (OnefoldRanges, OnefoldKafkaDataSource):
+        rig.spark.dataSource.register(each)
 
 
 @pytest.mark.usefixtures("_late")

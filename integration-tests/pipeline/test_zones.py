@@ -35,7 +35,7 @@ def instants() -> list[tuple[int, dt.datetime]]:
 def in_topic(rig: Rig, topic: str) -> list[dict[str, Any]]:
     reader = Reader(rig.servers, topic, 1)
     try:
-        return sorted(reader.rows(), key=lambda row: row["id"])
+        return sorted(reader.rows(), key=lambda row: row.get("id", 0))  # a dead letter has none
     finally:
         reader.close()
 
