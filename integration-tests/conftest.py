@@ -164,8 +164,10 @@ def rig(
     spark: SparkSession, kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
 ) -> Iterator[Rig]:
     """A fresh topic of four partitions, a fresh database, and an empty directory. Closes what a test leaves open."""
+    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
     with closing(Rig(spark, kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as rig:
         yield rig
+    spark.conf.set("spark.sql.shuffle.partitions", before)  # some tests want few tasks
 
 
 @pytest.fixture
