@@ -113,7 +113,7 @@ def test_without_restarts_a_full_disk_ends_the_process_as_what_may_pass(
 def test_a_start_without_room_for_temporary_files_ends_as_what_may_pass(tmp_path: Path, start: Start) -> None:
     nowhere = {"topic": "orders", "servers": "127.0.0.1:1", "url": "postgresql://nobody@127.0.0.1:1/shop"}
     path = tmp_path / "orders.toml"
-    path.write_text(FILE.format(name="orders", table="rows", at_most=1, top="", tables="", **nowhere))
+    path.write_text(FILE.format(name="orders", table="rows", at_most=1, top="", spark="", tables="", **nowhere))
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))  # no file takes a byte
     try:

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -271,7 +272,9 @@ PLANS = ("Initializing sources", "Getting offsets from onefold_kafka")
 
 
 def check(query: Any, has_batch: bool = False) -> None:
+    began_s = time.monotonic()
     check_start(query, lambda: has_batch, within_s=20)
+    assert time.monotonic() - began_s < 10
 
 
 def test_a_start_is_over_with_the_first_batch_or_when_there_is_none_yet_or_with_the_query() -> None:

@@ -177,7 +177,7 @@ def check_start(query: StreamingQuery, has_batch: Callable[[], bool], within_s: 
     Any other end is for `Pipeline.await_termination` to report. After `within_s` the query may go on as it will.
     """
     wait = Wait(within_s, pause_s=0.02, pause_max_s=0.2)
-    while query.isActive and not has_batch() and not query.status["message"].startswith("SpillQueue"):
+    while query.isActive and not has_batch() and not query.status["message"].startswith("Waiting"):
         if not wait.again():
             return
     if query.isActive or has_batch():
