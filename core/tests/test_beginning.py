@@ -66,7 +66,7 @@ def test_the_new_chain_goes_on_from_the_epoch_number_time_and_positions_of_the_o
         record = epoch(session, Range(AT[10], AT[12]))
         assert (record.epoch, record.timestamp_ms) == (18, LATER_MS + 1)
         assert {entry.epoch for entry in session.ledgers().values() if entry} == {18}
-        session.ways = replace(SPARK_FLOW, directory="/srv/p.checkpoint")
+        session.remedies = replace(SPARK_FLOW, directory="/srv/p.checkpoint")
         with raises(CheckpointMismatch, "batch-overlaps") as overlaps:
             epoch(session, Range(AT[9], AT[13]))
         for told in (

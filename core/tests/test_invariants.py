@@ -51,7 +51,7 @@ GOOD = Evidence(
         Transition(3, EpochState.DECIDED),
     ),
     decisions=(Decision(1, 1, 1), Decision(3, 2, 2)),
-    glimpses=(Observation("s", 1, 0, 2), Observation("s", 1, 2, 2)),
+    observations=(Observation("s", 1, 0, 2), Observation("s", 1, 2, 2)),
 )
 BROKEN = {
     "no-loss": replace(GOOD, shown={"s": dict.fromkeys("abc", 1)}),
@@ -76,7 +76,7 @@ BROKEN = {
     "fenced-never-decides compared": replace(GOOD, compared={"big": replace(SAME, unexpected=1)}),
     "fenced-never-decides shown": replace(GOOD, shown={"s": dict.fromkeys("abcde", 1)}),
     "nothing-in-doubt": replace(GOOD, leftovers=(work("w4", 4),)),
-    "atomic-epoch": replace(GOOD, glimpses=(Observation("s", 1, 1, 2),)),
+    "atomic-epoch": replace(GOOD, observations=(Observation("s", 1, 1, 2),)),
 }
 
 

@@ -13,7 +13,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import adoption, check_ledger, check_setting, place, resolve
-from onefold.core.values.remedies import FLOW, SPARK_FLOW, WRITER, Remedies, in_words_of, ways
+from onefold.core.values.remedies import FLOW, SPARK_FLOW, WRITER, Remedies, in_words_of, remedies
 from onefold.store.job.targets import _refuse_lost
 
 AT = Positions.of({"t/0": 5})
@@ -56,7 +56,7 @@ def test_a_flow_has_no_pipeline_to_call_and_needs_no_new_checkpoint_on_the_engin
     else:
         assert sum("starting_offsets='ledger'" in text for text in texts) == 4
         assert sum("run `onefold reset p`" in text for text in texts) == 1
-    assert ways() is FLOW
+    assert remedies() is FLOW
 
 
 def test_a_writer_of_dataframes_has_no_source_that_could_start_elsewhere() -> None:

@@ -22,6 +22,7 @@ from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import register
 from onefold.spark.epoch_writer import EpochWriter
+from onefold.spark.flows.flow_start import FlowQuery
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.store.job.offset_json import parse_offsets
 
@@ -57,7 +58,7 @@ class Rig:
         self.spark, self.servers, self.topic, self.url, self.directory = spark, servers, topic, url, directory
         self.sent: list[tuple[int, int]] = []
         self.outcomes: list[Outcome] = []
-        self.pipelines: list[EpochWriter] = []
+        self.pipelines: list[EpochWriter | FlowQuery] = []
 
     def put(self, count: int, partitions: int = 4) -> None:
         """`count` more records, spread over the partitions."""

@@ -29,7 +29,7 @@ from onefold.clients.hbase import ColumnFamily, HBaseSettings, table_admin
 from onefold.core.writing.dead_letters import LETTER_HEADERS
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
-from onefold.spark import EpochWriter
+from onefold.spark import EpochWriter, FlowQuery
 from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("hbase")]
@@ -205,4 +205,4 @@ def test_the_blocks_of_a_page_run(
             exec(compile(tree, f"{page}, block {number}", "exec"), names)
         exec(GIVEN.get((page, len(pages()[page])), ""), names)
     finally:
-        rig.pipelines += [each for each in names.values() if isinstance(each, EpochWriter)]
+        rig.pipelines += [each for each in names.values() if isinstance(each, EpochWriter | FlowQuery)]

@@ -103,11 +103,10 @@ def _called(function: Callable[..., object], reference: str, settings: Mapping[s
         raise
     except Exception as error:
         tells = any(text in str(error) for text in _texts(settings))  # which may be a secret
-        says = (
-            f"{type(error).__name__}, with one of them in its message" if tells else f"{type(error).__name__}: {error}"
-        )
+        told = "its message has a setting in it, and is not shown" if tells else str(error)
         raise ConfigError(
-            "reference-broken", f"{reference}, called with the settings, failed{raised_at(error)}: {says}"
+            "reference-broken",
+            f"{reference}, called with the settings, failed{raised_at(error)}: {type(error).__name__}: {told}",
         ) from (None if tells else error)
 
 

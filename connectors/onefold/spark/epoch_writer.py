@@ -81,7 +81,7 @@ class EpochWriter:
     A writer pickles, and opens its connections when they are needed.
     """
 
-    WAYS: ClassVar[Remedies] = WRITER  # that its errors name
+    REMEDIES: ClassVar[Remedies] = WRITER  # that its errors name
     _letters: tuple[str, ...] = ()  # sinks of dead letters, of a flow
     _writing: OwnWriting | None = None  # of a flow
 
@@ -289,7 +289,7 @@ class EpochWriter:
                 self.patience_s,
                 self._letters,
                 self.bad_records,
-                self.WAYS,
+                self.REMEDIES,
             )
         return self._live
 

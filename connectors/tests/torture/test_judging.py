@@ -126,7 +126,10 @@ def test_a_reader_that_counts_rows_knows_how_many_of_the_last_decided_epoch_are_
     job = Job("kafka", "", "checkpoint", "", ("staged",), 10, exactly_once=True)
     reader = TableReader(job, _counts={(1, 4), (3, 4), (3, 7), (3, 10)})
     records = {1: epoch(1, 0, 2, 4), 2: epoch(2, 2, 7, 5, EpochState.GIVEN_UP), 3: epoch(3, 2, 5, 6)}
-    seen = {(glimpse.epoch, glimpse.rows, glimpse.rows_whole) for glimpse in reader.glimpses(records, {})}
+    seen = {
+        (observation.epoch, observation.rows, observation.rows_whole)
+        for observation in reader.observations(records, {})
+    }
     assert seen == {(1, 4, 4), (3, 0, 6), (3, 3, 6), (3, 6, 6)}
 
 

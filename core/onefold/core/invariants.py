@@ -114,7 +114,7 @@ class Evidence:
     store_id: str | None = None
     transitions: tuple[Transition, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    glimpses: tuple[Observation, ...] = ()
+    observations: tuple[Observation, ...] = ()
     write_through: frozenset[str] = frozenset()  # the sinks whose rows show before they are decided
 
 
@@ -271,14 +271,14 @@ class NothingInDoubt:
 
 
 class AtomicEpoch:
-    """A reader never sees part of an epoch. Only for glimpses of sinks that promise it."""
+    """A reader never sees part of an epoch. Only for observations of sinks that promise it."""
 
     name: ClassVar[str] = "atomic-epoch"
 
     def violations(self, evidence: Evidence) -> list[str]:
         return [
             f"a reader of {g.sink} saw {g.rows} of {g.rows_whole} rows of epoch {g.epoch}"
-            for g in evidence.glimpses
+            for g in evidence.observations
             if 0 < g.rows < g.rows_whole
         ]
 

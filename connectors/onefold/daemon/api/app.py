@@ -85,7 +85,7 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     named_wrong: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
     of_store: dict[int | str, dict[str, Any]] = {**named_wrong, 503: {"model": Problem}}
-    asides = {name: BlockingCalls("the checkpoint store", _CALLS_MAX) for name in by_name}
+    calls = {name: BlockingCalls("the checkpoint store", _CALLS_MAX) for name in by_name}
 
     def named(name: str) -> Watch:
         if (found := by_name.get(name)) is None:
@@ -112,14 +112,14 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     ) -> EpochPage:
         """The newest epochs, as the checkpoint store has them now."""
         history = named(name).history
-        found = await asides[name].ask(lambda: history.epochs(name, limit, before))
+        found = await calls[name].ask(lambda: history.epochs(name, limit, before))
         return EpochPage(epochs=[epoch_view(one) for one in found])
 
     @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
     async def epoch(name: Name, epoch: Number) -> EpochDetail:
         """One epoch with its manifest."""
         history = named(name).history
-        found = await asides[name].ask(lambda: history.epoch(name, epoch))
+        found = await calls[name].ask(lambda: history.epoch(name, epoch))
         if found is None:
             raise NotThere(
                 "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"

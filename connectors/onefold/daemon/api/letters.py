@@ -74,14 +74,14 @@ class LettersModel(_Model):
 
 def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
     """The routes, for these pipelines. `named` raises where it does not know one."""
-    asides = {name: _Letters("what has the dead letters", 1) for name in names}
+    calls = {name: _Letters("what has the dead letters", 1) for name in names}
     problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
 
     @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
     async def letters(name: Name, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
         pipeline = named(name).control.pipeline
-        found = await asides[name].ask(lambda: newest(pipeline, limit))
+        found = await calls[name].ask(lambda: newest(pipeline, limit))
         return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
 
     @app.post(
@@ -97,7 +97,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
         pipeline, at = named(name).control.pipeline, RecordPlace(place.topic, place.partition, place.offset)
-        return _sent(await asides[name].ask(lambda: send_again(pipeline, at)))
+        return _sent(await calls[name].ask(lambda: send_again(pipeline, at)))
 
 
 def _letter(letter: Letter) -> LetterModel:

@@ -61,7 +61,7 @@ _READ_ALIKE = {f"{_CHECKSUM}.enabled": "true", f"{_CHECKSUM}.enableFullRetryOnMi
 class FlowWriter(EpochWriter):
     """Runs one flow on Spark, as one query after the other. Raises ConfigError for what Spark cannot run of it."""
 
-    WAYS: ClassVar[Remedies] = SPARK_FLOW
+    REMEDIES: ClassVar[Remedies] = SPARK_FLOW
 
     def __init__(self, graph: Graph, store: str | None = None, **settings: Unpack[WriterSettings]) -> None:
         check_flow(graph)
@@ -160,7 +160,7 @@ class FlowWriter(EpochWriter):
             begin = facts.frozen
             if begin is None:
                 begin = session.patience.retry(planners.initial, "asking where the sources begin")
-            with in_words_of(self.WAYS):
+            with in_words_of(self.REMEDIES):
                 initial = initial_of(self.name, sources.values(), facts, begin)
             started = session.start(initial, goes_on=True)
             begin = present(started.start, "a start finds where a first epoch begins").of_records()

@@ -50,9 +50,9 @@ class QuerySession(Session):
         patience_s: float,
         letters: Collection[str],
         tally: Tally,
-        ways: Remedies,
+        remedies: Remedies,
     ) -> None:
-        super().__init__(name, sinks, store, patience_s, letters, ways)
+        super().__init__(name, sinks, store, patience_s, letters, remedies)
         self._sweeper: Sweeper | None = None
         self._job: QueryJob | None = None  # None until the sinks were opened for the running query
         self._tally = tally
@@ -140,7 +140,7 @@ class QuerySession(Session):
         """The query this batch belongs to."""
         query = checkpoint.running_query(spark, self.lifecycle.query, root)
         self._driver.files = CheckpointFiles(spark)
-        self.ways = replace(self.ways, directory=query.root)
+        self.remedies = replace(self.remedies, directory=query.root)
         if self.lifecycle.query != query:
             self.refuse_second_query(spark, query)
             self.check_store_reaches(checkpoint.elsewhere(spark, query.root))

@@ -34,7 +34,7 @@ class Audit:
     in_doubt: int
     stage_rows: int
     unnamed_files: int
-    glimpses: int
+    observations: int
     verdicts: dict[str, tuple[str, ...]]
 
     @property
@@ -56,7 +56,7 @@ class Audit:
             "in_doubt": self.in_doubt,
             "stage_rows": self.stage_rows,
             "unnamed_files": self.unnamed_files,
-            "glimpses": self.glimpses,
+            "observations": self.observations,
         }
 
 
@@ -106,10 +106,10 @@ class Auditor:
             ledgers={name: ledger for name, ledger in ledgers.items() if ledger},
             store_id=facts.store_id,
             transitions=tuple(self.watcher.transitions),
-            glimpses=reader.glimpses(self.watcher.records, self._orders) if reader else (),
+            observations=reader.observations(self.watcher.records, self._orders) if reader else (),
             write_through=frozenset(d.name for d in self.destinations if d.writes_through),
         )
-        atomic = bool(evidence.glimpses)  # only of the delivery that promises it is there a reader
+        atomic = bool(evidence.observations)  # only of the delivery that promises it is there a reader
         judged = [invariant for invariant in INVARIANTS if atomic or not isinstance(invariant, AtomicEpoch)]
         staged = sum(c.rows for c in leftovers if c.kind is SinkKind.LAST_RESOURCE)
         in_doubt = sum(c.kind is SinkKind.TWO_PHASE and c.sink != STATE for c in leftovers)
@@ -118,7 +118,7 @@ class Auditor:
         if self.job.into_kafka and len(self.job.deliveries) == 1:  # beside others, rows are shared out as these need it
             held[KEY_ORDER] = tuple(text for there in found.values() for text in there.disorders)
         records = len(self._orders) + len(self._unreadable)
-        return Audit(number, records, compared, in_doubt, staged, unnamed, len(evidence.glimpses), held)
+        return Audit(number, records, compared, in_doubt, staged, unnamed, len(evidence.observations), held)
 
     def close(self) -> None:
         self._store.close()

@@ -13,8 +13,8 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
              about every half second and at rest, so states that pass quickly are passed over, never reordered
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
     audit    round, records, rows, dead (dead letters), lost, duplicated, changed, unexpected, in_doubt, stage_rows,
-             unnamed_files (of a flow's state), glimpses (how often a reader's snapshot of table and epochs was taken;
-             staged only), verdicts (invariant -> violations; into topics also key-order), exact
+             unnamed_files (of a flow's state), observations (how often a reader's snapshot of table and epochs was
+             taken; staged only), verdicts (invariant -> violations; into topics also key-order), exact
     end      faults (kind -> how often), rounds, exact: the last line
 
 Another checker needs nothing else than this, the topic, the destinations and `onefold_epochs` in the store.

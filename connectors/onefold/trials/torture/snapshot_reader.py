@@ -35,7 +35,7 @@ class TableReader:
     """For a delivery that promises whole epochs, with the checkpoint store in the same database."""
 
     job: Job
-    _glimpses: set[Observation] = field(default_factory=set)
+    _observations: set[Observation] = field(default_factory=set)
     _counts: set[tuple[int, int]] = field(default_factory=set)  # the last decided epoch, and rows; not judged yet
     _views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
 
@@ -54,7 +54,7 @@ class TableReader:
             there, last = row
             self._counts.add((last, there))
 
-    def glimpses(
+    def observations(
         self, records: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
     ) -> tuple[Observation, ...]:
         """All so far: how many rows of the last decided epoch are there. Of a table of versions: exactly what it
@@ -63,14 +63,14 @@ class TableReader:
         rows = {epoch: _rows_of_table(record) for epoch, record in records.items() if record.state in DECIDED}
         for last, there in counts:
             before = sum(some for epoch, some in rows.items() if epoch < last)
-            self._glimpses.add(Observation(TABLE, last, there - before, rows[last]))
+            self._observations.add(Observation(TABLE, last, there - before, rows[last]))
         seen, self._views = self._views, {}
         for epoch, left in versions_after(records, orders) if seen else ():
             for view in (view for (of, _), view in seen.items() if of == epoch):
                 agreed = sum(left.get(key) == version for key, version in view)
                 whole = len(left.keys() | {key for key, _ in view})
-                self._glimpses.add(Observation(TABLE, epoch, agreed, whole))
-        return tuple(self._glimpses)
+                self._observations.add(Observation(TABLE, epoch, agreed, whole))
+        return tuple(self._observations)
 
 
 def _rows_of_table(record: EpochRecord) -> int:

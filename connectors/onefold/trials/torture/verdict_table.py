@@ -97,8 +97,8 @@ def print_report(
         table.add_row("rows written, at the end", f"{last['rows']:,}")
         if settings.bad_rows:
             table.add_row("dead letters, at the end", f"{last['dead']:,}")
-        if last["glimpses"]:
-            table.add_row("snapshots that a reader took", f"{last['glimpses']:,}")
+        if last["observations"]:
+            table.add_row("snapshots that a reader took", f"{last['observations']:,}")
         for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows", "unnamed_files"):
             total = sum(audit.figures()[name] for audit in tally.audits)
             table.add_row(name.replace("_", " "), f"[{'red' if total else 'green'}]{total}[/]")

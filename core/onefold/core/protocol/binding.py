@@ -12,7 +12,7 @@ from dataclasses import replace
 from onefold.core.contract import Announcement, Binding, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
-from onefold.core.values.remedies import ways
+from onefold.core.values.remedies import remedies
 
 __all__ = [
     "UNBOUND",
@@ -34,14 +34,14 @@ def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
 
 
 def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
-    way = ways()
-    afresh = f"call {way.recover('adopt_ledger=True')} and {way.again}: no epoch is complete"
+    remedy = remedies()
+    afresh = f"call {remedy.recover('adopt_ledger=True')} and {remedy.again}: no epoch is complete"
     return CheckpointMismatch(
         "another-store",
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
         " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"
         " that store, or give one of them another name. To go on with this one instead,"
-        f" {way.adopt if ledger.epoch else afresh}",
+        f" {remedy.adopt if ledger.epoch else afresh}",
     )
 
 

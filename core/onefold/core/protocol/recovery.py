@@ -16,7 +16,7 @@ from onefold.core.protocol.request_checks import (
     check_is_from_this_start,
     other_setting,
 )
-from onefold.core.values.remedies import ways
+from onefold.core.values.remedies import remedies
 
 __all__ = [
     "Committed",
@@ -76,7 +76,7 @@ def resolve(
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
                 " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
                 f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
-                f" {record.range.end.to_json()}, then call {ways().recover(f'accept_damage={record.epoch}')}; or"
+                f" {record.range.end.to_json()}, then call {remedies().recover(f'accept_damage={record.epoch}')}; or"
                 " take the destination and the store back to one backup",
             )
     for sink, ledger in ledgers.items():
@@ -159,7 +159,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
                 "sink-ahead-of-store",
                 f"sink {sink!r} holds epoch {shown.epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
-                f" Restore the newer store, or {ways().adopt}",
+                f" Restore the newer store, or {remedies().adopt}",
             )
         if not shown.is_of(record):
             end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
@@ -167,7 +167,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
                 "histories-differ",
                 f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
                 f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination"
-                f" have different histories. Point the pipeline to the store it had before, or {ways().adopt}",
+                f" have different histories. Point the pipeline to the store it had before, or {remedies().adopt}",
             )
 
 
@@ -215,7 +215,7 @@ def adoption(
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
         stand = ", ".join(f"{s} at epoch {entries[s].epoch if s in entries else 'none'}" for s in ledgers)
-        new, way = ledgers.keys() - entries.keys(), ways().back
+        new, way = ledgers.keys() - entries.keys(), remedies().back
         if new and new <= {*may_come_late} and len(accounts) == 1:
             way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
         raise CheckpointMismatch("sinks-disagree", f"the sinks do not agree on one epoch ({stand}): {way}")
@@ -227,7 +227,7 @@ def adoption(
         raise CheckpointMismatch(
             "epoch-half-written",
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            f" store that decided it knows the rest: {ways().back}",
+            f" store that decided it knows the rest: {remedies().back}",
         )
     return entry
 
@@ -299,7 +299,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" again exactly as it was, to {begun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
-            f" columns and the settings that it had until that epoch is complete{ways().other_checkpoint}",
+            f" columns and the settings that it had until that epoch is complete{remedies().other_checkpoint}",
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
     if facts.last is None and request.continues and not is_at_base:
@@ -321,14 +321,14 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
                 "gap-in-positions",
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
-                f" to another pipeline, or the destination and its store are an older copy; {ways().other}",
+                f" to another pipeline, or the destination and its store are an older copy; {remedies().other}",
             )
         case _:
             raise CheckpointMismatch(
                 "batch-overlaps",
                 f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
                 f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
-                f" pipeline's. Nothing was written; {ways().other}",
+                f" pipeline's. Nothing was written; {remedies().other}",
             )
 
 
@@ -352,7 +352,7 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
             "checkpoint-ahead",
             f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"
             " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
-            f" Restore the newer copy; or, {START_OVER if last is None else ways().other}",
+            f" Restore the newer copy; or, {START_OVER if last is None else remedies().other}",
         )
 
 

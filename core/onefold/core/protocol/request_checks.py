@@ -6,7 +6,7 @@ from onefold.core.contract import EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.values.remedies import ways
+from onefold.core.values.remedies import remedies
 
 __all__ = [
     "by_batch_number",
@@ -129,5 +129,5 @@ def other_setting(settled: str | None, now: str | None) -> ConfigError:
         "starting-offsets-settled",
         f"starting_offsets={now!r} would be ignored: the pipeline's first start settled where it begins, by"
         f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere, give the"
-        f" pipeline another name{ways().elsewhere}",
+        f" pipeline another name{remedies().elsewhere}",
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "in_words_of", "ways"]
+__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "in_words_of", "remedies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +96,19 @@ FLOW = Remedies(
     another="",
 )
 
-_ways: ContextVar[Remedies] = ContextVar("onefold_ways", default=FLOW)
+_remedies: ContextVar[Remedies] = ContextVar("onefold_remedies", default=FLOW)
 
 
-def ways() -> Remedies:
+def remedies() -> Remedies:
     """Of the pipeline that this thread is at."""
-    return _ways.get()
+    return _remedies.get()
 
 
 @contextmanager
 def in_words_of(told: Remedies) -> Iterator[None]:
     """The ways that errors of the block name are these."""
-    before = _ways.set(told)
+    before = _remedies.set(told)
     try:
         yield
     finally:
-        _ways.reset(before)
+        _remedies.reset(before)

@@ -71,7 +71,7 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     everyone = sinks if keeper is None else (*sinks, keeper)
     session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, graph.letters())
     try:
-        with in_words_of(session.ways):
+        with in_words_of(session.remedies):
             yield session
     finally:
         session.close()

@@ -16,7 +16,7 @@ from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, 
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
-from onefold.core.values.remedies import ways
+from onefold.core.values.remedies import remedies
 from onefold.store.job import offset_log
 from onefold.store.job.lifecycle import Lifecycle
 from onefold.store.job.other_sources import files_of, others_start, within
@@ -159,7 +159,7 @@ class QueryLifecycle(Lifecycle):
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
-            f" and call {ways().recover(f'accept_damage={record.epoch}')}, or start over under a new pipeline name,"
+            f" and call {remedies().recover(f'accept_damage={record.epoch}')}, or start over under a new pipeline name,"
             " with an empty table and a new checkpoint directory",
         )
 

@@ -73,10 +73,10 @@ class Session:
         store: CheckpointStore,
         patience_s: float,
         letters: Collection[str] = (),
-        ways: Remedies = FLOW,
+        remedies: Remedies = FLOW,
     ) -> None:
         self.name = name
-        self.ways = ways  # that errors name
+        self.remedies = remedies  # that errors name
         self.sinks = tuple(sinks)
         self.store = store
         self.lifecycle = self.LIFECYCLE(name, tuple(sink.name for sink in self.sinks), letters)
@@ -114,7 +114,7 @@ class Session:
         self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
     ) -> T:
         """Run one of the lifecycle's protocols to its end."""
-        with self.lock, logged_as(pipeline=self.name), in_words_of(self.ways):
+        with self.lock, logged_as(pipeline=self.name), in_words_of(self.remedies):
             before = self.started
             if before is not None:
                 note(generation=before.generation.number)
@@ -318,7 +318,7 @@ class Session:
     def check_targets(self) -> Sequence[Finding]:
         """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to
         is missing, or was made anew."""
-        with in_words_of(self.ways):
+        with in_words_of(self.remedies):
             return self.patience.retry(
                 lambda: [*check_targets(self.store, self.name, self.sinks)], "looking at what the sinks write to"
             )

@@ -13,7 +13,7 @@ from typing import Any
 from onefold.core.contract import Generation, Sink
 from onefold.core.errors import DataLoss
 from onefold.core.findings import Finding, Level, Target, Targeting
-from onefold.core.values.remedies import ways
+from onefold.core.values.remedies import remedies
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import pinned
 
@@ -44,15 +44,15 @@ def check_targets(store: CheckpointStore, pipeline: str, sinks: Iterable[Sink]) 
                 Level.CAUTION,
                 f"{now.name} is empty, and pipeline {pipeline!r} has written at least {rows:,} rows there: somebody"
                 f" emptied it, or deleted them all. The pipeline goes on after them. To begin anew instead,"
-                f" {ways().begin_anew(pipeline)}",
+                f" {remedies().begin_anew(pipeline)}",
             )
 
 
 def _refuse_lost(pipeline: str, sink: str, epoch: int, was: Target | None, now: Target) -> None:
     """Raise DataLoss for a target that is missing, or another one than it was. `epoch` is the last that is decided."""
     ways_out = (
-        f"to go on without them, call {ways().recover('accept_targets=True')} once; to begin anew,"
-        f" {ways().begin_anew(pipeline)}"
+        f"to go on without them, call {remedies().recover('accept_targets=True')} once; to begin anew,"
+        f" {remedies().begin_anew(pipeline)}"
     )
     if not now.is_there:
         raise DataLoss(

@@ -121,7 +121,7 @@ class World(Scene):
         self._down: dict[str, int] = {}
         self._inherited: Generation | None = None
         self._sweeping: Iterator[Effect] | None = None
-        self._glimpses: set[Observation] = set()
+        self._observations: set[Observation] = set()
         self._looked_at: dict[str, object] = {}
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
@@ -583,7 +583,7 @@ class World(Scene):
         newest = max(work.committable.epoch for work in sink.committed.values())
         rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
         whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
-        self._glimpses.add(Observation(sink.name, newest, rows, whole))
+        self._observations.add(Observation(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
         facts, begin = self.store.facts(PIPELINE), present(self.first_start, "evidence of a run that never began")
@@ -620,7 +620,7 @@ class World(Scene):
             ),
             transitions=tuple(t for t in self.store.transitions if t.epoch > adopted),
             decisions=tuple(self.store.decisions),
-            glimpses=tuple(self._glimpses),
+            observations=tuple(self._observations),
             write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
         )
 
