@@ -195,7 +195,7 @@ def test_what_a_stranger_left_in_a_browser_is_not_in_its_private_window(tmp_path
             opened.goto(link)
             assert opened.title() == "taken"
             private.goto(link)
-            private.wait_for_function("document.body.innerText.includes('orders')")
+            private.get_by_text("orders").first.wait_for()
 
 
 @ANOTHER_USER

@@ -209,9 +209,14 @@ def test_one_that_was_taken_over_while_it_waits_is_fenced_and_takes_nothing_back
     rig.put(100)
     successor = pipeline(rig).writer()
 
-    def is_taken_over(_df: object) -> object:
-        successor.recover()
-        raise Retriable("test", "the store did not answer")
+    calls = []
+
+    def is_taken_over(df: object) -> object:
+        calls.append(df)
+        if len(calls) == 2:  # after a start's first check, which asks for no generation
+            successor.recover()
+            raise Retriable("test", "the store did not answer")
+        return df
 
     restart = Restart(strategy="fixed_delay", delay_s=0.2)
     with run(rig, pipeline(rig, change=in_spark(is_taken_over), restart=restart)) as running:

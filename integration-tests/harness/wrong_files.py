@@ -100,6 +100,7 @@ OFFLINE = (
     Wrong("a typo in a key", ("table =", "tabel ="), "option-unknown"),
     Wrong("a typo in a table's name", ("[[sources]]", "[[sorces]]"), "option-unknown"),
     Wrong("a typo in a kind", ('"postgres"', '"postgers"'), "option-value"),
+    Wrong("a schema with a type that there is not", ("id long", "id lnog"), "option-value"),
     Wrong("no kind", ('kind = "postgres"\n', ""), "option-value"),
     Wrong("a typo in a format", ('"json"', '"jason"'), "option-value"),
     Wrong("a number for a text", ('table = "orders"', "table = 3"), "option-value"),
@@ -209,7 +210,6 @@ TWICE = Wrong("two daemons on one pipeline: this is what the first one says", ""
 DOCTOR = (
     Wrong("no broker at the source's address", ("{kafka}", "127.0.0.1:1"), "kafka-unreachable"),
     Wrong("no such topic", ("{topic}", "{topic}-nowhere"), "topic-missing"),
-    Wrong("a schema that Spark does not read", ("id long", "id lnog"), "option-value"),
     Wrong(
         "a wrong password for Kafka (SASL)",
         ('"{kafka}"', '"{kafka_tls}"\nclient_config = {{ {login_wrong} }}'),
