@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from onefold.cli import entry, main
-from onefold.cli.verify import print_verification
+from onefold.cli.commands.verify import print_verification
 from onefold.core import ConfigError, Positions, Sink
 from onefold.core.invariants import Comparison
 from onefold.core.testing import CONFIGURATIONS, Fault

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from onefold.cli.doctor import print_diagnosis, print_plan
+from onefold.cli.commands.doctor import print_diagnosis, print_plan
 from onefold.core import ConfigError, Guarantee, SinkKind
 from onefold.core.findings import Finding, Level
 from onefold.operate.doctor import Diagnosis, SinkDiagnosis

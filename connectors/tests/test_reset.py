@@ -15,7 +15,7 @@ from harness.definitions import named, piped
 from harness.errors import raises
 from typer.testing import CliRunner
 
-from onefold.cli import reset as command
+from onefold.cli.commands import reset as command
 from onefold.cli.main import app
 from onefold.core import ConfigError, Generation, Positions, Range, Sink
 from onefold.core.protocol.effects import EpochRequest

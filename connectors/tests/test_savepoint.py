@@ -22,8 +22,8 @@ from pyarrow import fs
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from onefold.cli.commands.savepoint import print_savepoints
 from onefold.cli.main import app
-from onefold.cli.savepoint import print_savepoints
 from onefold.clients import files
 from onefold.clients.files import FileSystems, LocalFiles
 from onefold.core import (

@@ -8,7 +8,7 @@ import pytest
 from harness.definitions import into
 from typer.testing import CliRunner
 
-from onefold.cli import txn as command
+from onefold.cli.commands import txn as command
 from onefold.cli.main import app
 from onefold.core import ConfigError, Retriable
 from onefold.operate import in_doubt

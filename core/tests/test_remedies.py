@@ -13,7 +13,16 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import adoption, check_ledger, check_setting, place, resolve
-from onefold.core.values.remedies import FLOW, SPARK_FLOW, WRITER, Remedies, in_words_of, remedies
+from onefold.core.values.remedies import (
+    FLOW,
+    SPARK_FLOW,
+    WRITER,
+    Remedies,
+    by_command,
+    by_program,
+    in_words_of,
+    remedies,
+)
 from onefold.store.job.targets import _refuse_lost
 
 AT = Positions.of({"t/0": 5})
@@ -55,8 +64,19 @@ def test_a_flow_has_no_pipeline_to_call_and_needs_no_new_checkpoint_on_the_engin
         assert not [text for text in texts if any(each in text for each in odd)]
     else:
         assert sum("starting_offsets='ledger'" in text for text in texts) == 4
-        assert sum("run `onefold reset p`" in text for text in texts) == 1
     assert remedies() is FLOW
+
+
+@pytest.mark.parametrize("of", [FLOW, SPARK_FLOW])
+def test_a_pipeline_is_recovered_by_the_command_or_the_program_that_runs_it(of: Remedies) -> None:
+    with in_words_of(by_command("the {orders}.toml", of)):
+        texts = errors()
+    assert sum("run `onefold recover 'the {orders}.toml' --" in text for text in texts) == 7
+    assert sum("--accept-damage 1`" in text for text in texts) == 1
+    assert sum("run `onefold reset 'the {orders}.toml'`" in text for text in texts) == 1
+    assert not [text for text in texts if "recover(" in text]
+    with in_words_of(by_program(of)):
+        assert sum("call pipeline.recover(" in text for text in errors()) == 7
 
 
 def test_a_writer_of_dataframes_has_no_source_that_could_start_elsewhere() -> None:

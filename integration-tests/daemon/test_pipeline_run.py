@@ -84,7 +84,7 @@ def test_a_process_whose_jvm_was_killed_ends_and_is_to_be_started_again(rig: Rig
     assert jvm is not None
     os.kill(jvm, signal.SIGKILL)
     assert daemon.wait() == Retriable.exit_code, daemon.text()
-    assert "onefold/cli/run.py" not in daemon.text(), "no traceback but that of a thread of PySpark's own"
+    assert "onefold/cli/commands/run.py" not in daemon.text(), "no traceback but that of a thread of PySpark's own"
     assert [event["code"] for event in daemon.events() if event["level"] == "error"][-1] == "jvm-gone"
 
 

@@ -31,11 +31,11 @@ def pytest_in(folder: Path, *files: str, **variables: str) -> subprocess.Complet
 
 
 def test_the_pages_examples_pass_in_a_suite_that_only_has_onefold_installed(tmp_path: Path) -> None:
-    for name in ("totals.py", "test_totals.py", "notes_sink.py", "test_notes_sink.py"):
+    for name in ("totals.py", "test_totals.py", "test_totals_rows.py", "notes_sink.py", "test_notes_sink.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    ran = pytest_in(tmp_path, "test_totals.py", "test_notes_sink.py")
+    ran = pytest_in(tmp_path, "test_totals.py", "test_totals_rows.py", "test_notes_sink.py")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = "4 passed" if server_kind() is ServerKind.CONTAINERS else "3 passed, 1 skipped"
+    passed = "5 passed" if server_kind() is ServerKind.CONTAINERS else "4 passed, 1 skipped"
     assert f"{passed} in " in ran.stdout, "and no package warns in it"
 
 

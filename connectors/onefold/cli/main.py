@@ -9,15 +9,17 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from onefold.cli.control import epochs, page, pause, restart, resume, status, stop
-from onefold.cli.doctor import doctor, plan
-from onefold.cli.files import new, schema, validate
-from onefold.cli.positions import positions, sinks
-from onefold.cli.reset import reset
-from onefold.cli.run import run
-from onefold.cli.savepoint import app as savepoint_app
-from onefold.cli.txn import app as txn_app
-from onefold.cli.verify import verify
+from onefold.cli.commands.control import epochs, page, pause, restart, resume, status, stop
+from onefold.cli.commands.doctor import doctor, plan
+from onefold.cli.commands.files import new, schema, validate
+from onefold.cli.commands.positions import positions, sinks
+from onefold.cli.commands.preview import preview
+from onefold.cli.commands.recover import recover
+from onefold.cli.commands.reset import reset
+from onefold.cli.commands.run import run
+from onefold.cli.commands.savepoint import app as savepoint_app
+from onefold.cli.commands.txn import app as txn_app
+from onefold.cli.commands.verify import verify
 from onefold.local.cli import app as local_app
 
 __all__ = ["app"]
@@ -32,9 +34,9 @@ app.add_typer(txn_app, name="txn")
 app.add_typer(savepoint_app, name="savepoint")
 for commands in (
     (new, schema, validate),
-    (doctor, plan),
+    (doctor, plan, preview),
     (run, status, page, epochs, pause, resume, stop, restart),
-    (positions, sinks, verify, reset),
+    (positions, sinks, recover, verify, reset),
 ):
     for command in commands:
         app.command()(command)

@@ -102,17 +102,18 @@ class StoppedPipeline:
         checkpoint, by default giving it another name; `added` are the sinks that the last epoch did not name."""
         of = self.pipeline
         can_read = self.files.can_read(of.checkpoint)
-        return MoveSession(
-            self.name,
-            of.everyone,
-            self.store,
-            of.patience_s,
-            [sink.name for sink in of.dead_letters],
-            set_aside or self.checkpoint.set_aside,
-            self.files if can_read else None,
-            of.checkpoint if can_read else None,
-            added,
-        )
+        with of.in_its_words():
+            return MoveSession(
+                self.name,
+                of.everyone,
+                self.store,
+                of.patience_s,
+                [sink.name for sink in of.dead_letters],
+                set_aside or self.checkpoint.set_aside,
+                self.files if can_read else None,
+                of.checkpoint if can_read else None,
+                added,
+            )
 
 
 class CheckpointFolder:

@@ -195,8 +195,8 @@ def _because(transaction: PreparedTransaction, fate: Fate, facts: StoreFacts, se
             return f"epoch {gid.epoch} is over, and its manifest doesn't name it"
         case Fate.LEAVE if gid.epoch in damaged:
             return (
-                f"epoch {gid.epoch} is damaged: mend what its error names, then call"
-                f" recover(accept_damage={gid.epoch}) of the pipeline or flow"
+                f"epoch {gid.epoch} is damaged: mend what its error names, then run `onefold recover` of the pipeline"
+                f" with --accept-damage {gid.epoch}"
             )
         case Fate.LEAVE:
             return (

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError, OnefoldError, Sink
-from onefold.core.protocol.patience import PATIENCE_S
-from onefold.core.restart import Restart
 from onefold.core.values.raise_site import raised_at
 from onefold.flow import Flow
-from onefold.pipeline.pipeline import Pipeline
+from onefold.pipeline.pipeline import Operation, Pipeline
 from onefold.pipeline.references import imported
 from onefold.pipeline.runtimes import Engine, Spark
 from onefold.pipeline.steps import FileFlow, Reads, Step
@@ -23,7 +21,7 @@ __all__ = ["PipelineFile"]
 
 @options_model
 @dataclass(frozen=True, kw_only=True, repr=False)  # secrets are in it
-class PipelineFile:
+class PipelineFile(Operation):
     """What a pipeline's file has: a flow, by its parts or by its name in Python, and its operation."""
 
     name: str | None = None
@@ -33,14 +31,8 @@ class PipelineFile:
     sources: Sequence[Reads] = ()
     steps: Sequence[Step] = ()
     sinks: Sequence[Sink] = ()
-    checkpoint: str = ""
-    store: str | None = None
     engine: Engine = field(default_factory=Engine)
     spark: Spark = field(default_factory=Spark)
-    restart: Restart | None = None
-    stop_within_s: float = 60.0
-    patience_s: float = PATIENCE_S
-    require_tls: bool = False
 
     def pipeline(self, directory: Path) -> Pipeline:
         """The pipeline. Raises ConfigError where its parts do not go together."""
@@ -48,13 +40,8 @@ class PipelineFile:
         made = Pipeline(
             flow,
             runtime=self.engine if self.runtime == "engine" else self.spark,
-            checkpoint=self.checkpoint,
-            store=self.store,
-            restart=self.restart,
-            stop_within_s=self.stop_within_s,
-            patience_s=self.patience_s,
-            require_tls=self.require_tls,
             directory=str(directory),
+            **{each.name: getattr(self, each.name) for each in fields(Operation)},
         )
         if isinstance(flow, FileFlow):
             flow.keep = made.found_first

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from onefold.clients.options import near
+from onefold.clients.options import in_one_form, near
 from onefold.core import ConfigError
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
@@ -39,14 +39,16 @@ def read(named: str) -> Pipeline:
     Connects to no server, but to one that a source's schema is left to. Raises ConfigError, with the file and the key,
     for whatever is wrong in it.
     """
-    if not named.endswith(".toml"):
-        found = imported(named)
-        if not isinstance(found, Pipeline):
-            raise ConfigError(
-                "option-value", f"{named} is {type(found).__name__}, and a pipeline is a Pipeline (onefold.pipeline)"
-            )
-        return found
-    path = Path(named)
+    found = _of_file(Path(named)) if named.endswith(".toml") else imported(named)
+    if not isinstance(found, Pipeline):
+        raise ConfigError(
+            "option-value", f"{named} is {type(found).__name__}, and a pipeline is a Pipeline (onefold.pipeline)"
+        )
+    in_one_form(found, named=named)
+    return found
+
+
+def _of_file(path: Path) -> Pipeline:
     try:
         return _pipeline(_parsed(path), path.absolute().parent)  # not a link's target: a ConfigMap's changes
     except ConfigError as error:

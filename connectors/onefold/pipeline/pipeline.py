@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,6 +19,7 @@ from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
+from onefold.core.values.remedies import FLOW, SPARK_FLOW, by_command, by_program, in_words_of
 from onefold.flow import Flow
 from onefold.pipeline.field_types import check_seconds, check_types
 from onefold.pipeline.references import have_files_travel
@@ -34,14 +35,26 @@ if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
 
-__all__ = ["Pipeline", "check_place"]
+__all__ = ["Operation", "Pipeline", "check_place"]
 
 log = logging.getLogger("onefold")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What a pipeline has beside its flow and its runtime, in Python and in a file."""
+
+    checkpoint: str = ""
+    store: str | None = field(default=None, repr=False)  # a password may be in it
+    restart: Restart | None = None
+    stop_within_s: float = 60.0
+    patience_s: float = PATIENCE_S
+    require_tls: bool = False
+
+
 @options_model
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Operation):
     """A flow with where and how it runs.
 
         flow = Flow("orders")
@@ -67,13 +80,8 @@ class Pipeline:
     flow: Flow
     _: KW_ONLY
     runtime: Engine | Spark = field(default_factory=Spark)
-    checkpoint: str = ""
-    store: str | None = field(default=None, repr=False)  # a password may be in it
-    restart: Restart | None = None
-    stop_within_s: float = 60.0
-    patience_s: float = PATIENCE_S
-    require_tls: bool = False
     directory: str = ""
+    named: str = field(default="", init=False, repr=False, compare=False)  # how commands call it, which have read it
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -118,6 +126,11 @@ class Pipeline:
         """Where the checkpoint store is; it may hold a password."""
         named = self.store or next((url for sink in self.everyone if (url := sink.store_url())), None)
         return named or default_store(self.name, Path(self.directory))
+
+    def in_its_words(self) -> AbstractContextManager[None]:
+        """The ways out that errors of the block name are such as can be followed for this pipeline."""
+        runtime = FLOW if isinstance(self.runtime, Engine) else SPARK_FLOW
+        return in_words_of(by_command(self.named, runtime) if self.named else by_program(runtime))
 
     def found_first(self, name: str, find: Callable[[], str]) -> str:
         """What its first start found under that name; before, what is found now."""
@@ -191,7 +204,8 @@ class Pipeline:
         It is started again as `restart` says. Raises Fenced where another process has taken it over.
         """
         if isinstance(self.runtime, Engine):
-            self._run_here(self.runtime)
+            with self.in_its_words():
+                self._run_here(self.runtime)
             return
         restarts = Restarts(self.restart or Restart())
         writer: FlowWriter | None = None  # one for all starts: once another process took over, the next one is Fenced
@@ -224,7 +238,8 @@ class Pipeline:
         ways = {"adopt_ledger": adopt_ledger, "accept_damage": accept_damage, "accept_targets": accept_targets}
         settings = {"store": self.store_url, "patience_s": self.patience_s, **ways}
         spark = True if isinstance(self.runtime, Spark) else None
-        started: Started = self.flow.recover(checkpoint=self.checkpoint, spark=spark, **settings)
+        with self.in_its_words():
+            started: Started = self.flow.recover(checkpoint=self.checkpoint, spark=spark, **settings)
         return started
 
     def writer(self, on_outcome: Callable[[Outcome], None] | None = None) -> FlowWriter:
@@ -232,14 +247,15 @@ class Pipeline:
         from onefold.spark.flows.flow_writer import FlowWriter
 
         have_files_travel()
-        return FlowWriter(
-            self.graph,
-            self.store_url,
-            patience_s=self.patience_s,
-            on_outcome=on_outcome,
-            require_tls=self.require_tls,
-            trust_machine=self.spark.trust_machine,
-        )
+        with self.in_its_words():
+            return FlowWriter(
+                self.graph,
+                self.store_url,
+                patience_s=self.patience_s,
+                on_outcome=on_outcome,
+                require_tls=self.require_tls,
+                trust_machine=self.spark.trust_machine,
+            )
 
     def start(self, spark: SparkSession, writer: FlowWriter) -> StreamingQuery:
         """Start the query that runs it."""

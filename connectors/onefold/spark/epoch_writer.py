@@ -31,7 +31,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
-from onefold.core.values.remedies import WRITER, Remedies
+from onefold.core.values.remedies import WRITER, Remedies, remedies
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.spark.errors.failures import asking_jvm, from_spark
@@ -81,7 +81,7 @@ class EpochWriter:
     A writer pickles, and opens its connections when they are needed.
     """
 
-    REMEDIES: ClassVar[Remedies] = WRITER  # that its errors name
+    REMEDIES: ClassVar[Remedies] = WRITER  # that its errors name, unless it is a pipeline's
     _letters: tuple[str, ...] = ()  # sinks of dead letters, of a flow
     _writing: OwnWriting | None = None  # of a flow
 
@@ -99,6 +99,7 @@ class EpochWriter:
     ) -> None:
         self.sinks = tuple(sinks)
         self.name = name
+        self._remedies = remedies(self.REMEDIES)
         self.bad_records = Tally()
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
@@ -289,7 +290,7 @@ class EpochWriter:
                 self.patience_s,
                 self._letters,
                 self.bad_records,
-                self.REMEDIES,
+                self._remedies,
             )
         return self._live
 

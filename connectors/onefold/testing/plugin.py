@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     import psycopg
 
     from onefold.clients.hbase import HBaseTable
+    from onefold.flow import Flow
+    from onefold.flow.testing import FlowTest
     from onefold.testing.servers import Servers
 
 __all__ = [
+    "flow_test",
     "hbase",
     "hbase_table",
     "kafka",
@@ -71,6 +74,19 @@ def pytest_runtest_makereport(
         except Exception as error:  # the test's own failure is what has to be read first
             report.sections.append(("servers that the test left", f"not brought back: {error}"))
     return report
+
+
+@pytest.fixture
+def flow_test() -> Iterator[Callable[..., FlowTest]]:
+    """A function that makes an `onefold.flow.testing.FlowTest`: a flow without servers, epoch by epoch."""
+    from onefold.flow.testing import FlowTest
+
+    with ExitStack() as opened:
+
+        def make(flow: Flow, **settings: Any) -> FlowTest:
+            return opened.enter_context(closing(FlowTest(flow, **settings)))
+
+        yield make
 
 
 @pytest.fixture(scope="session")

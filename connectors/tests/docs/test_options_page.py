@@ -92,7 +92,7 @@ def table(section: str) -> list[str]:
     in_spark = {field.name: name for name, field in option_fields(model).items()} if is_format else {}
     columns = ["option", *(["in Spark"] if is_format else []), "type", "default", "meaning"]
     lines = ["", f"## {section}", "", f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |"]
-    for field in options(model):
+    for field in sorted(options(model), key=lambda option: [*MEANINGS[section]].index(option.name)):
         name = f"`{in_spark[field.name]}`" if field.name in in_spark else ""
         cells = [f"`{field.name}`", *([name] if is_format else []), type_text(hints[field.name])]
         cells += [default_text(field), MEANINGS[section][field.name]]

@@ -160,7 +160,7 @@ class FlowWriter(EpochWriter):
             begin = facts.frozen
             if begin is None:
                 begin = session.patience.retry(planners.initial, "asking where the sources begin")
-            with in_words_of(self.REMEDIES):
+            with in_words_of(self._remedies):
                 initial = initial_of(self.name, sources.values(), facts, begin)
             started = session.start(initial, goes_on=True)
             begin = present(started.start, "a start finds where a first epoch begins").of_records()

@@ -35,7 +35,7 @@ def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
 
 def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
     remedy = remedies()
-    afresh = f"call {remedy.recover('adopt_ledger=True')} and {remedy.again}: no epoch is complete"
+    afresh = f"{remedy.recover(adopt_ledger=True)} and {remedy.again}: no epoch is complete"
     return CheckpointMismatch(
         "another-store",
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"

@@ -76,7 +76,7 @@ def resolve(
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
                 " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
                 f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
-                f" {record.range.end.to_json()}, then call {remedies().recover(f'accept_damage={record.epoch}')}; or"
+                f" {record.range.end.to_json()}, then {remedies().recover(accept_damage=record.epoch)}; or"
                 " take the destination and the store back to one backup",
             )
     for sink, ledger in ledgers.items():

@@ -5,22 +5,22 @@ A context variable, as for the log's fields: a rule of the protocol is the same 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "in_words_of", "remedies"]
+__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "by_command", "by_program", "in_words_of", "remedies"]
 
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """`call` is how `recover` is called, with a place for its argument. `goes_on` is how to start, once, exactly where
-    the destination stands, `again` how to start where nothing is complete; `elsewhere` is what else another begin takes
-    than another name, and `anew` how all begins anew, with a place for the pipeline's name. `another` is what
-    helps where a checkpoint of Spark's does not fit, with a place for its directory, empty where there is none.
-    `directory` is the checkpoint's, once it is
-    known."""
+    """`call` is how `recover` is called, with a place for its argument: an option where it `is_command`. `goes_on` is
+    how to start, once, exactly where the destination stands, `again` how to start where nothing is complete;
+    `elsewhere` is what else another begin takes than another name, and `anew` how all begins anew, with a place for the
+    pipeline's name. `another` is what helps where a checkpoint of Spark's does not fit, with a place for its directory,
+    empty where there is none. `directory` is the checkpoint's, once it is known."""
 
     call: str
     goes_on: str
@@ -29,9 +29,15 @@ class Remedies:
     anew: str
     another: str
     directory: str = "the directory"
+    is_command: bool = False
 
-    def recover(self, argument: str) -> str:
-        return self.call.format(argument)
+    def recover(self, **way: object) -> str:
+        """How to take this one way out: `call writer.recover(accept_damage=7)`."""
+        [(name, value)] = way.items()
+        if not self.is_command:
+            return self.call.format(f"{name}={value}")
+        option = f"--{name.replace('_', '-')}"
+        return self.call.format(option if value is True else f"{option} {value}")
 
     def begin_anew(self, pipeline: str) -> str:
         return self.anew.format(pipeline)
@@ -44,7 +50,7 @@ class Remedies:
     def adopt(self) -> str:
         """What to do where the destination is right, and the store is lost or older."""
         return (
-            f"call {self.recover('adopt_ledger=True')}, then {self.goes_on}: the pipeline resumes exactly where the"
+            f"{self.recover(adopt_ledger=True)}, then {self.goes_on}: the pipeline resumes exactly where the"
             " destination stands"
         )
 
@@ -52,8 +58,8 @@ class Remedies:
     def back(self) -> str:
         """What to do where only the store that the destinations had knows the rest."""
         return (
-            "go back to the store that they had, with the checkpoint that belongs to it, and call"
-            f" {self.recover('adopt_ledger=True')} there: it finishes what it had begun"
+            "go back to the store that they had, with the checkpoint that belongs to it, and"
+            f" {self.recover(adopt_ledger=True)} there: it finishes what it had begun"
         )
 
     @property
@@ -65,7 +71,7 @@ class Remedies:
 _ANOTHER_QUERY = ", and the query a new, empty checkpoint directory"
 _BEGIN_ANEW = "give the writer another name, empty tables, and a new, empty checkpoint directory"
 WRITER = Remedies(  # it has no source whose positions could be set: only the query's own checkpoint goes on
-    call="writer.recover({})",
+    call="call writer.recover({})",
     goes_on="start the query with the checkpoint directory that belongs to it",
     again="start the query with a new checkpoint directory",
     elsewhere=_ANOTHER_QUERY,
@@ -73,14 +79,11 @@ WRITER = Remedies(  # it has no source whose positions could be set: only the qu
     another=f"put the query's own checkpoint directory back; or begin anew: {_BEGIN_ANEW}",
 )
 SPARK_FLOW = Remedies(
-    call="flow.recover(spark=spark, checkpoint=..., {})",
+    call="call flow.recover(spark=spark, checkpoint=..., {})",
     goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
     again="start with a new checkpoint directory",
     elsewhere=_ANOTHER_QUERY,
-    anew=(
-        "give the flow another name, empty tables, and a new checkpoint directory; of a pipeline's file, run `onefold"
-        " reset {}`"
-    ),
+    anew="give the flow another name, empty tables, and a new checkpoint directory",
     another=(
         "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
         " under [[sources]]): it resumes exactly where the destination stands. Where {} holds no more than a start that"
@@ -88,7 +91,7 @@ SPARK_FLOW = Remedies(
     ),
 )
 FLOW = Remedies(
-    call="flow.recover(checkpoint=..., {})",
+    call="call flow.recover(checkpoint=..., {})",
     goes_on="start the flow again",
     again="start the flow again",
     elsewhere="",
@@ -96,16 +99,28 @@ FLOW = Remedies(
     another="",
 )
 
-_remedies: ContextVar[Remedies] = ContextVar("onefold_remedies", default=FLOW)
+_remedies: ContextVar[Remedies | None] = ContextVar("onefold_remedies", default=None)
 
 
-def remedies() -> Remedies:
+def by_command(named: str, runtime: Remedies) -> Remedies:
+    """Those of a pipeline that commands know by this name, on that runtime."""
+    name = shlex.quote(named).replace("{", "{{").replace("}", "}}")
+    recover, reset = f"run `onefold recover {name} {{}}`", f"run `onefold reset {name}`"
+    return replace(runtime, call=recover, anew=reset, is_command=True)
+
+
+def by_program(runtime: Remedies) -> Remedies:
+    """Those of a pipeline that a program runs, on that runtime."""
+    return replace(runtime, call="call pipeline.recover({})")
+
+
+def remedies(otherwise: Remedies = FLOW) -> Remedies:
     """Of the pipeline that this thread is at."""
-    return _remedies.get()
+    return _remedies.get() or otherwise
 
 
 @contextmanager
-def in_words_of(told: Remedies) -> Iterator[None]:
+def in_words_of(told: Remedies | None) -> Iterator[None]:
     """The ways that errors of the block name are these."""
     before = _remedies.set(told)
     try:

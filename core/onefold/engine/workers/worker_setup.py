@@ -24,7 +24,7 @@ from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.worker import Worker, tell_failure
 
-__all__ = ["warm", "worker_of"]
+__all__ = ["subtask_of", "warm", "worker_of"]
 
 
 def warm(plan: Plan) -> None:
@@ -56,7 +56,7 @@ def _worker(
     plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
 ) -> Worker:
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
-    subtasks = [_subtask(plan, chain, launch, snapshots, place) for chain in plan.chains]
+    subtasks = [subtask_of(plan, chain, launch, snapshots, place) for chain in plan.chains]
     readers = {
         c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
     }
@@ -64,9 +64,10 @@ def _worker(
     return Worker(plan, launch.index, control, links, subtasks, readers, place)
 
 
-def _subtask(
+def subtask_of(
     plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], place: Mark | None
 ) -> Subtask:
+    """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
     state = None
     if chain.uid is not None:

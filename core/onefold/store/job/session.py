@@ -40,7 +40,7 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.source import Journal
-from onefold.core.values.remedies import FLOW, Remedies, in_words_of
+from onefold.core.values.remedies import Remedies, in_words_of, remedies
 from onefold.core.writing.topic_identity import check_counted
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import DriverNote
@@ -73,10 +73,10 @@ class Session:
         store: CheckpointStore,
         patience_s: float,
         letters: Collection[str] = (),
-        remedies: Remedies = FLOW,
+        told: Remedies | None = None,
     ) -> None:
         self.name = name
-        self.remedies = remedies  # that errors name
+        self.remedies = told or remedies()  # that errors name
         self.sinks = tuple(sinks)
         self.store = store
         self.lifecycle = self.LIFECYCLE(name, tuple(sink.name for sink in self.sinks), letters)
@@ -125,8 +125,8 @@ class Session:
                     self._completer.epoch_ended()
                 if self.started is not before and self.started is not None:
                     note(generation=self.started.generation.number)
-                    number, resolved = self.started.generation.number, _resolved(self.started)
-                    log.info("pipeline %r: generation %d%s", self.name, number, resolved)
+                    number, resolved = self.started.generation.number, self.started.resolved
+                    log.info("pipeline %r: generation %d%s", self.name, number, resolved and f". {resolved}")
 
     def start(
         self,
@@ -350,13 +350,6 @@ def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Sche
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
-
-
-def _resolved(started: Started) -> str:
-    """What became of the epochs that an earlier start had begun."""
-    done = [f"{started.finished} finished"] if started.finished else []
-    done += [f"{started.given_up} given up (the records come again)"] if started.given_up else []
-    return f". Epochs begun before: {', '.join(done)}" if done else ""
 
 
 def _raise(pause: Pause, _: float) -> None:

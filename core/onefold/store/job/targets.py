@@ -51,7 +51,7 @@ def check_targets(store: CheckpointStore, pipeline: str, sinks: Iterable[Sink]) 
 def _refuse_lost(pipeline: str, sink: str, epoch: int, was: Target | None, now: Target) -> None:
     """Raise DataLoss for a target that is missing, or another one than it was. `epoch` is the last that is decided."""
     ways_out = (
-        f"to go on without them, call {remedies().recover('accept_targets=True')} once; to begin anew,"
+        f"to go on without them, {remedies().recover(accept_targets=True)} once; to begin anew,"
         f" {remedies().begin_anew(pipeline)}"
     )
     if not now.is_there:

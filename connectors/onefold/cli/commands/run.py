@@ -71,7 +71,7 @@ def run(
             "spark-differs",
             "pipelines of one process share a Spark session, and these want different ones: run each by itself",
         )
-    from onefold.cli.control import PRIVATELY  # with Spark, which the engine does without
+    from onefold.cli.commands.control import PRIVATELY  # with Spark, which the engine does without
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from onefold.cli.console import AsJson, Named, print_json
+from onefold.cli.commands.console import AsJson, Named, print_json
 from onefold.core.findings import Finding, Level, Making
 
 if TYPE_CHECKING:
@@ -67,15 +67,16 @@ def _diagnosed(named: str) -> Diagnosis:
     with Console(stderr=True).status("starting Spark") as shown:  # on a terminal only
         runtime, schemas = examine_runtime(pipeline)
         shown.update("asking the servers: one that is silent is waited for")
-        return diagnose(
-            pipeline.name,
-            pipeline.everyone,
-            store=pipeline.store_url,
-            source=pipeline.topic,
-            schemas=schemas,
-            require_tls=pipeline.require_tls,
-            runtime=runtime,
-        )
+        with pipeline.in_its_words():
+            return diagnose(
+                pipeline.name,
+                pipeline.everyone,
+                store=pipeline.store_url,
+                source=pipeline.topic,
+                schemas=schemas,
+                require_tls=pipeline.require_tls,
+                runtime=runtime,
+            )
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:

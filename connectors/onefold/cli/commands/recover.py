@@ -1,0 +1,57 @@
+"""`onefold recover`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated, Any
+
+import typer
+
+from onefold.cli.commands.console import Named, TakeOver, Yes, say
+from onefold.core import ConfigError
+
+__all__ = ["recover"]
+
+_WAYS = {
+    "adopt_ledger": "the destinations are believed instead of the checkpoint store",
+    "accept_damage": "epoch {} is taken for complete: its missing rows must have been written by hand",
+    "accept_targets": "it goes on with the tables and topics that are there now, without the rows that they had",
+}
+
+
+def recover(
+    named: Named,
+    adopt_ledger: Annotated[
+        bool, typer.Option("--adopt-ledger", help="Believe the destinations: the store was lost, or is an older copy.")
+    ] = False,
+    accept_damage: Annotated[
+        int | None,
+        typer.Option(metavar="EPOCH", help="Take this damaged epoch for complete: you wrote its missing rows by hand."),
+    ] = None,
+    accept_targets: Annotated[
+        bool,
+        typer.Option("--accept-targets", help="Go on with tables and topics that were dropped, or made anew."),
+    ] = False,
+    take_over: TakeOver = False,
+    yes: Yes = False,
+) -> None:
+    """Finish or undo what a pipeline left, without running it; with one of the ways out that an error names, which it
+    explains and asks about. The next start goes on from there."""
+    from onefold.operate.stopped import StoppedPipeline
+    from onefold.pipeline import read
+
+    given = {"adopt_ledger": adopt_ledger, "accept_damage": accept_damage, "accept_targets": accept_targets}
+    ways: dict[str, Any] = {way: value for way, value in given.items() if value not in (False, None)}
+    if len(ways) > 1:
+        raise ConfigError("options-conflict", "give one way out at a time: the one that the error names")
+    pipeline = read(named)
+    with closing(StoppedPipeline(pipeline, "Nothing was recovered")) as stopped:
+        if not take_over:
+            stopped.refuse_running()
+    for way, value in ways.items():
+        say(f"pipeline {pipeline.name}: {_WAYS[way].format(value)}")
+        if not yes:
+            typer.confirm("Go on?", abort=True)
+    started = pipeline.recover(**ways)
+    resolved = started.resolved or "Nothing was left to finish"
+    say(f"pipeline {pipeline.name}: generation {started.generation.number}. {resolved}")

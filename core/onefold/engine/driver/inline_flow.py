@@ -1,0 +1,123 @@
+"""A flow in this process alone: its subtasks take turns, without workers, and what its sinks would get is kept."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.contract import Sink, TaskId
+from onefold.core.source import Part
+from onefold.engine.dataflow.chains import plan
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Send
+from onefold.engine.dataflow.subtask import Subtask
+from onefold.engine.driver.running import check_runs_here
+from onefold.engine.state import STATE
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.workers.messages import Launch, RestoreFrom
+from onefold.engine.workers.snapshots import snapshots_by_uid
+from onefold.engine.workers.worker_setup import subtask_of
+from onefold.flow.graph import Graph
+
+__all__ = ["InlineFlow"]
+
+
+class InlineFlow:
+    """The chains, subtasks and state of a flow as one worker has them. `root` is the folder of its state.
+
+    Raises ConfigError for an operator that only Spark runs.
+    """
+
+    def __init__(self, graph: Graph, root: str) -> None:
+        check_runs_here(graph)
+        self.graph = graph
+        self._plan = plan(graph)
+        self._root = root
+        self._epoch = self._generation = 0
+        self._handles: tuple[str, ...] = ()
+        self._subtasks: list[Subtask] = []
+        self.restore()
+
+    def restore(self) -> None:
+        """Begin anew from the state that the last epoch left: whatever else is in memory is gone."""
+        self.close()
+        self._generation += 1
+        self._run = 0
+        self._written: dict[str, list[pa.RecordBatch]] = {of.sink.name: [] for _, of in self.graph.writings()}
+        state, snapshots = None, {}
+        if self._plan.has_state:
+            name = MemoryBackend.name
+            state = RestoreFrom(self._root, self.graph.flow, name, self._generation, self._handles)
+            snapshots = snapshots_by_uid(state, self._plan)
+        sinks: dict[int, Any] = {
+            node.number: _Kept(of.sink, self._written[of.sink.name]) for node, of in self.graph.writings()
+        }
+        launch = Launch(0, 1, (), {}, sinks, state)
+        self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, None) for chain in self._plan.chains]
+
+    def run(self, parts: Mapping[int, Iterable[Part]], timestamp_ms: int) -> dict[str, list[pa.RecordBatch]]:
+        """An epoch at that time (ms since 1970) of these parts, by the numbers of the nodes that read. Returns what
+        each sink would get, by its name. Raises what the flow's functions raise: then nothing of the epoch is left."""
+        task = TaskId(self.graph.flow, self._generation, self._epoch + 1, timestamp_ms, uuid.uuid4())
+        self._run += 1
+        handles: list[str] = []
+        try:
+            for subtask in self._subtasks:
+                subtask.open(self._run, task)
+            for number, subtask in enumerate(self._subtasks):
+                if self._plan.chains[number].source is not None:
+                    for part in parts.get(subtask.chain.head.number, ()):
+                        subtask.put(None, 0, part)
+                        self._step(handles)
+                    subtask.put(None, 0, Barrier(self._run))
+            self._step(handles)
+        except BaseException:
+            self.restore()
+            raise
+        self._epoch, self._handles = task.epoch, tuple(handles)
+        written = {sink: [*batches] for sink, batches in self._written.items()}
+        for batches in self._written.values():
+            batches.clear()
+        return written
+
+    def close(self) -> None:
+        for subtask in self._subtasks:
+            subtask.abort()
+            subtask.close()
+        self._subtasks = []
+
+    def _step(self, handles: list[str]) -> None:
+        """Until no subtask can go on. What is further down the flow comes first, as in a worker."""
+        while (ready := next((each for each in reversed(self._subtasks) if each.is_ready), None)) is not None:
+            for effect in ready.step():
+                match effect:
+                    case Send(exchange, _, item):
+                        target = self._plan.chain_of(self._plan.exchanges[exchange].target)
+                        self._subtasks[target.number].put(exchange, 0, item)
+                    case Acknowledge(_, committables):
+                        handles += [each.handle for each in committables if each.sink == STATE]
+
+
+class _Kept:
+    """A sink that keeps the rows which the one of the flow would get, as that one wants them arranged."""
+
+    def __init__(self, sink: Sink, into: list[pa.RecordBatch]) -> None:
+        self._sink, self._into = sink, into
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def writer(self, task: TaskId) -> _Kept:
+        del task
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._into.append(batch)
+
+    def prepare(self) -> None:
+        return None
+
+    def abort(self) -> None:
+        return

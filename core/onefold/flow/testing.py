@@ -1,0 +1,152 @@
+"""Tests of a flow without servers: rows of a test's own go through the engine's operators, epoch by epoch."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from onefold.core.checks import present
+from onefold.core.errors import ConfigError
+from onefold.core.extras import naming_extras
+from onefold.core.source import Part
+from onefold.core.values.batches import empty_batch
+from onefold.core.values.names import near
+from onefold.core.writing.dead_letters import BAD_COLUMNS
+from onefold.flow.flow import Flow
+from onefold.flow.graph import Node
+from onefold.flow.operators import Reading
+from onefold.flow.rows import RowCollector, dicts_of
+
+__all__ = ["FlowTest", "Rows"]
+
+Rows: TypeAlias = "Iterable[tuple[Any, ...] | Mapping[str, Any]] | pa.RecordBatch | pa.Table"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FlowTest:
+    """A flow over rows of a test's own, epoch by epoch, in this process: no source is asked, and no sink written to.
+
+        test = FlowTest(flow)
+        written = test.epoch({"orders": [(1, "a", Decimal("2.50")), (2, "a", Decimal("1.00"))]})
+        assert written["totals"] == [{"account": "a", "total": Decimal("3.50"), "orders": 2}]
+        test.restore()
+        test.advance(hours=1)
+        test.epoch()
+
+    Operators, functions, state and timers are those of `flow.run`, and so is what is refused; each epoch's state is
+    stored, and `restore` begins from that.
+
+    at  processing time at the first epoch, with a zone
+    """
+
+    def __init__(self, flow: Flow, at: datetime = _BEGIN) -> None:
+        if at.tzinfo is None:
+            raise ConfigError("option-value", f"at={at!r} has no zone: datetime(..., tzinfo=UTC)")
+        with naming_extras("engine"):
+            engine = importlib.import_module("onefold.engine.driver.inline_flow")  # as `Flow.run` has it
+        self._graph = flow.graph()
+        self._folder = tempfile.TemporaryDirectory(prefix="onefold-flow-test-")
+        try:
+            self._flow = engine.InlineFlow(self._graph, self._folder.name)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._now = at
+        self._ended = at - timedelta(milliseconds=1)  # the time of the last epoch
+        self._bad = 0
+
+    @property
+    def now(self) -> datetime:
+        """Processing time: the next epoch's, or later where one has had it already, as no two have the same."""
+        return self._now
+
+    def epoch(
+        self, rows: Mapping[str, Rows] = _NOTHING, bad: Mapping[str, Sequence[bytes]] = _NOTHING
+    ) -> dict[str, list[dict[str, Any]]]:
+        """One epoch. Returns the rows that each sink would get in it, by the sink's name, as dicts of plain values.
+
+        rows  of each source, by its uid: tuples of all columns, dicts (a column may be missing, and is null), or Arrow
+              of the source's own schema
+        bad   of each source the records that cannot be read, by its uid: they go to its dead letters, or `.side("bad")`
+
+        Raises BadRecord for a value that is not exactly one of its column's type, and what the flow's functions raise;
+        then nothing of the epoch is left.
+        """
+        parts: dict[int, list[Part]] = {}
+        for uid, given in rows.items():
+            node = self._node(uid)
+            empty = empty_batch(BAD_COLUMNS)
+            parts.setdefault(node.number, []).extend(Part(batch, empty) for batch in _batches(node, given))
+        for uid, records in bad.items():
+            node = self._node(uid)
+            if "bad" not in node.outputs():
+                raise ConfigError("dead-letters-mismatch", f'{uid!r} has no on_error="dead_letter", and makes none')
+            empty = empty_batch(present(node.schema, "a source has rows"))
+            parts.setdefault(node.number, []).append(Part(empty, self._letters(node, records)))
+        at = max(self._now, self._ended + timedelta(milliseconds=1))
+        written = self._flow.run(parts, _ms(at))
+        self._now = self._ended = at
+        return {sink: [row for batch in of for row in dicts_of(batch)] for sink, of in written.items()}
+
+    def advance(self, **by: float) -> None:
+        """Let time pass before the next epoch: `advance(minutes=5)`, as `datetime.timedelta` takes it."""
+        passed = timedelta(**by)
+        if passed < timedelta(0):
+            raise ConfigError("option-value", f"advance({passed}): processing time never goes back")
+        self._now += passed
+
+    def restore(self) -> None:
+        """As after a crash, or another start: all that is in memory is gone, and what the last epoch stored is back."""
+        self._flow.restore()
+
+    def close(self) -> None:
+        self._flow.close()
+        self._folder.cleanup()
+
+    def _node(self, uid: str) -> Node:
+        found = {str(node.uid): node for node, _ in self._graph.readings()}
+        if uid not in found:
+            hint = near(uid, found) or f"; it has {', '.join(found)}"
+            flow = self._graph.flow
+            raise ConfigError("source-unknown", f"flow {flow!r} has no source with the uid {uid!r}{hint}")
+        return found[uid]
+
+    def _letters(self, node: Node, records: Sequence[bytes]) -> pa.RecordBatch:
+        assert isinstance(node.operator, Reading)
+        named = {"source_topic": node.operator.source.name, "source_partition": 0, "source_timestamp": self._now}
+        made = [
+            {**named, "source_offset": self._bad + at, "value": value, "reason": "bad, says the test"}
+            for at, value in enumerate(records)
+        ]
+        self._bad += len(records)
+        return pa.RecordBatch.from_pylist(made, schema=BAD_COLUMNS)
+
+
+def _batches(node: Node, rows: Any) -> list[pa.RecordBatch]:
+    schema = present(node.schema, "a source has rows")
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        if not rows.schema.equals(schema):
+            raise ConfigError(
+                "schema-differs",
+                f"these rows of {node.name!r} are of {_columns(rows.schema)}, and its schema is {_columns(schema)}",
+            )
+        return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    collected = RowCollector(f"the test's {node.name!r}", {None: schema})
+    for row in rows:
+        collected.add(row)
+    return [batch for _, batch in collected.take()]
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _ms(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
