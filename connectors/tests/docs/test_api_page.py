@@ -24,7 +24,17 @@ LISTED = {
     "onefold.local": "servers for development",
     "onefold.testing": "for tests of connectors: servers in containers, and the conformance kit",
 }
-WITH_METHODS = ("Pipeline", "EpochWriter", "Flow", "Stream", "KeyedStream", "ConnectedStream", "SparkStream", "Graph")
+WITH_METHODS = (
+    "Pipeline",
+    "EpochWriter",
+    "Flow",
+    "Stream",
+    "KeyedStream",
+    "ConnectedStream",
+    "SparkStream",
+    "Graph",
+    "FlowTest",
+)
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
     "diagnose": "onefold.operate.doctor",
@@ -92,6 +102,7 @@ def page() -> Iterator[str]:
     for module in (
         "onefold.spark",
         "onefold.flow",
+        "onefold.flow.testing",
         "onefold.engine",
         "onefold.pipeline",
         "onefold.sources",

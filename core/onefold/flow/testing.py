@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,9 +23,8 @@ from onefold.flow.graph import Node
 from onefold.flow.operators import Reading
 from onefold.flow.rows import RowCollector, dicts_of
 
-__all__ = ["FlowTest", "Rows"]
+__all__ = ["FlowTest"]
 
-Rows: TypeAlias = "Iterable[tuple[Any, ...] | Mapping[str, Any]] | pa.RecordBatch | pa.Table"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -68,7 +67,9 @@ class FlowTest:
         return self._now
 
     def epoch(
-        self, rows: Mapping[str, Rows] = _NOTHING, bad: Mapping[str, Sequence[bytes]] = _NOTHING
+        self,
+        rows: Mapping[str, Iterable[tuple[Any, ...] | Mapping[str, Any]] | pa.RecordBatch | pa.Table] = _NOTHING,
+        bad: Mapping[str, Sequence[bytes]] = _NOTHING,
     ) -> dict[str, list[dict[str, Any]]]:
         """One epoch. Returns the rows that each sink would get in it, by the sink's name, as dicts of plain values.
 
