@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from harness.renewing import assert_renewed
 
+import onefold.core.testing
 from onefold.core import InternalError, SinkKind
 from onefold.core.testing import (
     CONFIGURATIONS,
@@ -30,7 +32,7 @@ from onefold.core.testing.proof.bounds import SHORT
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import UNIT_MUTANTS, Mutant
 from onefold.core.testing.proof.patching import Patch
-from onefold.core.testing.proof.prove import figures
+from onefold.core.testing.proof.prove import INSIDE, STEPS, figures
 from onefold.core.testing.simulator.world import World
 
 TESTS = Path(__file__).parent
@@ -48,6 +50,13 @@ def proof(subject: Subject) -> Proof:
     proof = Proof(SHORT.name, {name: explore(start, SHORT, subject) for name, start in CONFIGURATIONS.items()})
     proof.branches.update(dict(zip(subject.branches, subject.counts, strict=True)))
     return proof
+
+
+def test_every_point_that_faults_and_bounds_name_is_one_of_a_step() -> None:
+    named = re.compile(r'"(?:before|after|inside):(\w+)"')
+    folder = Path(onefold.core.testing.__file__).parent
+    found = {step for path in folder.rglob("*.py") for step in named.findall(path.read_text())}
+    assert "RunAttempt" in found and found <= STEPS | INSIDE
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.commands.console import Named, TakeOver, Yes, say
-from onefold.core import ConfigError, EpochRecord
+from onefold.cli.commands.console import Named, TakeOver, Yes, say, shown, table_console
+from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote
 from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
@@ -36,6 +36,13 @@ def positions(
         typer.Option("--set", help="orders:0=17 (repeat it), or earliest, latest, at=2026-11-20T00:00:00Z for all."),
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="To the first records that are left: --set earliest.")] = False,
+    from_spark: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="A pipeline that was never started begins where this query of Spark's own stopped.",
+        ),
+    ] = None,
     why: Annotated[str, typer.Option(help="The reason, which is kept with the move.")] = "",
     take_over: TakeOver = False,
     yes: Yes = False,
@@ -45,10 +52,13 @@ def positions(
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
 
-    if to and reset:
-        raise ConfigError("options-conflict", "give --set or --reset, not both: --reset is --set earliest")
+    if sum(map(bool, (to, reset, from_spark))) > 1:
+        raise ConfigError("options-conflict", "give one of --set, --reset and --from-spark; --reset is --set earliest")
     pipeline, wanted = read(named), ["earliest"] if reset else to
     with closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
+        if from_spark:
+            _begin_after_query(stopped, from_spark, yes)
+            return
         if not wanted:
             _show(stopped)
             return
@@ -134,6 +144,22 @@ def _show(stopped: StoppedPipeline) -> None:
         because = f": {note.why}" if note.why else ""
         what = "sinks changed" if record.range.is_empty else "moved"
         say(f"{what} by epoch {record.epoch}, {at:%Y-%m-%d %H:%M:%S} UTC, by {note.by}{because}")
+
+
+def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> None:
+    from onefold.operate.spark_query import begin_after_query
+
+    def ask(begin: Positions) -> None:
+        say(f"pipeline {stopped.name} was never started; its first start begins")
+        table = Table("partition", "at", box=None)
+        for name, at in begin.items:
+            table.add_row(shown(name), f"{int(at):,}")
+        table_console().print(table)
+        if not yes:
+            typer.confirm("Have it begin there?", abort=True)
+
+    begin_after_query(stopped, checkpoint, ask)
+    say(f"settled: the first start of pipeline {stopped.name} begins there, whatever its starting_offsets")
 
 
 def _show_plan(stopped: StoppedPipeline, plan: MovePlan, facts: StoreFacts) -> None:

@@ -39,6 +39,7 @@ def recover(
     explains and asks about. The next start goes on from there."""
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
+    from onefold.store.job.session import resolved
 
     given = {"adopt_ledger": adopt_ledger, "accept_damage": accept_damage, "accept_targets": accept_targets}
     ways: dict[str, Any] = {way: value for way, value in given.items() if value not in (False, None)}
@@ -53,5 +54,5 @@ def recover(
         if not yes:
             typer.confirm("Go on?", abort=True)
     started = pipeline.recover(**ways)
-    resolved = started.resolved or "Nothing was left to finish"
-    say(f"pipeline {pipeline.name}: generation {started.generation.number}. {resolved}")
+    earlier = resolved(started) or "Nothing was left to finish"
+    say(f"pipeline {pipeline.name}: generation {started.generation.number}. {earlier}")

@@ -109,13 +109,6 @@ class Started:
     given_up: int
     until: Positions | None = None
 
-    @property
-    def resolved(self) -> str:
-        """What became of the epochs that an earlier start had begun, as a text; empty where there was none."""
-        done = [f"{self.finished} finished"] if self.finished else []
-        done += [f"{self.given_up} given up (the records come again)"] if self.given_up else []
-        return f"Epochs begun before: {', '.join(done)}" if done else ""
-
 
 @dataclass(frozen=True, slots=True)
 class StoreCache:

@@ -17,7 +17,7 @@ from onefold.core.protocol.recovery import Committed
 from onefold.core.values.plain import shown_url
 from onefold.store.job.offset_json import StreamOffset, parse_offsets
 
-__all__ = ["end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
+__all__ = ["end_before", "end_of", "end_of_running", "first_start", "last_committed", "positions_in", "query_id_of"]
 
 SOURCES_MAX = 64
 
@@ -107,7 +107,7 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
 def _planned(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions | None]:
     path = f"{root}/offsets/{batch_id}"
     text: str | None = yield from retry(ReadFile(path))
-    return None if text is None else _parse(text, path, clocks)
+    return None if text is None else positions_in(text, path, clocks)
 
 
 def _stream_began(root: str, batch_id: int) -> Protocol[Positions | None]:
@@ -123,7 +123,8 @@ def _batches(folder: str) -> Protocol[list[int]]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def _parse(text: str, path: str, clocks: Collection[str]) -> Positions:
+def positions_in(text: str, path: str, clocks: Collection[str] = ()) -> Positions:
+    """The positions in the text of `offsets/N`, at `path`. Raises ConfigError for another format."""
     version, _, rest = text.partition("\n")
     if version.strip() != "v1":
         raise ConfigError(

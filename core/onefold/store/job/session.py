@@ -52,7 +52,7 @@ from onefold.store.job.targets import accept_targets, check_targets, note_target
 from onefold.store.journal import StoreJournal
 from onefold.store.pins import pin
 
-__all__ = ["Session", "task_of"]
+__all__ = ["Session", "resolved", "task_of"]
 
 log = logging.getLogger("onefold")
 T = TypeVar("T")
@@ -125,8 +125,8 @@ class Session:
                     self._completer.epoch_ended()
                 if self.started is not before and self.started is not None:
                     note(generation=self.started.generation.number)
-                    number, resolved = self.started.generation.number, self.started.resolved
-                    log.info("pipeline %r: generation %d%s", self.name, number, resolved and f". {resolved}")
+                    number, earlier = self.started.generation.number, resolved(self.started)
+                    log.info("pipeline %r: generation %d%s", self.name, number, earlier and f". {earlier}")
 
     def start(
         self,
@@ -350,6 +350,13 @@ def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Sche
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def resolved(started: Started) -> str:
+    """What became of the epochs that an earlier start had begun, as a text; empty where there was none."""
+    done = [f"{started.finished} finished"] if started.finished else []
+    done += [f"{started.given_up} given up (the records come again)"] if started.given_up else []
+    return f"Epochs begun before: {', '.join(done)}" if done else ""
 
 
 def _raise(pause: Pause, _: float) -> None:

@@ -80,7 +80,7 @@ LETTERS = frozenset({Fault.DEAD_LETTERS})
 SLEEPERS = (Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN)
 OLDER = frozenset({Fault.OLD_DATABASE})
 STARTS, OPENS = frozenset({"before:AcquireGeneration"}), frozenset({"before:OpenEpoch"})
-PREPARED = frozenset({"after:Attempt"})
+PREPARED = frozenset({"after:RunAttempt"})
 READS_STORE, READS_LEDGER = frozenset({"before:ReadStore"}), frozenset({"before:ReadLedger"})
 ABORTS = frozenset({"before:Abort", "inside:Abort", "after:Abort"})
 DAMAGES = frozenset(f"{when}:{step}" for when in ("before", "after") for step in ("MarkDamaged", "AcceptDamage"))
@@ -88,7 +88,7 @@ NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
 # One moment of an epoch's each state: planned, begun, decided, committed.
 MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit"}) | COMPLETES
 # One moment of all that a process does, where each later point would be too many.
-STATES = MOMENTS | {"before:AcquireGeneration", "before:Bind", "before:Attempt", "before:WriteLedger"} | COMMITS
+STATES = MOMENTS | {"before:AcquireGeneration", "before:Bind", "before:RunAttempt", "before:WriteLedger"} | COMMITS
 
 # An older store goes on while the dead letters, which are ahead of it, are left out; then they are put back.
 OLDER_STORE = frozenset({Fault.OLD_STORE})

@@ -28,8 +28,8 @@ __all__ = ["Caught", "Proof", "catch_mutants", "figures", "prove"]
 SHARDS = 8
 # `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
 STEPS = frozenset(effects_module.__all__) - {"Effect", "EpochRequest", "StoreFacts", "RunWriters", "Pause"}
-STEPS |= {"Attempt", "PlanBatch", "CommitBatch"}
-INSIDE = frozenset({"Attempt", "Merge", "Commit", "Abort"})
+STEPS |= {"RunAttempt", "PlanBatch", "CommitBatch"}
+INSIDE = frozenset({"RunAttempt", "Merge", "Commit", "Abort"})
 Progress = Callable[[int, int, str], None]
 # What no schedule brings about so far, by function and first words: unit tests reach it, which UNIT_MUTANTS hold to it.
 BY_UNIT_TESTS = (

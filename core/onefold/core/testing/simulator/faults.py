@@ -150,24 +150,24 @@ def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
 def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
     """Whether `fault` can happen at `point`, in the first place. `WAKE` and what needs a backup follow another."""
     when, _, step = point.partition(":")
-    is_call = step not in SPARK and step != "Attempt"
+    is_call = step not in SPARK and step != "RunAttempt"
     match fault:
         case Fault.CRASH:
             return True
         case Fault.RETRIABLE:
             return is_call and (when == "before" or step in ("Merge", "Commit", "Abort"))
         case Fault.OUT_OF_RESOURCES:
-            return point in ("before:Attempt", "before:Verify", "before:Decide")
+            return point in ("before:RunAttempt", "before:Verify", "before:Decide")
         case Fault.IN_DOUBT:
             return is_call and step not in READS and step != "Merge"
         case Fault.LATE:
             return is_call and when == "before" and step not in READS
         case Fault.ANOTHER_ATTEMPT | Fault.RETRIED_STAGE:
-            return point == "after:Attempt"
+            return point == "after:RunAttempt"
         case Fault.STRAGGLE | Fault.ORPHAN | Fault.JOB_FAILS:
-            return point == "before:Attempt"
+            return point == "before:RunAttempt"
         case Fault.BAD_RECORD:  # a writer cannot read it, or the merge is refused for it
-            return point in ("before:Attempt", "inside:Merge")
+            return point in ("before:RunAttempt", "inside:Merge")
         case Fault.EXPIRE | Fault.EXPIRE_ONE:
             return when == "before" and SinkKind.TWO_PHASE in sinks
         case Fault.EMPTY_STAGE:

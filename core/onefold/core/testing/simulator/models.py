@@ -289,7 +289,7 @@ class ModelWriteThroughSink(ModelSink):
     def keep(self, work: PreparedRows, timestamp_ms: int) -> None:
         for row in work.rows:
             self.cells = {**self.cells, row: self.cells.get(row, frozenset()) | {timestamp_ms}}
-            self.reached("inside:Attempt")
+            self.reached("inside:RunAttempt")
 
     def announce(self, record: EpochRecord) -> None:
         new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)

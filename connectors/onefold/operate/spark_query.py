@@ -1,0 +1,102 @@
+"""Lets a new pipeline begin exactly where a query of Spark's own has stopped, by that one's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from onefold.clients.files import FileSystems
+from onefold.core import ConfigError, DataLoss, Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.values.plain import shown_url
+from onefold.flow.planning.starts import check_read, initial_of
+from onefold.operate.stopped import StoppedPipeline
+from onefold.sources import KafkaSource
+from onefold.sources.kafka import wanted_positions
+from onefold.sources.kafka.planning.moving import WantedPositions
+from onefold.store.job.offset_log import positions_in
+
+__all__ = ["begin_after_query", "query_end"]
+
+
+def begin_after_query(stopped: StoppedPipeline, root: str, ask: Callable[[Positions], None]) -> Positions:
+    """Settle that the pipeline's first start begins where the query stopped whose checkpoint is at `root`; asks first.
+    A partition that the query has not seen begins at its first record.
+
+    Raises ConfigError where the pipeline was started before, the query's last batch is not done, or the two do not read
+    the same topics; DataLoss where Kafka no longer has the next records.
+    """
+    pipeline, facts = stopped.pipeline, stopped.find() or StoreFacts("", 0)
+    if facts.frozen is not None or facts.last is not None or facts.unfinished:
+        raise ConfigError(
+            "pipeline-not-new",
+            f"pipeline {stopped.name!r} was started before, and goes on where it stands. Nothing was moved. Give it"
+            " another name, or `onefold reset` it",
+        )
+    end, sources = query_end(stopped.files, root), pipeline.flow.sources()
+    if len(pipeline.topics) < len(sources):
+        raise ConfigError(
+            "topics-only",
+            f"pipeline {stopped.name!r} reads {', '.join(source.name for source in sources)}: only of topics a query's"
+            " checkpoint says how far they were read",
+        )
+    check_read(stopped.name, sources, end)
+    begin = Positions()
+    for source in pipeline.topics:
+        named = [f"{topic}:{number}={at}" for topic, of in end.topics().items() for number, at in of.items()]
+        mine = [text for text in named if source.covers(text.rpartition(":")[0] + "/0")]
+        found = _found(source, mine, root)
+        if unread := sorted({topic for topic, _ in found.first} - end.topics().keys()):
+            raise ConfigError(
+                "query-not-read",
+                f"source {source.name!r} reads {', '.join(unread)}, of which the query at {shown_url(root)} has read"
+                " nothing: where that begins nobody can say. Nothing was moved. Let the source read the query's topics",
+            )
+        begin = begin.beside(found.positions)
+    ask(begin)
+    if stopped.find() is not None:
+        stopped.refuse_changed(facts)
+    with closing(stopped.session()) as session:
+        session.start(initial_of(stopped.name, sources, facts, begin))
+    return begin
+
+
+def _found(source: KafkaSource, named: Sequence[str], root: str) -> WantedPositions:
+    try:
+        return wanted_positions(source, Positions(), named)
+    except ConfigError as error:
+        if error.code != "position-outside-partition":
+            raise
+        raise DataLoss(
+            "query-records-gone",
+            f"the query at {shown_url(root)} stopped where Kafka has nothing any more, or nothing yet"
+            f" ({error.message.partition('. ')[0].removeprefix('--set ')}): the next records were deleted by retention,"
+            " or the topic is another one. Nothing was moved. Begin elsewhere, by starting_offsets",
+        ) from error
+
+
+def query_end(files: FileSystems, root: str) -> Positions:
+    """Where the query stopped, after its last batch. Raises ConfigError where that is not done, or there is no query's
+    checkpoint."""
+    planned, done = (
+        [int(name) for name in files.names(f"{root}/{log}") if name.isdigit()] for log in ("offsets", "commits")
+    )
+    if not planned:
+        raise ConfigError(
+            "not-a-checkpoint",
+            f"{shown_url(root)} is no checkpoint of a query that has run: it has no offsets/N. Name the query's"
+            " checkpointLocation itself",
+        )
+    last = max(planned)
+    if last not in done:
+        raise ConfigError(
+            "query-unfinished",
+            f"the query at {shown_url(root)} has begun batch {last}, and has not said that it is done: whether its rows"
+            " were written nobody can know. Nothing was moved. Start the query once more, with the trigger"
+            " availableNow, and let it end",
+        )
+    path = f"{root}/offsets/{last}"
+    text = files.read(path)
+    if text is None:
+        raise ConfigError("not-a-checkpoint", f"{shown_url(path)} is gone: does something delete files there?")
+    return positions_in(text, path)
