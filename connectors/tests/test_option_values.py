@@ -8,7 +8,7 @@ import pytest
 from harness.errors import raises
 from typer.testing import CliRunner
 
-from onefold.cli.commands.console import resolved
+from onefold.cli.console import resolved
 from onefold.cli.main import app
 from onefold.core import ConfigError
 

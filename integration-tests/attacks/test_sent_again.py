@@ -13,10 +13,10 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import InDoubt
-from onefold.daemon.letters import resend
-from onefold.daemon.letters.browse import RecordPlace
-from onefold.daemon.letters.resend import HEADER, NotSendable, send_again
-from onefold.daemon.letters.resend_marks import MarkState
+from onefold.operate.letters import resend
+from onefold.operate.letters.browse import RecordPlace
+from onefold.operate.letters.resend import HEADER, NotSendable, send_again
+from onefold.operate.letters.resend_marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource

@@ -7,12 +7,14 @@ import time
 
 import psycopg
 import pytest
-from harness.definitions import piped
+from harness.definitions import named, piped
 from harness.errors import raises
+from typer.testing import CliRunner
 
-from onefold.core import Retriable
-from onefold.daemon.letters import bounded_queries
-from onefold.daemon.letters.browse import newest
+from onefold.cli.main import app
+from onefold.core import ConfigError, Retriable
+from onefold.operate.letters import bounded_queries
+from onefold.operate.letters.browse import RecordPlace, newest, reasons, whole
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import TargetName
@@ -56,6 +58,57 @@ def test_the_newest_of_each_sink_come_first_records_by_their_places(pipeline: Pi
     assert [epoch for epoch, _ in rows] == [3, 3, 2, 2]
     assert {value for _, value in rows} == {b'{"n": 1}', b'{"n": 2}'}
     assert [each.epoch for each in found] == sorted((each.epoch for each in found), reverse=True)
+
+
+def test_they_are_counted_by_reason_and_those_of_one_reason_are_listed(pipeline: Pipeline, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE dead SET reason = 'a % sign_' || chr(10) || epoch WHERE source_offset = 10")
+        connection.execute("INSERT INTO dead SELECT * FROM dead")
+        connection.execute("UPDATE dead SET pipeline = 'another' WHERE source_offset = 31")
+    found = [(each.sink, each.begins, each.letters, each.first_epoch, each.last_epoch) for each in reasons(pipeline)]
+    assert found == [
+        ("dead", "no JSON", 14, 1, 3),
+        ("rows", "refused", 6, 1, 3),
+        ("dead", "a % sign_\n1", 2, 1, 1),
+    ]
+    assert [each.place and each.place.offset for each in newest(pipeline, 50, "% sign_").letters] == [10, 10]
+    assert newest(pipeline, 50, "' OR ''='").letters == []
+    assert len(newest(pipeline, 50, "refused").letters) == 6
+
+
+def test_all_that_is_kept_of_one_is_shown(pipeline: Pipeline, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE dead SET value = convert_to(repeat('x', 10000), 'UTF8') WHERE source_offset = 12")
+    letter = whole(pipeline, RecordPlace("t", 0, 12))
+    assert letter is not None and letter.value == 10_000 * b"x"
+    assert whole(pipeline, RecordPlace("t", 1, 12)) is None
+
+
+def shown(pipeline: Pipeline, *options: str, code: int = 0) -> str:
+    ran = CliRunner().invoke(app, ["letters", named(pipeline), *options], catch_exceptions=False)
+    assert ran.exit_code == code, ran.output
+    return ran.stdout
+
+
+def test_the_command_lists_counts_and_shows_them(pipeline: Pipeline, postgres_url: str) -> None:
+    assert "t:0=32" in shown(pipeline) and "no JSON" in shown(pipeline, "--limit", "1")
+    assert len(json.loads(shown(pipeline, "--json"))["letters"]) == 15
+    assert [each["letters"] for each in json.loads(shown(pipeline, "--by-reason", "--json"))] == [9, 6]
+    assert "1 to 3" in shown(pipeline, "--by-reason")
+    assert "value: 3\n" in shown(pipeline, "--show", "t:0=30")
+    assert json.loads(shown(pipeline, "--show", "t:0=30", "--json"))["place"] == "t:0=30"
+    assert shown(pipeline, "--reason", "nothing has it").strip() == "no dead letters"
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("UPDATE dead SET reason = 'cut to 3 bytes', value = '\\x1b5b326a', headers = NULL")
+    assert "\x1b" not in shown(pipeline)
+    assert "cannot be sent" not in shown(pipeline, "--send-all", "--yes")  # none of them: each is cut, or a row
+    with raises(ConfigError, "letter-unknown"):
+        shown(pipeline, "--show", "t:0=31")
+    for wrong in (["--show", "t/0"], ["--send", "t:0"], ["--send", "t:0=-1"]):
+        with raises(ConfigError, "option-value"):
+            shown(pipeline, *wrong)
+    with raises(ConfigError, "options-conflict"):
+        shown(pipeline, "--by-reason", "--send-all")
 
 
 @pytest.mark.parametrize("table", ["dead", "onefold_sinks.onefold_dead_letters"])

@@ -159,9 +159,11 @@ class RecordedDaemon:
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
+        self.reasons: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
         self.posts: list[tuple[str, Json, dict[str, str]]] = []
         self.gets: list[str] = []
+        self.queries: list[dict[str, str]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server: uvicorn.Server | None = None
@@ -200,12 +202,15 @@ class RecordedDaemon:
             self.posts.append((path, await request.json() if body else {}, dict(request.headers)))
         else:
             self.gets.append(path)
+            self.queries.append(dict(request.query_params))
         if path in self.answers:
             status, answer = self.answers[path]
             return JSONResponse(answer, status)
         match [unquote(part) for part in request.scope["raw_path"].decode().split("/")[2:]]:
             case []:
                 return JSONResponse(list(self.pipelines.values()))
+            case [_, "dead-letters", "reasons"]:
+                return JSONResponse(self.reasons)
             case [_, "dead-letters", *sent]:
                 return JSONResponse(self.letters if not sent else {"state": "sent", "at": at(0), "offset": 150_100})
             case [name, "epochs"]:

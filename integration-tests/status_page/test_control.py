@@ -120,6 +120,44 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     assert body == {"topic": "orders", "partition": 2, "offset": 150_040}
 
 
+def test_dead_letters_are_counted_by_reason_shown_by_it_and_all_sent_again(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    path = "/pipelines/orders/dead-letters"
+    row = {"place": None, "position": {"id": 9}, "sink": "orders", "can_send": False}
+    daemon.letters["letters"] = [letter(150_040), letter(0, **row), letter(150_020)]
+    daemon.reasons = [
+        {"sink": "dead", "reason": f"no JSON & <b>{HOSTILE}", "letters": 1_200, "first_epoch": 3, "last_epoch": 58},
+        {"sink": "orders", "reason": "n is null", "letters": 1, "first_epoch": 9, "last_epoch": 9},
+    ]
+    page = opened("#/pipelines/orders/dead-letters")
+    page.get_by_role("button", name="Count by reason").click()
+    expect(page.get_by_role("status")).to_have_text("2 reasons.")
+    cells = page.get_by_role("main").get_by_role("row").nth(1).get_by_role("cell")
+    expect(cells.nth(0)).to_have_text("1,200")
+    expect(cells.nth(2)).to_have_text("3 to 58")
+    page.get_by_role("button", name="Show those with n is null").click()
+    expect(page.get_by_text("Only those with “n is null” in their reason.")).to_be_visible()
+    assert daemon.queries[-1] == {"reason": "n is null"}
+    page.get_by_role("button", name="Show all").click()
+    expect(page.get_by_text("Only those with")).to_have_count(0)
+    assert daemon.gets.count(f"{path}/reasons") == 1
+    page.get_by_role("button", name="Send all 2 again").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Send 2 records again?")
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_have_text("2 were sent again.")
+    assert [body["offset"] for _, body, _ in daemon.posts] == [150_020, 150_040]
+    daemon.answers[f"{path}/send"] = (409, {"code": "letter-sent", "message": "It was sent already."})
+    page.get_by_role("button", name="Send all 2 again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_have_text("0 were sent again, 2 were refused.")
+    daemon.answers[f"{path}/send"] = (503, {"code": "letter-unanswered", "message": "Nobody answers."})
+    page.get_by_role("button", name="Send all 2 again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nobody answers. (letter-unanswered)")
+    assert len(daemon.posts) == 5
+
+
 def test_dead_letters_are_asked_for_when_they_are_opened_and_on_request_and_at_no_other_time(
     daemon: RecordedDaemon, opened: Open
 ) -> None:

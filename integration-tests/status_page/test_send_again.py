@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from harness.definitions import piped
+from harness.definitions import named, piped
 from harness.errors import raises
+from typer.testing import CliRunner, Result
 
+from onefold.cli.main import app
 from onefold.core import InDoubt
-from onefold.daemon.letters import resend
-from onefold.daemon.letters.browse import RecordPlace, newest
-from onefold.daemon.letters.resend import HEADER, NotSendable, send_again
-from onefold.daemon.letters.resend_marks import MarkState
+from onefold.operate.letters import resend
+from onefold.operate.letters.browse import RecordPlace, newest
+from onefold.operate.letters.resend import HEADER, NotSendable, send_again
+from onefold.operate.letters.resend_marks import MarkState
 from onefold.pipeline import Pipeline
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
@@ -50,6 +53,23 @@ def pipeline(kafka_server: Any, kafka_topic: Callable[..., str], postgres_url: s
 
 def place_of(pipeline: Pipeline, offset: int = 7) -> RecordPlace:
     return RecordPlace(pipeline.topic.topics[0], 1, offset)
+
+
+def test_the_command_sends_all_that_can_be_sent_once_and_says_what_was_not(pipeline: Pipeline) -> None:
+    topic, file = place_of(pipeline).topic, named(pipeline)
+
+    def run(*options: str, input: str = "") -> Result:
+        return CliRunner().invoke(app, ["letters", file, *options], input=input, catch_exceptions=False)
+
+    declined = run("--send-all", input="n\n")
+    assert declined.exit_code == 1 and "Send 1 of 2 letters again?" in declined.output and sent(pipeline) == []
+    done = run("--send-all", "--yes")
+    assert done.exit_code == 0 and f"{topic}:1=7: sent again, at offset 0" in done.output
+    assert "sent" in run().output.splitlines()[-1] + run().output.splitlines()[-2]
+    again = run("--send", f"{topic}:1=7", "--send", f"{topic}:1=8", "--json")
+    assert again.exit_code == 1
+    assert [each["error"] for each in json.loads(again.stdout)] == ["letter-sent", "letter-cut"]
+    assert len(sent(pipeline)) == 1
 
 
 def sent(pipeline: Pipeline) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:

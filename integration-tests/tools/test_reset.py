@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable
-from onefold.daemon.letters import resend_marks
+from onefold.operate.letters import resend_marks
 from onefold.sinks import PostgresSink
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics

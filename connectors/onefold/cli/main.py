@@ -12,6 +12,7 @@ from rich.console import Console
 from onefold.cli.commands.control import epochs, page, pause, restart, resume, status, stop
 from onefold.cli.commands.doctor import doctor, plan
 from onefold.cli.commands.files import new, schema, validate
+from onefold.cli.commands.letters import letters
 from onefold.cli.commands.positions import positions, sinks
 from onefold.cli.commands.preview import preview
 from onefold.cli.commands.recover import recover
@@ -36,7 +37,7 @@ for commands in (
     (new, schema, validate),
     (doctor, plan, preview),
     (run, status, page, epochs, pause, resume, stop, restart),
-    (positions, sinks, recover, verify, reset),
+    (positions, sinks, letters, recover, verify, reset),
 ):
     for command in commands:
         app.command()(command)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.commands.console import AsJson, print_json, table_console
+from onefold.cli.console import AsJson, print_json, table_console
 from onefold.core import ConfigError, Retriable
 from onefold.core.values.plain import SAID_MAX, plain
 from onefold.core.waiting import Wait

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from onefold.cli.commands.console import AsJson, Named, print_json
+from onefold.cli.console import AsJson, Named, print_json
 from onefold.core.findings import Finding, Level, Making
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.commands.console import Named, TakeOver, Yes, say, shown, table_console
+from onefold.cli.console import Named, TakeOver, Yes, say, shown, table_console
 from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote
 from onefold.core.operations.moving import chain_end

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import typer
 from rich.table import Table
 
-from onefold.cli.commands.console import AsJson, Named, print_json, say, shown, table_console
+from onefold.cli.console import AsJson, Named, print_json, say, shown, table_console
 from onefold.core.values.json_encoder import nullable_texts, objects
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onefold.cli.commands.console import Named, TakeOver, Yes, say
+from onefold.cli.console import Named, TakeOver, Yes, say
 from onefold.core import ConfigError
 
 __all__ = ["recover"]

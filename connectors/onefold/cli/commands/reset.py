@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onefold.cli.commands.console import Named, TakeOver, Yes, say
+from onefold.cli.console import Named, TakeOver, Yes, say
 from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.commands.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
+from onefold.cli.console import AsJson, Named, TakeOver, Yes, print_json, say, shown, table_console
 from onefold.core import ConfigError
 from onefold.core.values.plain import shown_url
 

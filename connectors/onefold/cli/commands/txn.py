@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.commands.console import AsJson, Yes, print_json, resolved, say, shown, table_console
+from onefold.cli.console import AsJson, Yes, print_json, resolved, say, shown, table_console
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
 

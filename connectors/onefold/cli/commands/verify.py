@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.commands.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
+from onefold.cli.console import AsJson, Named, add_verdicts, comma_separated, print_json, print_violations
 
 if TYPE_CHECKING:
     from onefold.spark.verify.verification import Verification

@@ -20,8 +20,8 @@ from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineMo
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
-from onefold.daemon.letters.resend import NotSendable
 from onefold.daemon.watch.watch import Watch
+from onefold.operate.letters.resend import NotSendable
 
 __all__ = ["NotThere", "make_app"]
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.models import Problem
-from onefold.daemon.letters.browse import Letter, RecordPlace, newest
-from onefold.daemon.letters.resend import send_again
-from onefold.daemon.letters.resend_marks import Mark
 from onefold.daemon.watch.watch import Watch
+from onefold.operate.letters.browse import Letter, RecordPlace, newest, reasons
+from onefold.operate.letters.resend import send_again
+from onefold.operate.letters.resend_marks import Mark
 
 __all__ = ["add_letters"]
 
@@ -72,17 +72,45 @@ class LettersModel(_Model):
     elsewhere: list[str] = Field(description="sinks of dead letters that are no Postgres tables: read them there")
 
 
+class ReasonModel(_Model):
+    sink: str
+    reason: str = Field(description="its first 200 characters, by which letters are counted")
+    letters: int
+    first_epoch: int
+    last_epoch: int
+
+
 def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
     """The routes, for these pipelines. `named` raises where it does not know one."""
     calls = {name: _Letters("what has the dead letters", 1) for name in names}
     problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
 
     @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
-    async def letters(name: Name, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
+    async def letters(
+        name: Name,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        reason: Annotated[str, Query(max_length=1000, description="only those that have it in their reason")] = "",
+    ) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
         pipeline = named(name).control.pipeline
-        found = await calls[name].ask(lambda: newest(pipeline, limit))
+        found = await calls[name].ask(lambda: newest(pipeline, limit, reason))
         return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
+
+    @app.get("/pipelines/{name}/dead-letters/reasons", tags=["dead letters"], responses=problems)
+    async def counted(name: Name) -> list[ReasonModel]:
+        """How many dead letters have which reason, the most first."""
+        pipeline = named(name).control.pipeline
+        found = await calls[name].ask(lambda: reasons(pipeline))
+        return [
+            ReasonModel(
+                sink=each.sink,
+                reason=each.begins,
+                letters=each.letters,
+                first_epoch=each.first_epoch,
+                last_epoch=each.last_epoch,
+            )
+            for each in found
+        ]
 
     @app.post(
         "/pipelines/{name}/dead-letters/send",
@@ -114,7 +142,7 @@ def _letter(letter: Letter) -> LetterModel:
         value_bytes=letter.value_bytes,
         headers=[LetterHeader(key=_whole(key), value=_text(value)) for key, value in letter.headers],
         sent=None if letter.mark is None else _sent(letter.mark),
-        can_send=place is not None and not letter.is_cut and (letter.mark is None or letter.mark.sent_offset is None),
+        can_send=letter.is_sendable,
     )
 
 

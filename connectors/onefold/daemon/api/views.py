@@ -25,9 +25,9 @@ from onefold.daemon.api.models import (
     SavepointModel,
     SourceModel,
 )
-from onefold.daemon.letters.browse import takes_letters
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
+from onefold.operate.letters.browse import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 

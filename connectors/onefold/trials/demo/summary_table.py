@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from onefold.cli.commands.console import add_verdicts, print_violations
+from onefold.cli.console import add_verdicts, print_violations
 from onefold.spark.verify.verification import Verification
 from onefold.trials.demo.demo_settings import DemoSettings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.table import Table
 
-from onefold.cli.commands.console import add_verdicts, print_violations
+from onefold.cli.console import add_verdicts, print_violations
 from onefold.trials.torture.audit import Audit
 from onefold.trials.torture.torture_settings import TortureSettings
 

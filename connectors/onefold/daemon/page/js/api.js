@@ -28,7 +28,9 @@ export const pipelines = () => call("GET", "/pipelines");
 export const epochs = (name, before) => call("GET", `${base(name)}/epochs?limit=50${before ? `&before=${before}` : ""}`);
 export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
 export const act = (name, action) => call("POST", `${base(name)}/${action}`);
-export const letters = (name) => call("GET", `${base(name)}/dead-letters`, undefined, LETTERS_PATIENCE_MS);
+export const letters = (name, reason) =>
+  call("GET", `${base(name)}/dead-letters${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, undefined, LETTERS_PATIENCE_MS);
+export const reasons = (name) => call("GET", `${base(name)}/dead-letters/reasons`, undefined, LETTERS_PATIENCE_MS);
 export const sendAgain = (name, place) => call("POST", `${base(name)}/dead-letters/send`, place, LETTERS_PATIENCE_MS);
 
 async function call(method, path, body, patience_ms = PATIENCE_MS) {

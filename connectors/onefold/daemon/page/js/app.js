@@ -24,7 +24,7 @@ const state = {
   said: null, // what the API said to the last action, if it refused
   lags: new Map(), // by pipeline: [milliseconds, records]
   route: route(),
-  shown: {}, // what the route asks for: {history, epoch, error}, or of letters {found, foundAt, isLoading, error}
+  shown: {}, // what the route asks for: {history, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
@@ -101,20 +101,31 @@ async function older() {
 }
 
 /** The dead letters of the route's pipeline, once. What was found before stays until the answer is there. */
-async function load(isAsked) {
-  const mine = { ...state.shown, isLoading: true };
+async function load(isAsked, reason = state.shown.reason) {
+  const shown = await askingForLetters({ reason }, async (name) => ({ found: await api.letters(name, reason), foundAt: new Date() }));
+  if (isAsked && shown && !shown.error) say(`${shown.found.letters.length} dead letters.`);
+}
+
+/** How many letters have which reason: it may take the server long, and is asked for by itself. */
+async function countReasons() {
+  const shown = await askingForLetters({}, async (name) => ({ counted: await api.reasons(name) }));
+  if (shown && !shown.error) say(`${shown.counted.length} reasons.`);
+}
+
+async function askingForLetters(more, ask) {
+  const mine = { ...state.shown, ...more, isLoading: true };
   state.shown = mine;
   draw();
-  let shown;
+  let answer;
   try {
-    shown = { found: await api.letters(state.route.name), foundAt: new Date() };
+    answer = { ...(await ask(state.route.name)), error: null };
   } catch (error) {
-    shown = { ...mine, isLoading: false, error };
+    answer = { error };
   }
-  if (state.shown !== mine) return;
-  state.shown = shown;
-  if (isAsked && shown.found && !shown.error) say(`${shown.found.letters.length} dead letters.`);
+  if (state.shown !== mine) return null;
+  state.shown = { ...mine, ...answer, isLoading: false };
   draw();
+  return state.shown;
 }
 
 async function act(name, action) {
@@ -145,6 +156,33 @@ async function send(place) {
   }
   state.sending = null;
   if (state.route.view === "letters") await load();
+}
+
+/** One after the other, the oldest first: what is refused is counted, and where nothing answers it ends. */
+async function sendAll(places) {
+  const says = "Every reader of their topics gets them once more, at the ends of their partitions.";
+  if (!(await confirmed(`Send ${places.length} records again?`, says, "Send"))) return;
+  const { name } = state.route;
+  let sent = 0, refused = 0;
+  state.said = null;
+  try {
+    for (const place of places) {
+      state.sending = placeOf(place);
+      draw();
+      try {
+        await api.sendAgain(name, place);
+        sent += 1;
+      } catch (error) {
+        if (!(error instanceof api.ApiError) || error.status !== 409) throw error;
+        refused += 1;
+      }
+    }
+  } catch (error) {
+    state.said = error;
+  }
+  state.sending = null;
+  say(`${sent} were sent again${refused ? `, ${refused} were refused` : ""}.`);
+  if (state.route.view === "letters" && state.route.name === name) await load();
 }
 
 function confirmed(title, text, yes) {
@@ -218,7 +256,7 @@ function about(name) {
   };
   if (view === "letters") {
     const error = shown.error && (shown.error instanceof api.ApiError ? told(shown.error) : "The daemon does not answer.");
-    return lettersView({ ...context, ...shown, error, load: () => load(true), send, sending: state.sending });
+    return lettersView({ ...context, ...shown, error, load: (reason) => load(true, reason), countReasons, send, sendAll, sending: state.sending });
   }
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
   return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });

@@ -20,8 +20,8 @@ from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.sessions import Connection
 from onefold.core import ConfigError, InDoubt, Retriable
 from onefold.core.values.plain import plain
-from onefold.daemon.letters.browse import CUT, RecordPlace, headers_of
-from onefold.daemon.letters.resend_marks import Mark, MarkState, begin, finish
+from onefold.operate.letters.browse import CUT, RecordPlace, headers_of
+from onefold.operate.letters.resend_marks import Mark, MarkState, begin, finish
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig

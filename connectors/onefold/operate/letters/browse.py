@@ -1,5 +1,5 @@
-"""The newest dead letters of a pipeline, where they are in Postgres tables: records that could not be read, and rows
-that Postgres refused."""
+"""The dead letters of a pipeline, where they are in Postgres tables: records that could not be read, and rows that
+Postgres refused."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any, TypeGuard
 from psycopg import sql
 
 from onefold.core import Sink
-from onefold.daemon.letters.bounded_queries import reading
-from onefold.daemon.letters.resend_marks import Mark, marks_of
+from onefold.operate.letters.bounded_queries import reading
+from onefold.operate.letters.resend_marks import Mark, marks_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["CUT", "FoundLetters", "Letter", "RecordPlace", "newest", "takes_letters"]
+__all__ = ["CUT", "FoundLetters", "Letter", "Reason", "RecordPlace", "newest", "reasons", "takes_letters", "whole"]
 
+REASONS_MAX = 100
+REASON_CHARACTERS = 200  # by which letters are counted
 SHOWN_BYTES_MAX = 4096  # of each value, and of all headers of a letter as the table has them
 CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
 
@@ -61,6 +63,11 @@ class Letter:
         """Whether the letter has less than the record had: then it can't be sent again."""
         return self.reason.startswith(CUT)
 
+    @property
+    def is_sendable(self) -> bool:
+        """Whether its record can be sent again, or it is not known yet whether it was."""
+        return self.place is not None and not self.is_cut and (self.mark is None or self.mark.sent_offset is None)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundLetters:
@@ -70,41 +77,87 @@ class FoundLetters:
     elsewhere: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """How many letters of a sink have a reason that begins so, and the first and the last of their epochs."""
+
+    sink: str
+    begins: str
+    letters: int
+    first_epoch: int
+    last_epoch: int
+
+
 def takes_letters(pipeline: Pipeline) -> bool:
     """Whether `newest` has something to look into, or names where else to look."""
     return bool(pipeline.dead_letters) or any(_puts_rows_aside(sink) for sink in pipeline.sinks)
 
 
-def newest(pipeline: Pipeline, limit: int) -> FoundLetters:
-    """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
+def newest(pipeline: Pipeline, limit: int, reason: str = "") -> FoundLetters:
+    """The newest letters first, at most `limit` of each sink, of those that have `reason` in theirs. Raises Retriable
+    where a server does not answer."""
+    has = sql.SQL("AND strpos(reason, {}) > 0").format(sql.Literal(reason)) if reason else sql.SQL("")
     letters: list[Letter] = []
-    elsewhere: list[str] = []
-    for sink in pipeline.dead_letters:
-        if isinstance(sink, PostgresSink):
-            letters += _records(sink.settings, pipeline.name, limit)
-        else:
-            elsewhere.append(sink.name)
-    for one in pipeline.sinks:
-        if _puts_rows_aside(one):
-            letters += _rows(one.settings, pipeline.name, limit)
+    for settings in _tables_of_records(pipeline):
+        letters += _records(settings, pipeline.name, limit, has)
+    for settings in _tables_of_rows(pipeline):
+        letters += _rows(settings, pipeline.name, limit, has)
+    elsewhere = [sink.name for sink in pipeline.dead_letters if not isinstance(sink, PostgresSink)]
     return FoundLetters(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
+
+
+def whole(pipeline: Pipeline, place: RecordPlace) -> Letter | None:
+    """The letter of that record, with all that is kept of it."""
+    at = sql.SQL("AND source_topic = {} AND source_partition = {} AND source_offset = {}").format(
+        *map(sql.Literal, (place.topic, place.partition, place.offset))
+    )
+    found = (one for each in _tables_of_records(pipeline) for one in _records(each, pipeline.name, 1, at, 2**31 - 1))
+    return next(found, None)
+
+
+def reasons(pipeline: Pipeline) -> list[Reason]:
+    """How many letters have which reason, the most first; of each sink at most `REASONS_MAX`."""
+    query = sql.SQL(
+        "SELECT left(reason, {characters}), count(*), min(epoch), max(epoch) FROM {table} WHERE pipeline = {pipeline}"
+        " {has} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {limit}"
+    )
+    of_sink = sql.SQL("AND sink = {sink}")
+    tables: list[tuple[PostgresSinkConfig, TargetName, sql.Composable]]
+    tables = [(each, each.target, sql.SQL("")) for each in _tables_of_records(pipeline)]
+    tables += [(each, each.rejects, of_sink.format(sink=sql.Literal(each.name))) for each in _tables_of_rows(pipeline)]
+    found = [
+        Reason(settings.name, *row)
+        for settings, table, has in tables
+        for row in _read(settings, table, query, pipeline.name, REASONS_MAX, "pipeline, epoch", has)
+    ]
+    return sorted(found, key=lambda reason: -reason.letters)
+
+
+def _tables_of_records(pipeline: Pipeline) -> list[PostgresSinkConfig]:
+    return [sink.settings for sink in pipeline.dead_letters if isinstance(sink, PostgresSink)]
+
+
+def _tables_of_rows(pipeline: Pipeline) -> list[PostgresSinkConfig]:
+    return [sink.settings for sink in pipeline.sinks if _puts_rows_aside(sink)]
 
 
 def _puts_rows_aside(sink: Sink) -> TypeGuard[PostgresSink]:
     return isinstance(sink, PostgresSink) and sink.settings.on_error == "dead_letter"
 
 
-def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
+def _records(
+    settings: PostgresSinkConfig, pipeline: str, limit: int, has: sql.Composable, shown: int = SHOWN_BYTES_MAX
+) -> Iterator[Letter]:
     query = sql.SQL(
         "SELECT source_topic, source_partition, source_offset,"
         " CASE WHEN source_timestamp BETWEEN '0001-01-02' AND '9999-12-30' THEN source_timestamp END,"  # as Python has
         " left(reason, {shown}), epoch, substring(key for {shown}), substring(value for {shown}), octet_length(value),"
         " left(headers::text, {shown})"
-        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} ORDER BY epoch DESC LIMIT {limit}) AS newest"
+        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} {has} ORDER BY epoch DESC LIMIT {limit}) AS newest"
         " ORDER BY epoch DESC, source_partition, source_offset DESC"
     )
     marks = marks_of(settings, pipeline)
-    for row in _read(settings, settings.target, query, pipeline, limit, "pipeline, epoch"):
+    for row in _read(settings, settings.target, query, pipeline, limit, "pipeline, epoch", has, shown):
         topic, partition, offset, at, reason, epoch, key, value, size, headers = row
         yield Letter(
             sink=settings.name,
@@ -121,20 +174,27 @@ def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterato
         )
 
 
-def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
+def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int, has: sql.Composable) -> Iterator[Letter]:
     query = sql.SQL(
         "SELECT epoch, at, left(reason, {shown}), CASE WHEN octet_length(position::text) <= {shown} THEN position END,"
         ' left("row"::text, {shown}), octet_length("row"::text)'
-        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} AND sink = {sink}"
+        " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} AND sink = {sink} {has}"
         " ORDER BY epoch DESC LIMIT {limit}) AS newest ORDER BY epoch DESC"
     )
-    found = _read(settings, settings.rejects, query, pipeline, limit, "pipeline, sink, epoch")
+    found = _read(settings, settings.rejects, query, pipeline, limit, "pipeline, sink, epoch", has)
     for epoch, at, reason, position, row, size in found:
         yield Letter(settings.name, epoch, at, reason, None, position, None, row.encode(), size, ())
 
 
 def _read(
-    settings: PostgresSinkConfig, table: TargetName, query: sql.SQL, pipeline: str, limit: int, index: str
+    settings: PostgresSinkConfig,
+    table: TargetName,
+    query: sql.SQL,
+    pipeline: str,
+    limit: int,
+    index: str,
+    has: sql.Composable,
+    shown: int = SHOWN_BYTES_MAX,
 ) -> list[tuple[Any, ...]]:
     """The rows of a query; none where the table is not there yet. It first finds which letters are the newest, by an
     index where there is one, and then reads the contents of these alone."""
@@ -147,7 +207,9 @@ def _read(
             pipeline=sql.Literal(pipeline),
             sink=sql.Literal(settings.name),
             limit=sql.Literal(limit),
-            shown=sql.Literal(SHOWN_BYTES_MAX),
+            shown=sql.Literal(shown),
+            has=has,
+            characters=sql.Literal(REASON_CHARACTERS),
         )
         return connection.execute(filled).fetchall()
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.sessions import Connection, create_beside_others
-from onefold.daemon.letters.bounded_queries import reading
+from onefold.operate.letters.bounded_queries import reading
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
