@@ -102,6 +102,20 @@ def test_so_many_records_are_read_and_each_part_of_a_source_gives_some(folder: F
     assert not folder.database.exists()
 
 
+def test_null_is_no_text_and_no_key_and_many_columns_are_below_each_other(folder: Folder) -> None:
+    folder.put("1.json", '{"id": 1}', '{"id": 2}', '{"id": 3, "account": "NULL", "amount": "0.10"}')
+    flow = Flow("shop")
+    stream = flow.source(folder.source(), uid="orders")
+    stream.sink(folder.sink("newest", mode="upsert", key="account", order="id"))
+    wide = {f"c{number}": "account" for number in range(20)}
+    stream.select("amount").sink(folder.sink("narrow"))
+    stream.with_columns(**wide).sink(folder.sink("wide"))
+    text = folder.shown(folder.pipeline(flow))
+    assert "newest would get 3 rows\n" in text and "row 3\n  id: 3\n" in text and "  c19: NULL\n" in text
+    found = json.loads(folder.shown(folder.pipeline(flow), "--json"), parse_float=str)
+    assert [row["amount"] for row in found["sinks"]["narrow"]["rows"]] == [None, None, "0.10"]
+
+
 def test_a_flow_for_spark_is_previewed_where_the_engine_has_its_operators(folder: Folder) -> None:
     folder.put("1.json", order(1))
     found = preview(folder.pipeline(totals(folder), Spark()), 20)

@@ -102,5 +102,7 @@ def _of_sink(sink: Sink, rows: pa.Table) -> SinkPreview:
     upsert = sink.upsert() if isinstance(sink, Upserting) else None
     if upsert is None:
         return SinkPreview(sink.name, rows)
-    keys = rows.group_by([*upsert.key]).aggregate([]).num_rows
-    return SinkPreview(sink.name, rows, upsert.key, rows.num_rows - keys)
+    named = rows.select(upsert.key).drop_null()  # null is no key
+    return SinkPreview(
+        sink.name, rows, upsert.key, named.num_rows - named.group_by([*upsert.key]).aggregate([]).num_rows
+    )

@@ -60,6 +60,7 @@ class FlowTest:
         self._now = at
         self._ended = at - timedelta(milliseconds=1)  # the time of the last epoch
         self._bad = 0
+        self._is_closed = False
 
     @property
     def now(self) -> datetime:
@@ -80,6 +81,7 @@ class FlowTest:
         Raises BadRecord for a value that is not exactly one of its column's type, and what the flow's functions raise;
         then nothing of the epoch is left.
         """
+        self._check_open()
         parts: dict[int, list[Part]] = {}
         for uid, given in rows.items():
             node = self._node(uid)
@@ -105,11 +107,19 @@ class FlowTest:
 
     def restore(self) -> None:
         """As after a crash, or another start: all that is in memory is gone, and what the last epoch stored is back."""
+        self._check_open()
         self._flow.restore()
 
     def close(self) -> None:
+        self._is_closed = True
         self._flow.close()
         self._folder.cleanup()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConfigError(
+                "flow-test-closed", f"this test of flow {self._graph.flow!r} was closed: make another one"
+            )
 
     def _node(self, uid: str) -> Node:
         found = {str(node.uid): node for node, _ in self._graph.readings()}

@@ -230,6 +230,15 @@ def test_wrong_calls_say_what_is_right(made: Make) -> None:
         FlowTest(flow)
 
 
+def test_one_that_was_closed_says_so(made: Make) -> None:
+    test = made(totals())
+    test.close()
+    with raises(ConfigError, "flow-test-closed"):
+        test.epoch({"orders": [order(1)]})
+    with raises(ConfigError, "flow-test-closed"):
+        test.restore()
+
+
 def test_two_of_one_flow_have_nothing_in_common() -> None:
     flow = totals()
     with closing(FlowTest(flow)) as one, closing(FlowTest(flow)) as other:

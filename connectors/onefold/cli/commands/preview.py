@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.table import Table
 
-from onefold.cli.console import AsJson, Named, print_json, say, shown, table_console
+from onefold.cli.console import AsJson, Named, say, shown, table_console
 from onefold.core.values.json_encoder import nullable_texts, objects
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 _CELL_MAX = 60
+_ACROSS_MAX = 12  # columns: more are shown below each other
 
 
 def preview(
@@ -32,7 +32,7 @@ def preview(
 
     found = preview(read(named), limit)
     if as_json:
-        print_json(_as_dict(found))
+        typer.echo(_json(found))
     else:
         _print(found)
 
@@ -46,9 +46,15 @@ def _print(found: Preview) -> None:
     for sink in found.sinks:
         say("")
         say(_title(sink))
-        if sink.rows.num_rows:
-            table = Table(*map(shown, sink.rows.schema.names), box=None)
-            for row in zip(*map(_cells, sink.rows.columns), strict=True):
+        names, rows = sink.rows.schema.names, zip(*map(_cells, sink.rows.columns), strict=True)
+        if len(names) > _ACROSS_MAX:
+            for number, row in enumerate(rows, 1):
+                say(f"row {number}")
+                for name, cell in zip(names, row, strict=True):
+                    table_console().print(f"  {shown(name)}: {cell}", highlight=False)
+        elif sink.rows.num_rows:
+            table = Table(*map(shown, names), box=None)
+            for row in rows:
                 table.add_row(*row)
             table_console().print(table)
 
@@ -61,23 +67,28 @@ def _title(sink: SinkPreview) -> str:
 
 
 def _cells(column: pa.ChunkedArray) -> list[str]:
+    """Each value for a terminal. NULL is no text."""
     array = column.combine_chunks()
     texts = array if pa.types.is_string(array.type) else nullable_texts(array, "quote")
-    cells = pc.fill_null(texts, "null").to_pylist()
-    return [shown(text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}...") for text in cells]
+    return ["[dim]NULL[/]" if text is None else _cell(text) for text in texts.to_pylist()]
 
 
-def _as_dict(found: Preview) -> dict[str, Any]:
-    return {
-        "pipeline": found.pipeline,
-        "read": dict(found.read),
-        "bad": _rows(found.bad),
-        "sinks": {
-            sink.name: {"rows": _rows(sink.rows), "key": list(sink.key), "merged": sink.merged} for sink in found.sinks
-        },
+def _cell(text: str) -> str:
+    return shown(text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}...")
+
+
+def _json(found: Preview) -> str:
+    """Rows are written as texts: a decimal of 38 digits is a number in JSON, and none in Python's."""
+    sinks = {
+        sink.name: f'{{"key": {json.dumps(sink.key)}, "merged": {sink.merged}, "rows": {_rows(sink.rows)}}}'
+        for sink in found.sinks
     }
+    told = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in sinks.items())
+    about = f'"pipeline": {json.dumps(found.pipeline)}, "read": {json.dumps(found.read)}'
+    return f'{{{about}, "bad": {_rows(found.bad)},\n"sinks": {{{told}}}}}'
 
 
-def _rows(table: pa.Table) -> list[Any]:
+def _rows(table: pa.Table) -> str:
     columns = [column.combine_chunks() for column in table.columns]
-    return [json.loads(row) for row in objects(table.schema.names, columns, "quote").to_pylist()]
+    rows = ",\n".join(objects(table.schema.names, columns, "quote").to_pylist())
+    return f"[{rows}]"
