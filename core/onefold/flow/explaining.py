@@ -1,8 +1,9 @@
-"""A flow's graph for people: as text, and as a picture. With what its sinks guarantee, and the flow then."""
+"""A flow's graph for people: as text, and as a picture or a diagram's source. With what its sinks guarantee, and the
+flow then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -33,10 +34,17 @@ from onefold.flow.operators import (
 from onefold.flow.ordering import order_dependent
 from onefold.flow.planning.starts import check_replayable
 
-__all__ = ["explained", "pictured"]
+__all__ = ["FORMATS"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Deduplicating: "state"}
+_SHAPES = {
+    "source": ('[/"', '"/]'),
+    "sink": ('[("', '")]'),
+    "state": ('{{"', '"}}'),
+    "function": ('["', '"]'),
+}  # Mermaid's
+_ESCAPES = str.maketrans({char: f"#{ord(char)};" for char in '"#<>&|`\\{}[]()'} | {"\n": " "})
 
 
 def explained(graph: Graph) -> str:
@@ -54,18 +62,38 @@ def explained(graph: Graph) -> str:
 
 def pictured(graph: Graph) -> str:
     """The graph as an SVG."""
+    return drawn(f"flow {graph.flow}", _boxes(graph), _connectors(graph), _guarantee(graph))
+
+
+def diagrammed(graph: Graph) -> str:
+    """The graph as a flowchart in Mermaid's language; exchanges between workers are thick."""
+    lines = ["flowchart LR"]
+    for box in _boxes(graph):
+        opening, closing = _SHAPES[box.kind]
+        told = "<br/>".join(text.translate(_ESCAPES) for text in (box.title, box.says))
+        lines.append(f"  n{box.number}{opening}{told}{closing}")
+    for way in _connectors(graph):
+        label = f'|"{way.label.translate(_ESCAPES)}"|' if way.label else ""
+        lines.append(f"  n{way.start} {'==>' if way.is_exchange else '-->'}{label} n{way.end}")
+    return "\n".join(lines)
+
+
+def _boxes(graph: Graph) -> list[Box]:
     boxes = []
     for node in graph.nodes:
         schema = graph.written(node) if node.schema is None else node.schema
         columns = [f"{field.name} {field.type}" for field in schema]
         kind = _KINDS.get(type(node.operator), "function")
         boxes.append(Box(node.number, node.name, _what(node.operator), tuple(columns), kind))
-    lines = [
+    return boxes
+
+
+def _connectors(graph: Graph) -> list[Connector]:
+    return [
         Connector(edge.source, node.number, _way(edge).lstrip(", "), edge.shipping is not Shipping.FORWARD)
         for node in graph.nodes
         for edge in node.inputs
     ]
-    return drawn(f"flow {graph.flow}", boxes, lines, _guarantee(graph))
 
 
 def _what(operator: Operator) -> str:
@@ -176,3 +204,6 @@ def _guarantee(graph: Graph) -> list[str]:
     except ConfigError as error:
         lines.append(f"refused at its start: {error.message}")
     return lines
+
+
+FORMATS: Mapping[str, Callable[[Graph], str]] = {"text": explained, "svg": pictured, "mermaid": diagrammed}

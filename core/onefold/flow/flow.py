@@ -121,14 +121,15 @@ class Flow:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
         return Graph(self.name, with_query(self.name, self._nodes.made), self.max_parallelism)
 
-    def explain(self, format: Literal["text", "svg"] = "text") -> str:
+    def explain(self, format: Literal["text", "svg", "mermaid"] = "text") -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.
-        Asks a server only where a sink's guarantee depends on it."""
-        if format not in ("text", "svg"):
-            raise ConfigError("option-value", f"format={format!r} must be text or svg")
-        from onefold.flow.explaining import explained, pictured  # with the drawing, which no run of a flow needs
+        Or as a flowchart of operators and ways in Mermaid's language. Asks a server only where a sink's guarantee
+        depends on it."""
+        from onefold.flow.explaining import FORMATS  # with the drawing, which no run of a flow needs
 
-        return explained(self.graph()) if format == "text" else pictured(self.graph())
+        if format not in FORMATS:
+            raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
+        return FORMATS[format](self.graph())
 
     def run(self, *, checkpoint: str, workers: int = 1, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.

@@ -11,10 +11,11 @@ from xml.etree import ElementTree as ET
 import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource, AnyTable, orders
+from harness.errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.core import Retriable, SinkKind, Upsert
+from onefold.core import ConfigError, Retriable, SinkKind, Upsert
 from onefold.flow import Flow, Side, count, last, sum_
 from onefold.flow.drawing.layers import Box, Connector, placed
 
@@ -112,6 +113,24 @@ def test_the_picture_is_well_formed_and_names_every_node_and_way() -> None:
         assert 0 <= float(element.attrib["x"]) <= width and 0 <= float(element.attrib["y"]) <= height
     exchanges = [path for path in picture.iter(f"{SVG}path") if "exchange" in path.attrib.get("class", "")]
     assert len(exchanges) == 4
+
+
+def test_the_diagram_has_every_node_and_way_and_no_character_that_mermaid_takes_for_its_own() -> None:
+    flow = shop()
+    head, *lines = flow.explain("mermaid").splitlines()
+    graph = flow.graph()
+    assert head == "flowchart LR"
+    nodes = [line for line in lines if re.match(r"  n\d+[\[{]", line)]
+    assert len(nodes) == len(graph.nodes) and len(lines) - len(nodes) == sum(len(node.inputs) for node in graph.nodes)
+    assert '  n0[/"orders<br/>reads AnySource orders"/]' in lines
+    assert '  n1 ==>|"by key account"| n2' in lines
+    assert '"side late #60;#38;#62;"' in flow.explain("mermaid")
+    for line in nodes:
+        assert re.fullmatch(
+            r'  n\d+(\[/|\[\(|\{\{|\[)"[^"<>`|\[\](){}]+<br/>[^"<>`|\[\](){}]+"(/\]|\)\]|\}\}|\])', line
+        ), line
+    with raises(ConfigError, "option-value"):
+        flow.explain("png")  # type: ignore[arg-type]
 
 
 def test_lines_go_right_and_cross_no_box() -> None:
