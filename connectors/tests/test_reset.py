@@ -279,7 +279,7 @@ def test_a_folder_named_as_a_restore_names_its_own_that_is_no_checkpoint_is_refu
     place, thesis = Recorded("a", []), tmp_path / "checkpoint.replaced" / "thesis.txt"
     thesis.parent.mkdir()
     thesis.write_text("")
-    with raises(ConfigError, "not-a-checkpoint", "', which no checkpoint of Spark'"):
+    with raises(ConfigError, "not-a-checkpoint", "which no checkpoint has"):
         reset(url, place, checkpoint=tmp_path / "checkpoint")
     assert thesis.exists() and place.rows == 20
 

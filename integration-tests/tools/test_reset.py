@@ -191,7 +191,7 @@ def test_a_checkpoint_directory_goes_too_and_another_directory_does_not(place: P
     for path in (checkpoint / "offsets" / "0", checkpoint / "metadata", home / "thesis.txt"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
-    with raises(ConfigError, "not-a-checkpoint", "', which no checkpoint of Spark'"):
+    with raises(ConfigError, "not-a-checkpoint", "which no checkpoint has"):
         reset(place.defined(checkpoint=str(home)), "--rows", "--yes")
     assert home.exists() and len(place.ids()) == 10
     reset(place.defined(checkpoint=f"file:{checkpoint}"), "--rows", "--yes")

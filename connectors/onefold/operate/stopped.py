@@ -15,7 +15,8 @@ from pathlib import Path
 from onefold.clients.files import FileSystems, is_local, local_path
 from onefold.core import ConfigError, EpochState
 from onefold.core.protocol.effects import StoreFacts
-from onefold.pipeline import Pipeline
+from onefold.engine.state import folder_of
+from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import driver_of
 from onefold.store.job.move_session import MoveSession
@@ -25,7 +26,8 @@ __all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "some
 
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
-_SPARKS = {"commits", "metadata", "offsets", "sources", "state"}
+_ENGINES = frozenset({"epochs", "has_written.json", "ledger.json", "lock"})
+_SPARKS = frozenset({"commits", "metadata", "offsets", "sources", "state"})
 
 
 def somebody() -> str:
@@ -45,7 +47,8 @@ class StoppedPipeline:
         self.pipeline, self.name = pipeline, pipeline.name
         self.nothing = nothing
         self.files = files or FileSystems()
-        self.checkpoint = CheckpointFolder(pipeline.checkpoint)
+        is_engines = isinstance(pipeline.runtime, Engine)
+        self.checkpoint = EngineFolder(pipeline) if is_engines else CheckpointFolder(pipeline.checkpoint)
         self.store = CheckpointStore(pipeline.store_url, lock_timeout_s=10)
 
     def close(self) -> None:
@@ -117,7 +120,9 @@ class StoppedPipeline:
 
 
 class CheckpointFolder:
-    """What a pipeline calls its checkpoint. One that is elsewhere is left where it is."""
+    """What a pipeline calls its checkpoint, where Spark runs it. One that is elsewhere is left where it is."""
+
+    GOES_ON = True  # whether a start goes on only with it
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -162,7 +167,7 @@ class CheckpointFolder:
         """The directory, and those that a restore of a savepoint left beside it when it was cut short. Raises
         ConfigError for what is no checkpoint, or cannot be removed."""
         for path in self._here():
-            _check(path)
+            _check(path, self.is_own)
             yield path
 
     def remove(self) -> None:
@@ -181,8 +186,32 @@ class CheckpointFolder:
         paths = [self.path.with_name(self.path.name + end) for end in ("", RESTORING, REPLACED)]
         return [path for path in paths if os.path.lexists(path)]
 
+    def is_own(self, name: str) -> bool:
+        """Whether a checkpoint has something of that name."""
+        return name in _SPARKS
 
-def _check(path: Path) -> None:
+
+class EngineFolder(CheckpointFolder):
+    """The folder of a flow that the engine runs, in its checkpoint: its state, and the note that it has written. Where
+    the flow stands the store knows."""
+
+    GOES_ON = False
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__(f"{pipeline.checkpoint}/{folder_of(pipeline.name)}")
+
+    @property
+    def keeps_state(self) -> bool:
+        return (self.path / "ledger.json").exists()
+
+    def set_aside(self, epoch: int) -> None:
+        del epoch
+
+    def is_own(self, name: str) -> bool:
+        return name.isdigit() or name.removesuffix(".tmp") in _ENGINES
+
+
+def _check(path: Path, is_own: Callable[[str], bool]) -> None:
     if path.is_symlink() or not path.is_dir():
         raise ConfigError(
             "not-a-checkpoint",
@@ -193,9 +222,9 @@ def _check(path: Path) -> None:
             "checkpoint-not-removed",
             f"this user may not remove the checkpoint {path}: nothing was removed. Run the command as its owner",
         )
-    if strange := sorted({each.name for each in path.iterdir() if not each.name.startswith(".")} - _SPARKS):
+    if strange := sorted(each.name for each in path.iterdir() if not (each.name.startswith(".") or is_own(each.name))):
         raise ConfigError(
             "not-a-checkpoint",
-            f"the checkpoint {path} has {strange[0]!r}, which no checkpoint of Spark's has: nothing was removed. Is"
-            " the pipeline's checkpoint right?",
+            f"the checkpoint {path} has {strange[0]!r}, which no checkpoint has: nothing was removed. Is the pipeline's"
+            " checkpoint right?",
         )

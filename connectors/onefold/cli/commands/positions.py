@@ -123,7 +123,8 @@ def _show(stopped: StoppedPipeline) -> None:
     if stands is None:
         say(f"pipeline {stopped.name} was never started: its source's starting_offsets say where")
         return
-    begins = stands if checkpoint.is_there or checkpoint.is_elsewhere else facts.origin or facts.frozen
+    goes_on = not checkpoint.GOES_ON or checkpoint.is_there or checkpoint.is_elsewhere
+    begins = stands if goes_on else facts.origin or facts.frozen
     next_start = dict((begins or stands).items)
     table = Table("partition", "written up to", "Kafka has", "behind", "next start", box=None)
     for each in lag(stopped.pipeline.topic, stands):
@@ -171,10 +172,10 @@ def _show_plan(stopped: StoppedPipeline, plan: MovePlan, facts: StoreFacts) -> N
     for line in plan.of_sinks([sink.name for sink in stopped.pipeline.everyone]):
         say(f"  {line}")
     checkpoint = stopped.checkpoint
-    if checkpoint.is_elsewhere:
+    if checkpoint.GOES_ON and checkpoint.is_elsewhere:
         at = shown_url(checkpoint.place)
         say(f"the checkpoint {at} is not on this machine: move it away before the next start")
-    elif checkpoint.is_there:
+    elif checkpoint.GOES_ON and checkpoint.is_there:
         say(f"the checkpoint {checkpoint.path} is set aside, under another name")
     say(_fencing(facts))
 
