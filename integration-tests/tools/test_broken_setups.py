@@ -57,8 +57,10 @@ def codes(found: Diagnosis) -> list[str]:
 
 def agree(broken: Broken, sinks: Sequence[Sink], store: str, source: KafkaSource | None = None) -> None:
     """Doctor says what the start then says; without the rows it says the same, or that it did not check all."""
-    blind = diagnose("p", sinks, store=store, source=source)
-    told = diagnose("p", sinks, store=store, source=source, schemas={sink.name: broken.rows for sink in sinks})
+    blind = diagnose("p", sinks, store=store, sources=[source] if source else [])
+    told = diagnose(
+        "p", sinks, store=store, sources=[source] if source else [], schemas={sink.name: broken.rows for sink in sinks}
+    )
     code = start(sinks, store, broken.rows, source)
     assert code == broken.code
     assert not told.holds

@@ -244,17 +244,17 @@ def test_a_source_is_held_against_the_position_of_the_pipeline(
     store.freeze(store.acquire("p", 0), Positions.of({f"{topic}/0": 4}))
     source, sink = KafkaSource(topic, bootstrap_servers=servers), PostgresSink(postgres_url, "t")
 
-    waits = diagnose("p", [sink], store=url, source=source)
+    waits = diagnose("p", [sink], store=url, sources=[source])
     assert waits.holds and "6 offsets are still to be read" in says(waits)
     assert f"topic {topic!r} keeps records for 2 hours" in says(waits)
     assert f"records in {topic}/0 wait to be read for more than half" in says(waits, Level.CAUTION)
-    fresh = diagnose("other", [sink], store=url, source=source)
+    fresh = diagnose("other", [sink], store=url, sources=[source])
     assert "has not been started" in says(fresh)
 
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
         future.result(20)
-    gone = diagnose("p", [sink], store=url, source=source)
+    gone = diagnose("p", [sink], store=url, sources=[source])
     assert f"3 offsets that were not read are deleted already, in {topic}/0" in says(gone, Level.PROBLEM)
     assert holding(gone) == ALWAYS - {"no-loss"}
 

@@ -339,7 +339,7 @@ def test_what_a_whole_pipeline_makes_was_in_its_plan_and_nothing_else(
     assert (postgres_catalogue(here), topics(servers)) == (untouched, before)
     assert [*tmp_path.iterdir()] == [file]
 
-    read(str(file)).run(spark)
+    read(str(file)).run()
     with psycopg.connect(here) as connection:
         assert connection.execute("SELECT id, n FROM rows ORDER BY id").fetchall() == [(1, 2), (2, 3)]
     with psycopg.connect(by_hand, autocommit=True) as connection:

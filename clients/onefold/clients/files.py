@@ -20,7 +20,7 @@ from onefold.core.checks import present
 from onefold.core.values.plain import said_without, shown_url
 from onefold.core.writing.durable_files import OwnFolder, files_below, make_folder, opened_below, sync_folder
 
-__all__ = ["FileSystem", "FileSystems", "HadoopFiles", "LocalFiles", "is_local", "local_path"]
+__all__ = ["FileSystem", "FileSystems", "HadoopFiles", "LocalFiles", "check_writable", "is_local", "local_path"]
 
 _CHUNK_BYTES = 4 << 20
 
@@ -33,6 +33,23 @@ def local_path(path: str) -> Path:
     """Where that is on this machine. Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
     bare = path.removeprefix("file:")
     return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
+
+
+def check_writable(root: str) -> None:
+    """Raise ConfigError where the checkpoint is on this machine, and this user cannot write to it, or make it."""
+    if not is_local(root):
+        return
+    place = path = local_path(root).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return
+    why = f"this user may not write to {place}" if place.is_dir() else f"{place} is no folder"
+    raise ConfigError(
+        "checkpoint-unwritable",
+        f"the checkpoint {path} cannot be {'written' if place == path else 'made'}: {why}. Mend that, or name another"
+        " folder as checkpoint",
+    )
 
 
 class FileSystem(Protocol):

@@ -8,12 +8,12 @@ from typing import Any, TypeVar, cast
 import pytest
 from harness.errors import raises
 
-from onefold.clients.files import is_local
+from onefold.clients.files import check_writable, is_local
 from onefold.core import CheckpointMismatch, ConfigError, Positions, Relation
 from onefold.core.positions import CLOCKS
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
-from onefold.spark.runtime.checkpoint import CheckpointFiles, check_writable, running_query
+from onefold.spark.runtime.checkpoint import CheckpointFiles, running_query
 from onefold.store.job.offset_log import end_before, end_of, end_of_running, first_start, last_committed
 
 T = TypeVar("T")

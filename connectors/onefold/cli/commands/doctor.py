@@ -72,7 +72,7 @@ def _diagnosed(named: str) -> Diagnosis:
                 pipeline.name,
                 pipeline.everyone,
                 store=pipeline.store_url,
-                source=pipeline.topic,
+                sources=pipeline.flow.sources(),
                 schemas=schemas,
                 require_tls=pipeline.require_tls,
                 runtime=runtime,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,14 +14,13 @@ from onefold.core import Guarantee, Sink
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
 from onefold.core.protocol.committer_kinds import sole_last_resource
+from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
+from onefold.flow.planning.starts import check_replayable
 from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, exposed
-from onefold.sources import KafkaSource
-from onefold.sources.kafka import source_examination as kafka
+from onefold.operate.doctor.sources import examined
 
 __all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
-
-_SILENT_S_MAX = 10.0  # of Kafka's brokers: who waits for an answer waits before a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def diagnose(
     sinks: Sequence[Sink],
     *,
     store: str | None = None,
-    source: KafkaSource | None = None,
+    sources: Sequence[Source] = (),
     schemas: Mapping[str, pa.Schema] | None = None,
     require_tls: bool = False,
     runtime: Sequence[Finding] = (),
@@ -120,10 +120,12 @@ def diagnose(
     look = StoreLook(pipeline, url)
     refused = Level.PROBLEM if require_tls else Level.CAUTION
     about_store = (*exposed(of_url(url, "the checkpoint store's") if url else "", refused), *asked(look.at))
-    about_source: tuple[Finding, ...] = ()
-    if source is not None:
-        source = replace(source, timeout_s=min(source.timeout_s, _SILENT_S_MAX))
-        about_source = (*exposed(source, refused), *asked(lambda: kafka.examine(source, look.position)))
+    about_source = tuple(
+        finding
+        for source in sources
+        for finding in (*exposed(source, refused), *asked(partial(examined, source, look.position)))
+    )
+    about_source += tuple(tried(lambda: check_replayable(pipeline, sources, sinks)))
     looks = [SinkLook(sink, look, rows) for sink, rows in everyone]
     about_sinks = [each.findings(refused) for each in looks]
     promises = {each.name: each.promise for each in looks if each.promise is not None}

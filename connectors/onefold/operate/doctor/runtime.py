@@ -1,53 +1,82 @@
-"""What a pipeline runs on, as it is here: Python, Java, Spark; and which rows its sinks get there."""
+"""What a pipeline runs on, as it is here; and which rows its sinks get there."""
 
 from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from onefold.clients.files import FileSystem, HadoopFiles, LocalFiles, is_local
+from onefold.clients.files import FileSystem, FileSystems, HadoopFiles, LocalFiles, check_writable, is_local
 from onefold.core import OnefoldError, Retriable
+from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.operate.doctor.examination import asked, exposed
-from onefold.pipeline import Pipeline
-from onefold.spark.flows.spark_operator import checked_operator
-from onefold.spark.runtime.access import exposure_of
-from onefold.spark.runtime.checkpoint import check_writable
+from onefold.pipeline import Engine, Pipeline, Spark
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["examine_runtime"]
 
 
 def examine_runtime(pipeline: Pipeline) -> tuple[list[Finding], Mapping[str, pa.Schema] | None]:
-    """Starts Spark as the pipeline does. The schemas are the rows' of each sink, None where only a start finds them."""
+    """Starts Spark as the pipeline does, where that runs it. The schemas are the rows' of each sink, None where only a
+    start finds them."""
     found: list[Finding] = []
-    runtime = pipeline.spark
     try:
-        with runtime.session_for("onefold doctor", "doctor") as spark:
-            java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]  # PySpark: "JVMView | None"
-            runs = f"Spark {spark.version} on {runtime.master}, Java {java}"
-            says = f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}"
-            found.append(Finding(Level.FINE, says))
-            refused = Level.PROBLEM if pipeline.require_tls else Level.CAUTION
-            found += exposed(exposure_of(spark), refused)
-            found += asked(lambda: _checkpoint(spark, pipeline.checkpoint))
-            if pipeline.flow.is_settled:
-                checked_operator(spark, pipeline.graph)
-                return found, pipeline.graph.schemas()
-            says = "the source's schema is found by the first start, and with it the sinks' rows"
-            found.append(Finding(Level.UNCHECKED, says))
+        if isinstance(pipeline.runtime, Engine):
+            found += asked(lambda: _engine(pipeline))
+        else:
+            _spark(pipeline, pipeline.runtime, found)
+        if pipeline.flow.is_settled:
+            pipeline.check()
+            return found, pipeline.graph.schemas()
+        says = "the source's schema is found by the first start, and with it the sinks' rows"
+        found.append(Finding(Level.UNCHECKED, says))
     except OnefoldError as error:
         found.append(Finding.of(error))
     return found, None
 
 
-def _checkpoint(spark: SparkSession, root: str) -> Iterator[Finding]:
+def _spark(pipeline: Pipeline, runtime: Spark, found: list[Finding]) -> None:
+    from onefold.spark.flows.spark_operator import checked_operator
+    from onefold.spark.runtime.access import exposure_of
+
+    with runtime.session_for("onefold doctor", "doctor") as spark:
+        java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+        found.append(_fine(f"Spark {spark.version} on {runtime.master}, Java {java}"))
+        refused = Level.PROBLEM if pipeline.require_tls else Level.CAUTION
+        found += exposed(exposure_of(spark), refused)
+        found += asked(lambda: _checkpoint(pipeline.checkpoint, lambda: HadoopFiles(spark)))
+        if pipeline.flow.is_settled:
+            checked_operator(spark, pipeline.graph)
+
+
+def _engine(pipeline: Pipeline) -> Iterator[Finding]:
+    runtime = pipeline.runtime
+    assert isinstance(runtime, Engine)
+    with naming_extras("engine"):
+        import numpy  # noqa: F401  # which its workers need
+    if runtime.state == "rocksdb":
+        with naming_extras("state"):
+            from onefold.engine.state.rocks import RocksBackend  # noqa: F401
+    workers = f"{runtime.workers} worker{'' if runtime.workers == 1 else 's'}"
+    state = f", state in {runtime.state}" if pipeline.flow.is_settled and pipeline.keeps_state else ""
+    yield _fine(f"the engine, {workers}{state}")
+    yield from _checkpoint(pipeline.checkpoint, lambda: FileSystems().of(pipeline.checkpoint))
+
+
+def _fine(runs: str) -> Finding:
+    return Finding(Level.FINE, f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}")
+
+
+def _checkpoint(root: str, elsewhere: Callable[[], FileSystem]) -> Iterator[Finding]:
     check_writable(root)
-    files: FileSystem = LocalFiles() if is_local(root) else HadoopFiles(spark)  # as the query reaches it
+    files = LocalFiles() if is_local(root) else elsewhere()  # as the pipeline reaches it
     try:
         is_there = files.exists(root)
     except Retriable as error:

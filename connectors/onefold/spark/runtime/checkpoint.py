@@ -19,7 +19,6 @@ from onefold.store.job.query import Running, RunningQuery
 
 __all__ = [
     "CheckpointFiles",
-    "check_writable",
     "elsewhere",
     "is_active",
     "is_wanted",
@@ -95,23 +94,6 @@ def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
     if master.startswith("local") and (root is None or is_local(root)):
         return None
     return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
-
-
-def check_writable(root: str) -> None:
-    """Raise ConfigError where the checkpoint is on this machine, and this user cannot write to it, or make it."""
-    if not is_local(root):
-        return
-    place = path = local_path(root).absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        return
-    why = f"this user may not write to {place}" if place.is_dir() else f"{place} is no folder"
-    raise ConfigError(
-        "checkpoint-unwritable",
-        f"the checkpoint {path} cannot be {'written' if place == path else 'made'}: {why}. Mend that, or name another"
-        " folder as checkpoint",
-    )
 
 
 class CheckpointFiles:
