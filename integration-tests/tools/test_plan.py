@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 from harness.kafka.topics import in_order
 from harness.passwords import plain_url
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
@@ -313,8 +312,9 @@ def test_hbases_tables_are_made_as_their_commands_say(hbase_server: Any, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("spark")
 def test_what_a_whole_pipeline_makes_was_in_its_plan_and_nothing_else(
-    spark: SparkSession, kafka_server: Any, kafka_topic: Topic, twins: tuple[str, str], tmp_path: Path
+    kafka_server: Any, kafka_topic: Topic, twins: tuple[str, str], tmp_path: Path
 ) -> None:
     here, by_hand = twins
     servers, topic, letters = kafka_server.bootstrap_servers, kafka_topic(partitions=1), kafka_topic(partitions=1)

@@ -123,6 +123,15 @@ def test_a_pipeline_whose_table_was_dropped_goes_on_by_the_command_that_the_erro
 
 
 @pytest.mark.parametrize("lines", ["engine"], indirect=True)
+def test_it_is_refused_of_a_pipeline_that_was_never_started_and_for_an_epoch_that_is_not_damaged(lines: Lines) -> None:
+    with raises(ConfigError, "epoch-not-damaged"):
+        CliRunner().invoke(app, ["recover", str(lines.file), "--accept-damage", "1", "--yes"], catch_exceptions=False)
+    lines.drop(*STORE)
+    with raises(ConfigError, "pipeline-unknown"):
+        CliRunner().invoke(app, ["recover", str(lines.file)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("lines", ["engine"], indirect=True)
 def test_it_is_refused_beside_a_driver_that_lives_and_for_two_ways_at_once(lines: Lines) -> None:
     pipeline = read(str(lines.file))
     with closing(CheckpointStore(pipeline.store_url)) as store:

@@ -104,7 +104,7 @@ def known(pipeline: Pipeline) -> dict[str, object]:
     (sink,) = pipeline.sinks
     settings = getattr(sink, "settings", None) or getattr(sink, "_settings", None)
     steps = pipeline.flow.explain().splitlines()
-    return {**vars(pipeline), "flow": (pipeline.flow.sources(), steps, settings)}
+    return {**vars(pipeline), "flow": (pipeline.flow.sources(), steps, settings), "named": ""}
 
 
 @pytest.mark.parametrize("name", ["ü", "😀", 'q"x', "a.b"])

@@ -47,6 +47,8 @@ def recover(
         raise ConfigError("options-conflict", "give one way out at a time: the one that the error names")
     pipeline = read(named)
     with closing(StoppedPipeline(pipeline, "Nothing was recovered")) as stopped:
+        if not adopt_ledger:
+            stopped.facts()  # of a pipeline that the store does not know there is nothing to finish
         if not take_over:
             stopped.refuse_running()
     for way, value in ways.items():

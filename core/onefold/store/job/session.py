@@ -20,6 +20,7 @@ from onefold.core.contract import (
     Committer,
     Counting,
     EpochRecord,
+    EpochState,
     Generation,
     Guarantee,
     Identifying,
@@ -153,12 +154,25 @@ class Session:
         self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
     ) -> Started:
         """Finish or undo what earlier processes left, and fence them; the arguments are what the user accepts."""
+        if accept_damage is not None:
+            self.patience.retry(lambda: self._check_damaged(accept_damage), "reading the store")
         started = self.start(None, adopt_ledger, accept_damage)
         if accept_targets:
             self.accept_targets()
         if not adopt_ledger and accept_damage is None:  # else the next start sweeps, once its checkpoint agrees
             self.drive(self.lifecycle.sweep())
         return started
+
+    def _check_damaged(self, epoch: int) -> None:
+        """Raise ConfigError unless the epoch is damaged: nobody's word is needed for another one."""
+        damaged = [each.epoch for each in self.facts().unfinished if each.state is EpochState.DAMAGED]
+        if epoch not in damaged:
+            known = f"damaged is {', '.join(map(str, damaged))}" if damaged else "no epoch is damaged"
+            raise ConfigError(
+                "epoch-not-damaged",
+                f"epoch {epoch} of pipeline {self.name!r} is not damaged, and nothing of it is to be accepted: {known}."
+                " Nothing was changed",
+            )
 
     def check_restored(self) -> None:
         """Raises CheckpointMismatch while a savepoint's restore is not done."""
