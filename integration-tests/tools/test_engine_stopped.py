@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from harness.definitions import named
+from harness.ending import run_until
 from harness.errors import raises
 from harness.kafka.topics import in_order
 from typer.testing import CliRunner
@@ -33,25 +31,6 @@ def command(*arguments: str) -> str:
     ran = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     return ran.output
-
-
-def run(pipeline: Pipeline, is_done: Callable[[], bool]) -> None:
-    """Until that is so, then SIGTERM."""
-    is_over = threading.Event()
-
-    def end() -> None:
-        while not is_over.wait(0.05):
-            if is_done():
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
-
-    watching = threading.Thread(target=end, daemon=True)
-    watching.start()
-    try:
-        pipeline.run()
-    finally:
-        is_over.set()
-        watching.join()
 
 
 class Counts:
@@ -76,7 +55,7 @@ class Counts:
         return []
 
     def run(self, wanted: list[tuple[int, int]]) -> None:
-        run(self.pipeline, lambda: self.rows() == wanted)
+        run_until(self.pipeline, lambda: self.rows() == wanted)
         assert self.rows() == wanted
 
 
@@ -126,13 +105,13 @@ def test_positions_move_where_no_state_is_kept_and_nothing_is_set_aside(
     flow = Flow("copy")
     flow.source(source, uid="in").sink(PostgresSink(postgres_url, table="t", mode="upsert", key="id", order="v"))
     pipeline = Pipeline(flow, checkpoint=str(tmp_path / "checkpoint"), runtime=Engine())
-    run(pipeline, lambda: len(ids()) == 10)
+    run_until(pipeline, lambda: len(ids()) == 10)
     assert f"{topic}/0" in command("positions", named(pipeline))
     with psycopg.connect(postgres_url) as connection:
         connection.execute("DELETE FROM t WHERE id >= 4")
     moved = command("positions", named(pipeline), "--set", f"{topic}:0=6", "--yes")
     assert "set aside" not in moved and "nobody needs it" not in moved
-    run(pipeline, lambda: len(ids()) == 8)
+    run_until(pipeline, lambda: len(ids()) == 8)
     assert ids() == [0, 1, 2, 3, 6, 7, 8, 9]
     flow = Flow("sums")
     counted = flow.source(source, uid="in").key_by("id").aggregate(uid="n", n=count())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness.definitions import named, piped
+from harness.ending import run_until
 from harness.errors import raises
 from harness.kafka.topics import in_order
 from harness.support import Rig
@@ -69,28 +68,13 @@ class Old:
         return CliRunner().invoke(app, given, input=input, catch_exceptions=False)
 
     def ids(self) -> list[int]:
-        with psycopg.connect(self.url) as connection:
+        with psycopg.connect(self.url) as connection, suppress(psycopg.errors.UndefinedTable):
             return [id for (id,) in connection.execute("SELECT id FROM orders ORDER BY id")]
+        return []
 
     def run(self, pipeline: Pipeline, count: int) -> None:
         """Until so many rows are there."""
-        is_over = threading.Event()
-
-        def end() -> None:
-            while not is_over.wait(0.1):
-                with psycopg.connect(self.url) as connection:
-                    (there,) = connection.execute("SELECT to_regclass('orders') IS NOT NULL").fetchall()[0]
-                    if there and connection.execute("SELECT count(*) FROM orders").fetchall() == [(count,)]:
-                        os.kill(os.getpid(), signal.SIGTERM)
-                        return
-
-        watching = threading.Thread(target=end, daemon=True)
-        watching.start()
-        try:
-            pipeline.run()
-        finally:
-            is_over.set()
-            watching.join()
+        run_until(pipeline, lambda: len(self.ids()) == count)
 
 
 @pytest.fixture

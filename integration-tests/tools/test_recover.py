@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 import sqlite3
-import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from harness.ending import run_until
 from harness.errors import raises
 from typer.testing import CliRunner
 
@@ -54,22 +52,9 @@ class Lines:
         self.run_again()
 
     def run_again(self) -> None:
-        """Until all lines are there."""
-        before, is_over = self.ids(), threading.Event()
-
-        def end() -> None:
-            while not is_over.wait(0.05):
-                if self.ids() != before:
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    return
-
-        watching = threading.Thread(target=end, daemon=True)
-        if self.runtime == "engine":  # on Spark it ends with what there is
-            watching.start()
-        try:
-            read(str(self.file)).run()
-        finally:
-            is_over.set()
+        """Until there are more lines; on Spark it ends with what there is."""
+        before = self.ids()
+        run_until(read(str(self.file)), lambda: self.runtime == "engine" and self.ids() != before)
 
     def drop(self, *names: str) -> None:
         with closing(sqlite3.connect(self.root / "table.db")) as rows, rows:
