@@ -52,6 +52,14 @@ def proof(subject: Subject) -> Proof:
     return proof
 
 
+@pytest.mark.parametrize("point", [72, 73, 78, 79])
+def test_the_operator_begins_from_the_ledger_where_the_errors_words_say_so(point: int) -> None:
+    """Another host adopts, and dies as it does: its next life must be told what a flow on Spark is told."""
+    faults = ((53, Fault.RIVAL_ADOPTED), (point, Fault.CRASH))
+    run = simulate(SimulationPlan((SinkKind.TWO_PHASE,), faults), load())
+    assert run.violations == [] and run.steps[52] == "before:CommitBatch"
+
+
 def test_every_point_that_faults_and_bounds_name_is_one_of_a_step() -> None:
     named = re.compile(r'"(?:before|after|inside):(\w+)"')
     folder = Path(onefold.core.testing.__file__).parent

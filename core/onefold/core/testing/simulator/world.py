@@ -65,6 +65,7 @@ from onefold.core.testing.simulator.process import (
     with_tasks,
 )
 from onefold.core.testing.simulator.scene import Scene
+from onefold.core.values.remedies import SPARK_FLOW, in_words_of
 
 __all__ = ["PIPELINE", "World"]
 
@@ -143,8 +144,9 @@ class World(Scene):
             self.awake = self.begin()
         process = self.awake
         try:
-            if self.step(process):
-                return True
+            with in_words_of(SPARK_FLOW):  # which tell the operator what helps
+                if self.step(process):
+                    return True
         except (Crash, Retriable, InDoubt):
             self.awake = None  # its supervisor starts it again
             return True
