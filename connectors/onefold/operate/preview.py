@@ -57,7 +57,7 @@ def preview(pipeline: Pipeline, limit: int) -> Preview:
     check_runs_here(graph)
     parts = _read(graph, limit)
     with tempfile.TemporaryDirectory(prefix="onefold-preview-") as folder, closing(InlineFlow(graph, folder)) as flow:
-        written = flow.run(parts, time.time_ns() // 1_000_000)
+        written = flow.run(parts, time.time_ns() // 1_000_000, lambda batch: [batch])
     bad = [part.bad for of in parts.values() for part in of]
     return Preview(
         pipeline.name,

@@ -16,12 +16,13 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
+from onefold.core.values.exact import Mismatch
 from onefold.core.values.names import near
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Node
 from onefold.flow.operators import Reading
-from onefold.flow.rows import RowCollector, dicts_of
+from onefold.flow.rows import RowCollector, dicts_of, not_of_type, values_of
 
 __all__ = ["FlowTest"]
 
@@ -94,9 +95,9 @@ class FlowTest:
             empty = empty_batch(present(node.schema, "a source has rows"))
             parts.setdefault(node.number, []).append(Part(empty, self._letters(node, records)))
         at = max(self._now, self._ended + timedelta(milliseconds=1))
-        written = self._flow.run(parts, _ms(at))
+        written: dict[str, list[dict[str, Any]]] = self._flow.run(parts, _ms(at), dicts_of)
         self._now = self._ended = at
-        return {sink: [row for batch in of for row in dicts_of(batch)] for sink, of in written.items()}
+        return written
 
     def advance(self, **by: float) -> None:
         """Let time pass before the next epoch: `advance(minutes=5)`, as `datetime.timedelta` takes it."""
@@ -112,8 +113,10 @@ class FlowTest:
 
     def close(self) -> None:
         self._is_closed = True
-        self._flow.close()
-        self._folder.cleanup()
+        try:
+            self._flow.close()
+        finally:
+            self._folder.cleanup()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -148,6 +151,7 @@ def _batches(node: Node, rows: Any) -> list[pa.RecordBatch]:
                 "schema-differs",
                 f"these rows of {node.name!r} are of {_columns(rows.schema)}, and its schema is {_columns(schema)}",
             )
+        _check_not_null(node, rows)
         return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     collected = RowCollector(f"the test's {node.name!r}", {None: schema})
     for row in rows:
@@ -155,8 +159,16 @@ def _batches(node: Node, rows: Any) -> list[pa.RecordBatch]:
     return [batch for _, batch in collected.take()]
 
 
+def _check_not_null(node: Node, rows: pa.RecordBatch | pa.Table) -> None:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            found = rows.slice(column.is_null().index(True).as_py(), 1)
+            row = next(values_of(found.to_batches()[0] if isinstance(found, pa.Table) else found))
+            raise not_of_type(f"the test's {node.name!r} gives", Mismatch("null", "the column is NOT NULL"), field, row)
+
+
 def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' NOT NULL'}" for field in schema)
 
 
 def _ms(at: datetime) -> int:

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -237,6 +237,83 @@ def test_one_that_was_closed_says_so(made: Make) -> None:
         test.epoch({"orders": [order(1)]})
     with raises(ConfigError, "flow-test-closed"):
         test.restore()
+
+
+def test_rows_that_python_has_no_values_for_fail_the_epoch_and_nothing_of_it_is_left(made: Make) -> None:
+    flow, stream = orders(pa.schema({"id": pa.int64(), "at": pa.timestamp("s")}))
+    stream.sink(AnySink("rows"))
+    counted = stream.key_by("id").aggregate(uid="counted", n=count())
+    counted.sink(AnySink("counted", replaces=Upsert(("id",), ("onefold_epoch",))))
+    test = made(flow)
+    begin = test.now
+    of_a_far_year = pa.table({"id": [1], "at": pa.array([10**13], pa.timestamp("s"))}, schema=stream.schema)
+    with raises(BadRecord, "function-value", "'at'"):
+        test.epoch({"orders": of_a_far_year})
+    assert test.now == begin
+    assert test.epoch({"orders": [(1, None)]})["counted"] == [{"id": 1, "n": 1, "onefold_epoch": 1}]
+
+
+def test_a_null_of_arrow_in_a_column_that_takes_none_is_refused(made: Make) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
+    flow, stream = orders(columns)
+    stream.sink(AnySink())
+    test = made(flow)
+    with raises(BadRecord, "function-value", "'id'", "'second'"):
+        test.epoch(
+            {"orders": pa.Table.from_arrays([pa.array([1, None]), pa.array(["first", "second"])], schema=columns)}
+        )
+    with raises(ConfigError, "schema-differs", "id int64 NOT NULL"):
+        test.epoch({"orders": pa.table({"id": [1], "note": ["x"]})})
+
+
+class Counting(StatefulProcessor):
+    """Gives each key's count of rows. Its init and close raise what a test says."""
+
+    raised: ClassVar[dict[str, Exception]] = {}
+
+    def init(self, handle: Any) -> None:
+        self._fail("init")
+        self._count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterable[Any], timerValues: Any) -> Iterable[Any]:
+        del timerValues
+        (seen,) = self._count.get() or (0,)
+        self._count.update((seen + len([*rows]),))
+        yield (*key, *self._count.get())
+
+    def close(self) -> None:
+        self._fail("close")
+
+    def _fail(self, call: str) -> None:
+        if call in self.raised:
+            raise self.raised[call]
+
+
+@pytest.mark.parametrize("call", ["init", "close"])
+def test_a_restore_that_fails_loses_no_state(made: Make, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    flow, stream = orders()
+    stream.key_by("account").process(Counting(), "account long, n long", uid="counting").sink(AnySink("counts"))
+    test = made(flow)
+    test.epoch({"orders": [order(1)]})
+    with monkeypatch.context() as patched:
+        patched.setitem(Counting.raised, call, ValueError("not now"))
+        with pytest.raises(ValueError, match="not now"):
+            test.restore()
+        if call == "init":
+            with pytest.raises(ValueError, match="not now"):
+                test.epoch({"orders": [order(2)]})
+    assert test.epoch({"orders": [order(2)]})["counts"] == [{"account": 1, "n": 2}]
+
+
+def test_the_folder_goes_also_where_a_processor_does_not_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow, stream = orders()
+    stream.key_by("account").process(Counting(), "account long, n long", uid="counting").sink(AnySink("counts"))
+    test = FlowTest(flow)
+    folder = Path(test._folder.name)
+    monkeypatch.setitem(Counting.raised, "close", ValueError("not now"))
+    with pytest.raises(ValueError, match="not now"):
+        test.close()
+    assert not folder.exists()
 
 
 def test_two_of_one_flow_have_nothing_in_common() -> None:

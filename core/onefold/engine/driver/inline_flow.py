@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ from onefold.engine.workers.worker_setup import subtask_of
 from onefold.flow.graph import Graph
 
 __all__ = ["InlineFlow"]
+
+T = TypeVar("T")
 
 
 class InlineFlow:
@@ -57,9 +60,14 @@ class InlineFlow:
         launch = Launch(0, 1, (), {}, sinks, state)
         self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, None) for chain in self._plan.chains]
 
-    def run(self, parts: Mapping[int, Iterable[Part]], timestamp_ms: int) -> dict[str, list[pa.RecordBatch]]:
+    def run(
+        self, parts: Mapping[int, Iterable[Part]], timestamp_ms: int, told: Callable[[pa.RecordBatch], Iterable[T]]
+    ) -> dict[str, list[T]]:
         """An epoch at that time (ms since 1970) of these parts, by the numbers of the nodes that read. Returns what
-        each sink would get, by its name. Raises what the flow's functions raise: then nothing of the epoch is left."""
+        each sink would get, by its name, as `told` tells it. Raises what the flow's functions and `told` raise: then
+        nothing of the epoch is left."""
+        if not self._subtasks:  # the epoch, or the restore, before has failed
+            self.restore()
         task = TaskId(self.graph.flow, self._generation, self._epoch + 1, timestamp_ms, uuid.uuid4())
         self._run += 1
         handles: list[str] = []
@@ -73,20 +81,22 @@ class InlineFlow:
                         self._step(handles)
                     subtask.put(None, 0, Barrier(self._run))
             self._step(handles)
+            written = {sink: [each for batch in of for each in told(batch)] for sink, of in self._written.items()}
         except BaseException:
-            self.restore()
+            with suppress(Exception):  # of a processor's own close: the first error is what has to be read
+                self.close()
             raise
         self._epoch, self._handles = task.epoch, tuple(handles)
-        written = {sink: [*batches] for sink, batches in self._written.items()}
         for batches in self._written.values():
             batches.clear()
         return written
 
     def close(self) -> None:
-        for subtask in self._subtasks:
-            subtask.abort()
-            subtask.close()
-        self._subtasks = []
+        subtasks, self._subtasks = self._subtasks, []
+        with ExitStack() as closing_all:
+            for subtask in subtasks:
+                closing_all.callback(subtask.close)
+                closing_all.callback(subtask.abort)
 
     def _step(self, handles: list[str]) -> None:
         """Until no subtask can go on. What is further down the flow comes first, as in a worker."""
