@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.definitions import named, piped
@@ -114,6 +115,27 @@ def test_null_is_no_text_and_no_key_and_many_columns_are_below_each_other(folder
     assert "newest would get 3 rows\n" in text and "row 3\n  id: 3\n" in text and "  c19: NULL\n" in text
     found = json.loads(folder.shown(folder.pipeline(flow), "--json"), parse_float=str)
     assert [row["amount"] for row in found["sinks"]["narrow"]["rows"]] == [None, None, "0.10"]
+
+
+def test_a_text_is_shown_as_it_is(folder: Folder) -> None:
+    folder.put("1.json", order(1, "user:key:1"), order(2, "NULL"), order(3, "[red]\x1b[31m"), '{"id": 4}')
+    flow = Flow("shop")
+    flow.source(folder.source(), uid="orders").select("account").sink(folder.sink("rows"))
+    lines = [line.strip() for line in folder.shown(folder.pipeline(flow)).splitlines()]
+    assert lines[-4:] == ["user:key:1", '"NULL"', r"[red]\x1b[31m", "NULL"]
+
+
+def test_what_functions_print_is_no_part_of_the_result(folder: Folder) -> None:
+    def told(row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        print("told", row["id"])
+        yield {"id": row["id"]}
+
+    folder.put("1.json", order(1))
+    flow = Flow("shop")
+    flow.source(folder.source(), uid="orders").flat_map(told, "id long").sink(folder.sink("ids"))
+    ran = CliRunner().invoke(app, ["preview", named(folder.pipeline(flow)), "--json"], catch_exceptions=False)
+    assert json.loads(ran.stdout)["sinks"]["ids"]["rows"] == [{"id": 1}]
+    assert "told 1" in ran.stderr
 
 
 def test_a_flow_for_spark_is_previewed_where_the_engine_has_its_operators(folder: Folder) -> None:

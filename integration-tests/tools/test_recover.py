@@ -15,7 +15,7 @@ from harness.errors import raises
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.core import ConfigError, DataLoss, OnefoldError, Terminal
+from onefold.core import ConfigError, Damaged, DataLoss, OnefoldError, Terminal
 from onefold.pipeline import read
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import DriverNote
@@ -114,6 +114,25 @@ def test_it_is_refused_of_a_pipeline_that_was_never_started_and_for_an_epoch_tha
     lines.drop(*STORE)
     with raises(ConfigError, "pipeline-unknown"):
         CliRunner().invoke(app, ["recover", str(lines.file)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("lines", ["engine"], indirect=True)
+def test_a_damaged_epoch_is_accepted_by_the_command_that_the_error_names_and_no_other(lines: Lines) -> None:
+    with closing(sqlite3.connect(lines.root / "table.db")) as rows, rows:
+        rows.execute("UPDATE onefold_epochs SET state = 'damaged', error = 'says the test'")
+    with pytest.raises(Damaged) as refused:
+        lines.run()
+    assert refused.value.code == "epoch-damaged"
+    for epoch in ("0", "-1"):
+        wrong = CliRunner().invoke(app, ["recover", str(lines.file), "--accept-damage", epoch, "--yes"])
+        assert wrong.exit_code == 2, wrong.output
+    with raises(ConfigError, "epoch-not-damaged"):
+        CliRunner().invoke(app, ["recover", str(lines.file), "--accept-damage", "2", "--yes"], catch_exceptions=False)
+    taken = lines.follow(refused.value, "--yes")
+    assert (taken.exit_code, taken.exception) == (0, None), taken.output
+    assert "Epoch 1 is complete" in taken.output
+    lines.run_again()
+    assert lines.ids() == [*range(lines.put)]
 
 
 @pytest.mark.parametrize("lines", ["engine"], indirect=True)

@@ -61,12 +61,12 @@ def shown(text: object) -> str:
 
 def say(text: object) -> None:
     """Print a line of text, which may be of files, databases and other processes."""
-    Console(soft_wrap=True).print(shown(text), highlight=False)
+    Console(soft_wrap=True, emoji=False).print(shown(text), highlight=False)
 
 
 def table_console() -> Console:
     """As wide as the terminal, and as the text where there is none."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS, emoji=False)
 
 
 def print_json(value: object) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
@@ -30,7 +32,8 @@ def preview(
     from onefold.operate.preview import preview
     from onefold.pipeline import read
 
-    found = preview(read(named), limit)
+    with redirect_stdout(sys.stderr):  # what the pipeline's own code prints is no part of the result
+        found = preview(read(named), limit)
     if as_json:
         typer.echo(_json(found))
     else:
@@ -67,13 +70,15 @@ def _title(sink: SinkPreview) -> str:
 
 
 def _cells(column: pa.ChunkedArray) -> list[str]:
-    """Each value for a terminal. NULL is no text."""
+    """Each value for a terminal. NULL is no text: one of these letters is in quotes."""
     array = column.combine_chunks()
     texts = array if pa.types.is_string(array.type) else nullable_texts(array, "quote")
     return ["[dim]NULL[/]" if text is None else _cell(text) for text in texts.to_pylist()]
 
 
 def _cell(text: str) -> str:
+    if text == "NULL":
+        return '"NULL"'
     return shown(text if len(text) <= _CELL_MAX else f"{text[:_CELL_MAX]}...")
 
 

@@ -26,7 +26,9 @@ def recover(
     ] = False,
     accept_damage: Annotated[
         int | None,
-        typer.Option(metavar="EPOCH", help="Take this damaged epoch for complete: you wrote its missing rows by hand."),
+        typer.Option(
+            min=1, metavar="EPOCH", help="Take this damaged epoch for complete: you wrote its missing rows by hand."
+        ),
     ] = None,
     accept_targets: Annotated[
         bool,
@@ -56,5 +58,6 @@ def recover(
         if not yes:
             typer.confirm("Go on?", abort=True)
     started = pipeline.recover(**ways)
-    earlier = resolved(started) or "Nothing was left to finish"
+    accepted = f"Epoch {accept_damage} is complete" if accept_damage else "Nothing was left to finish"
+    earlier = resolved(started) or accepted
     say(f"pipeline {pipeline.name}: generation {started.generation.number}. {earlier}")
