@@ -154,6 +154,14 @@ def test_a_record_that_would_end_the_pipeline_is_said(folder: Folder) -> None:
         preview(folder.pipeline(totals(folder, "fail")), 20)
 
 
+def test_the_first_of_very_many_bad_records_are_shown(folder: Folder) -> None:
+    folder.put("1.json", *1_001 * ["no JSON"])
+    found = preview(folder.pipeline(totals(folder)), 5)
+    assert found.read == {"orders": 5} and found.bad.num_rows == 5
+    with raises(BadRecord, "too-many-bad-records"):
+        preview(folder.pipeline(totals(folder)), 2_000)
+
+
 def test_nothing_to_read_is_no_error(folder: Folder) -> None:
     pipeline = piped("p", source=folder.source(), sinks=[folder.sink("t")], directory=str(folder.root))
     assert "source: 0 records read\n\nt would get 0 rows\n" in folder.shown(pipeline)

@@ -6,14 +6,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from onefold.core import Sink
 from onefold.core.contract import Upserting
 from onefold.core.positions import Range
-from onefold.core.source import MemoryJournal, Part, Source, Split
+from onefold.core.source import BoundedSource, MemoryJournal, Part, Source, Split
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.driver.inline_flow import InlineFlow
 from onefold.engine.driver.running import check_runs_here
@@ -22,6 +23,8 @@ from onefold.flow.planning.planners import Planners
 from onefold.pipeline import Pipeline
 
 __all__ = ["Preview", "SinkPreview", "preview"]
+
+_BAD_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,21 @@ def preview(pipeline: Pipeline, limit: int) -> Preview:
 
 def _read(graph: Graph, limit: int) -> dict[int, list[Part]]:
     """Of each source by the number of its node."""
-    sources = {node.number: graph.resolved(node, lambda _, find: find()) for node, _ in graph.readings()}
+    sources = {node.number: _lenient(graph.resolved(node, lambda _, find: find())) for node, _ in graph.readings()}
     with closing(Planners(sources, None, lambda _: MemoryJournal())) as planners:
         begin = planners.initial()
         splits = planners.splits(Range(begin, planners.end(begin)))
         return {number: [*_first(source, splits.get(number, ()), limit)] for number, source in sources.items()}
+
+
+def _lenient(source: Any) -> Any:
+    """The source, which stops at no number of bad records: it reads more of them at once than the first ones."""
+    if isinstance(source, BoundedSource):
+        return replace(source, source=_lenient(source.source))
+    if source.on_error == "fail" or not is_dataclass(source):
+        return source
+    bounds = {each.name: _BAD_MAX for each in fields(source) if each.name == "bad_records_max"}
+    return replace(source, **bounds)  # type: ignore[type-var]
 
 
 def _first(source: Source, splits: Sequence[Split], limit: int) -> Iterator[Part]:
