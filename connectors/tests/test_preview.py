@@ -138,6 +138,16 @@ def test_what_functions_print_is_no_part_of_the_result(folder: Folder) -> None:
     assert "told 1" in ran.stderr
 
 
+def test_rows_that_are_wider_than_the_terminal_are_below_each_other(folder: Folder) -> None:
+    folder.put("1.json", order(1, 59 * "a" + "z"))
+    flow = Flow("shop")
+    orders = flow.source(folder.source(), uid="orders")
+    orders.select(**{f"c{number}": "account" for number in range(6)}).sink(folder.sink("narrow"))
+    orders.select(**{f"c{number}": "account" for number in range(7)}).sink(folder.sink("wide"))
+    text = folder.shown(folder.pipeline(flow))
+    assert text.count("z") == 6 + 7 and "row 1\n  c0: a" in text and text.count("row 1\n") == 1
+
+
 def test_a_flow_for_spark_is_previewed_where_the_engine_has_its_operators(folder: Folder) -> None:
     folder.put("1.json", order(1))
     found = preview(folder.pipeline(totals(folder), Spark()), 20)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, say, shown, table_console
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["preview"]
 
 _CELL_MAX = 60
+_WIDTH_MAX = 100_000
 _ACROSS_MAX = 12  # columns: more are shown below each other
 
 
@@ -49,17 +51,27 @@ def _print(found: Preview) -> None:
     for sink in found.sinks:
         say("")
         say(_title(sink))
-        names, rows = sink.rows.schema.names, zip(*map(_cells, sink.rows.columns), strict=True)
-        if len(names) > _ACROSS_MAX:
-            for number, row in enumerate(rows, 1):
-                say(f"row {number}")
-                for name, cell in zip(names, row, strict=True):
-                    table_console().print(f"  {shown(name)}: {cell}", highlight=False)
-        elif sink.rows.num_rows:
-            table = Table(*map(shown, names), box=None)
-            for row in rows:
-                table.add_row(*row)
-            table_console().print(table)
+        if sink.rows.num_rows:
+            _print_rows(sink.rows)
+
+
+def _print_rows(rows: pa.Table) -> None:
+    """A line for each; or where columns are many, or wider than the terminal, below each other."""
+    names, cells = [*map(shown, rows.schema.names)], [*zip(*map(_cells, rows.columns), strict=True)]
+    console, table = table_console(), Table(*names, box=None)
+    for row in cells:
+        table.add_row(*row)
+    if len(names) <= _ACROSS_MAX and _width(table, console) <= console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(cells, 1):
+        say(f"row {number}")
+        for name, cell in zip(names, row, strict=True):
+            console.print(f"  {name}: {cell}", highlight=False, soft_wrap=True)
+
+
+def _width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=_WIDTH_MAX)).maximum
 
 
 def _title(sink: SinkPreview) -> str:
