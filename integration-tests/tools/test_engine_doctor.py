@@ -130,7 +130,7 @@ def test_neither_spark_nor_a_jvm_is_needed(shop: Shop) -> None:
         "import sys\nfor name in ('pyspark', 'py4j'): sys.modules[name] = None\n"
         "from onefold.cli.main import app\napp(sys.argv[1:])"
     )
-    for command in ("doctor", "plan", "validate", "preview", "positions", "reset"):
+    for command in ("doctor", "plan", "validate", "preview", "reset"):
         arguments = [
             sys.executable,
             "-c",
