@@ -15,7 +15,7 @@ from pathlib import Path
 from onefold.clients.files import FileSystems, is_local, local_path
 from onefold.core import ConfigError, EpochState
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.state import folder_of
+from onefold.engine.state import OWN_FILES, folder_of
 from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import driver_of
@@ -26,7 +26,7 @@ __all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "some
 
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
-_ENGINES = frozenset({"epochs", "has_written.json", "ledger.json", "lock"})
+_ENGINES = OWN_FILES | {"epochs"}
 _SPARKS = frozenset({"commits", "metadata", "offsets", "sources", "state"})
 
 

@@ -4,8 +4,9 @@ from urllib.parse import quote
 
 from onefold.flow.writing import STATE
 
-__all__ = ["RETAIN", "STATE", "folder_of"]
+__all__ = ["OWN_FILES", "RETAIN", "STATE", "folder_of"]
 
+OWN_FILES = frozenset({"has_written.json", "ledger.json", "lock"})  # in a flow's folder, beside snapshots and notes
 RETAIN = 3  # decided epochs whose state is kept
 
 

@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.invariants import Comparison
-from onefold.engine.state import STATE
+from onefold.engine.state import OWN_FILES, STATE
 from onefold.engine.state.participant import StateSink
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.torture_settings import PIPELINE
 from onefold.trials.workload.workload_settings import Job
 
 __all__ = ["StateFiles"]
-
-_OWN = {"ledger.json", "lock"}  # the participant's own files, beside its notes of epochs
 
 
 @dataclass
@@ -72,4 +70,4 @@ class StateFiles:
 
     def _there(self) -> set[str]:
         found = {str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file()}
-        return {name for name in found - _OWN if not (name.startswith("epochs/") and name.endswith(".json"))}
+        return {name for name in found - OWN_FILES if not (name.startswith("epochs/") and name.endswith(".json"))}
