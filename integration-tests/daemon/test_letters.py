@@ -65,7 +65,7 @@ def test_they_are_counted_by_reason_and_those_of_one_reason_are_listed(pipeline:
         connection.execute("UPDATE dead SET reason = 'a % sign_' || chr(10) || epoch WHERE source_offset = 10")
         connection.execute("INSERT INTO dead SELECT * FROM dead")
         connection.execute("UPDATE dead SET pipeline = 'another' WHERE source_offset = 31")
-    found = [(each.sink, each.begins, each.letters, each.first_epoch, each.last_epoch) for each in reasons(pipeline)]
+    found = [(each.sink, each.reason, each.letters, each.first_epoch, each.last_epoch) for each in reasons(pipeline)]
     assert found == [
         ("dead", "no JSON", 14, 1, 3),
         ("rows", "refused", 6, 1, 3),
@@ -79,6 +79,7 @@ def test_they_are_counted_by_reason_and_those_of_one_reason_are_listed(pipeline:
 def test_all_that_is_kept_of_one_is_shown(pipeline: Pipeline, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE dead SET value = convert_to(repeat('x', 10000), 'UTF8') WHERE source_offset = 12")
+    assert 10_000 * "x" in shown(pipeline, "--show", "t:0=12")
     letter = whole(pipeline, RecordPlace("t", 0, 12))
     assert letter is not None and letter.value == 10_000 * b"x"
     assert whole(pipeline, RecordPlace("t", 1, 12)) is None
@@ -101,7 +102,7 @@ def test_the_command_lists_counts_and_shows_them(pipeline: Pipeline, postgres_ur
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE dead SET reason = 'cut to 3 bytes', value = '\\x1b5b326a', headers = NULL")
     assert "\x1b" not in shown(pipeline)
-    assert "cannot be sent" not in shown(pipeline, "--send-all", "--yes")  # none of them: each is cut, or a row
+    assert shown(pipeline, "--send-all", "--yes") == ""  # none of them: each is cut, or a row
     with raises(ConfigError, "letter-unknown"):
         shown(pipeline, "--show", "t:0=31")
     for wrong in (["--show", "t/0"], ["--send", "t:0"], ["--send", "t:0=-1"]):
@@ -109,6 +110,8 @@ def test_the_command_lists_counts_and_shows_them(pipeline: Pipeline, postgres_ur
             shown(pipeline, *wrong)
     with raises(ConfigError, "options-conflict"):
         shown(pipeline, "--by-reason", "--send-all")
+    with raises(ConfigError, "options-conflict"):
+        shown(pipeline, "--by-reason", "--reason", "no JSON")
 
 
 @pytest.mark.parametrize("table", ["dead", "onefold_sinks.onefold_dead_letters"])

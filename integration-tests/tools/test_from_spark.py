@@ -118,6 +118,8 @@ def test_a_second_time_before_the_first_start_is_refused(old: Old) -> None:
     assert old.command(pipeline, "--yes").exit_code == 0
     with raises(ConfigError, "pipeline-not-new"):
         old.command(pipeline, "--yes")
+    with raises(ConfigError, "options-conflict"):
+        old.command(pipeline, "--yes", "--why", "a move has a reason")
 
 
 def away(old: Old) -> Pipeline:

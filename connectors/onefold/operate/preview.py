@@ -51,7 +51,8 @@ class Preview:
 
 def preview(pipeline: Pipeline, limit: int) -> Preview:
     """Read at most so many records of each source, from where a first start would begin, and run them through the flow
-    as one epoch, in this process. Asks the servers of sources, and no sink's.
+    as one epoch, in this process. Asks the servers of sources, and no sink's; of a file that leaves a schema open, the
+    store for the one that was found.
 
     Raises ConfigError for an operator that only Spark runs, BadRecord for a record that would end the pipeline, and
     what the flow's functions raise.

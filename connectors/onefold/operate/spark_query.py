@@ -40,7 +40,14 @@ def begin_after_query(stopped: StoppedPipeline, root: str, ask: Callable[[Positi
             f"pipeline {stopped.name!r} reads {', '.join(source.name for source in sources)}: only of topics a query's"
             " checkpoint says how far they were read",
         )
-    check_read(stopped.name, sources, end)
+    try:
+        check_read(stopped.name, sources, end)
+    except ConfigError as error:
+        read = ", ".join(sorted(end.topics()) or [name for name, _ in end.items])
+        raise error.reworded(
+            f"the query at {shown_url(root)} has read {read}, and the sources of pipeline {stopped.name!r} do not read"
+            " all of it: what comes after would be left out. Nothing was moved. Let the pipeline read the same topics"
+        ) from None
     begin = Positions()
     for source in pipeline.topics:
         named = [f"{topic}:{number}={at}" for topic, of in end.topics().items() for number, at in of.items()]

@@ -40,8 +40,8 @@ class FlowTest:
         test.advance(hours=1)
         test.epoch()
 
-    Operators, functions, state and timers are those of `flow.run`, and so is what is refused; each epoch's state is
-    stored, and `restore` begins from that.
+    Operators, functions, state and timers are those of `flow.run`; each epoch's state is stored, and `restore` begins
+    from that. What a start refuses of sources and sinks is not looked at.
 
     at  processing time at the first epoch, with a zone
     """

@@ -61,10 +61,11 @@ def plan(named: Named, as_json: AsJson = False) -> None:
 def _diagnosed(named: str) -> Diagnosis:
     from onefold.operate.doctor import diagnose
     from onefold.operate.doctor.runtime import examine_runtime
-    from onefold.pipeline import read
+    from onefold.pipeline import Spark, read
 
     pipeline = read(named)
-    with Console(stderr=True).status("starting Spark") as shown:  # on a terminal only
+    begins = "starting Spark" if isinstance(pipeline.runtime, Spark) else "looking at this machine"
+    with Console(stderr=True).status(begins) as shown:  # on a terminal only
         runtime, schemas = examine_runtime(pipeline)
         shown.update("asking the servers: one that is silent is waited for")
         with pipeline.in_its_words():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +12,10 @@ from rich.table import Table
 
 from onefold.cli.console import AsJson, Named, Yes, print_json, say, shown, table_console
 from onefold.core import ConfigError
+from onefold.core.values.plain import plain
 
 if TYPE_CHECKING:
-    from onefold.operate.letters.browse import Letter, Reason, RecordPlace
+    from onefold.operate.letters.browse import Letter, ReasonCount, RecordPlace
     from onefold.pipeline import Pipeline
 
 __all__ = ["letters"]
@@ -44,10 +46,12 @@ def letters(
 
     if sum(map(bool, (by_reason, show, send, send_all))) > 1:
         raise ConfigError("options-conflict", "give one of --by-reason, --show, --send and --send-all")
+    if reason and (by_reason or show or send):
+        raise ConfigError("options-conflict", "--reason chooses among those that are listed, or sent by --send-all")
     pipeline = read(named)
     if by_reason:
         counted = reasons(pipeline)
-        print_json([_reason(each) for each in counted]) if as_json else _print_reasons(counted)
+        print_json([asdict(each) for each in counted]) if as_json else _print_reasons(counted)
     elif show:
         _show(pipeline, _place(show), as_json)
     elif send:
@@ -101,9 +105,13 @@ def _show(pipeline: Pipeline, place: RecordPlace, as_json: bool) -> None:
     for name, value in _letter(letter).items():
         if name == "headers":
             for key, text in value:
-                say(f"header {key}: {'null' if text is None else text}")
+                _say_whole(f"header {key}: {'null' if text is None else text}")
         elif value is not None:
-            say(f"{name}: {value}")
+            _say_whole(f"{name}: {value}")
+
+
+def _say_whole(text: str) -> None:
+    typer.echo(plain(text, len(text)))
 
 
 def _place(text: str) -> RecordPlace:
@@ -133,11 +141,11 @@ def _print(found: Iterable[Letter]) -> None:
     table_console().print(table if table.row_count else "no dead letters")
 
 
-def _print_reasons(found: Iterable[Reason]) -> None:
+def _print_reasons(found: Iterable[ReasonCount]) -> None:
     table = Table("letters", "sink", "epochs", "reason", box=None)
     for each in found:
         epochs = f"{each.first_epoch:,} to {each.last_epoch:,}"
-        table.add_row(f"{each.letters:,}", shown(each.sink), epochs, shown(each.begins))
+        table.add_row(f"{each.letters:,}", shown(each.sink), epochs, shown(each.reason))
     table_console().print(table if table.row_count else "no dead letters")
 
 
@@ -155,16 +163,6 @@ def _letter(letter: Letter) -> dict[str, Any]:
         "value_bytes": letter.value_bytes,
         "headers": [[key, _text(value)] for key, value in letter.headers],
         "sent": None if mark is None else {"state": mark.state.value, "offset": mark.sent_offset},
-    }
-
-
-def _reason(reason: Reason) -> dict[str, Any]:
-    return {
-        "sink": reason.sink,
-        "reason": reason.begins,
-        "letters": reason.letters,
-        "first_epoch": reason.first_epoch,
-        "last_epoch": reason.last_epoch,
     }
 
 

@@ -54,6 +54,8 @@ def positions(
 
     if sum(map(bool, (to, reset, from_spark))) > 1:
         raise ConfigError("options-conflict", "give one of --set, --reset and --from-spark; --reset is --set earliest")
+    if why and from_spark:
+        raise ConfigError("options-conflict", "--why is kept with a move, and --from-spark is none: leave it out")
     pipeline, wanted = read(named), ["earliest"] if reset else to
     with closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
         if from_spark:
@@ -160,7 +162,7 @@ def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> 
             typer.confirm("Have it begin there?", abort=True)
 
     begin_after_query(stopped, checkpoint, ask)
-    say(f"settled: the first start of pipeline {stopped.name} begins there, whatever its starting_offsets")
+    say(f"settled: the first start of pipeline {stopped.name} begins there; leave its starting_offsets as they are")
 
 
 def _show_plan(stopped: StoppedPipeline, plan: MovePlan, facts: StoreFacts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -101,16 +102,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
         """How many dead letters have which reason, the most first."""
         pipeline = named(name).control.pipeline
         found = await calls[name].ask(lambda: reasons(pipeline))
-        return [
-            ReasonModel(
-                sink=each.sink,
-                reason=each.begins,
-                letters=each.letters,
-                first_epoch=each.first_epoch,
-                last_epoch=each.last_epoch,
-            )
-            for each in found
-        ]
+        return [ReasonModel(**asdict(each)) for each in found]
 
     @app.post(
         "/pipelines/{name}/dead-letters/send",

@@ -6,7 +6,6 @@ import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,9 +15,6 @@ from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.operate.doctor.examination import asked, exposed
 from onefold.pipeline import Engine, Pipeline, Spark
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["examine_runtime"]
 

@@ -20,7 +20,7 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["CUT", "FoundLetters", "Letter", "Reason", "RecordPlace", "newest", "reasons", "takes_letters", "whole"]
+__all__ = ["CUT", "FoundLetters", "Letter", "ReasonCount", "RecordPlace", "newest", "reasons", "takes_letters", "whole"]
 
 REASONS_MAX = 100
 REASON_CHARACTERS = 200  # by which letters are counted
@@ -78,11 +78,11 @@ class FoundLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReasonCount:
     """How many letters of a sink have a reason that begins so, and the first and the last of their epochs."""
 
     sink: str
-    begins: str
+    reason: str
     letters: int
     first_epoch: int
     last_epoch: int
@@ -115,7 +115,7 @@ def whole(pipeline: Pipeline, place: RecordPlace) -> Letter | None:
     return next(found, None)
 
 
-def reasons(pipeline: Pipeline) -> list[Reason]:
+def reasons(pipeline: Pipeline) -> list[ReasonCount]:
     """How many letters have which reason, the most first; of each sink at most `REASONS_MAX`."""
     query = sql.SQL(
         "SELECT left(reason, {characters}), count(*), min(epoch), max(epoch) FROM {table} WHERE pipeline = {pipeline}"
@@ -126,11 +126,11 @@ def reasons(pipeline: Pipeline) -> list[Reason]:
     tables = [(each, each.target, sql.SQL("")) for each in _tables_of_records(pipeline)]
     tables += [(each, each.rejects, of_sink.format(sink=sql.Literal(each.name))) for each in _tables_of_rows(pipeline)]
     found = [
-        Reason(settings.name, *row)
+        ReasonCount(settings.name, *row)
         for settings, table, has in tables
         for row in _read(settings, table, query, pipeline.name, REASONS_MAX, "pipeline, epoch", has)
     ]
-    return sorted(found, key=lambda reason: -reason.letters)
+    return sorted(found, key=lambda each: -each.letters)
 
 
 def _tables_of_records(pipeline: Pipeline) -> list[PostgresSinkConfig]:
