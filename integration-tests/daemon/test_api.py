@@ -113,10 +113,10 @@ def test_a_stop_while_spark_starts_keeps_the_pipeline_from_starting_until_it_is_
     rig.put(100)
     daemon = start(write(rig))
     ask = Asking(daemon.url)
-    assert ask.post("/pipelines/orders/stop").json()["state"] == "stopped"
     wait_until(lambda: jvm_of(daemon) is not None, 60, "a JVM")
-    time.sleep(5)
-    assert (rows(rig), ask.get("/pipelines/orders")["state"]) == ([], "stopped")
+    assert ask.post("/pipelines/orders/stop").json()["state"] == "stopping"
+    wait_for_state(ask, "stopped")
+    assert rows(rig) == []
     assert ask.post("/pipelines/orders/restart").status == 202
     wait_for_rows(rig, daemon, 100)
     daemon.process.send_signal(signal.SIGTERM)

@@ -8,16 +8,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from harness.daemons import NOW, SQL, Start, is_whole, jvm_of, producing, rows, wait_for_rows, write
 from harness.definitions import piped
 from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
+from onefold.daemon.hosting.messages import Status, Totals
+from onefold.daemon.hosting.works import SparkWork, meaning
 from onefold.daemon.pipeline_run import Run, RunState
 from onefold.pipeline import Pipeline, Restart, Spark
 
@@ -76,16 +79,20 @@ def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, star
     assert rows(rig) == sorted(rig.sent)
 
 
-def test_a_process_whose_jvm_was_killed_ends_and_is_to_be_started_again(rig: Rig, start: Start) -> None:
+def test_a_pipeline_whose_jvm_was_killed_goes_on_in_another_one(rig: Rig, start: Start) -> None:
     rig.put(100)
     daemon = start(write(rig))
     wait_for_rows(rig, daemon, 100)
     jvm = jvm_of(daemon)
     assert jvm is not None
     os.kill(jvm, signal.SIGKILL)
-    assert daemon.wait() == Retriable.exit_code, daemon.text()
+    rig.put(100)
+    wait_for_rows(rig, daemon, 200)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == 0, daemon.text()
     assert "onefold/cli/commands/run.py" not in daemon.text(), "no traceback but that of a thread of PySpark's own"
-    assert [event["code"] for event in daemon.events() if event["level"] == "error"][-1] == "jvm-gone"
+    assert [event["code"] for event in daemon.events() if "started again" in event["message"]] == ["jvm-gone"]
+    assert rows(rig) == sorted(rig.sent)
 
 
 def test_ctrl_c_ends_it_with_its_epoch_complete_and_0(rig: Rig, start: Start) -> None:
@@ -98,15 +105,19 @@ def test_ctrl_c_ends_it_with_its_epoch_complete_and_0(rig: Rig, start: Start) ->
     assert is_whole(rig) and "Traceback" not in daemon.text()
 
 
-def test_a_signal_to_all_of_its_group_ends_it_by_the_end_of_its_jvm_and_nothing_is_lost(rig: Rig, start: Start) -> None:
+def test_a_signal_to_all_that_it_has_started_ends_it_by_the_end_of_its_jvm_and_nothing_is_lost(
+    rig: Rig, start: Start
+) -> None:
+    """As systemd sends it, unless it is told `KillMode=mixed`."""
     path = write(rig)
     with producing(rig):
         daemon = start(path)
         wait_for_rows(rig, daemon, 100)
-        os.killpg(daemon.process.pid, signal.SIGTERM)
-        assert daemon.wait() == Retriable.exit_code, daemon.text()
+        for each in daemon.members():
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGTERM)
+        assert daemon.wait() in (0, Retriable.exit_code), daemon.text()
     assert "Traceback" not in daemon.text() and "stop_within_s" not in daemon.text()
-    assert "ended by SIGTERM" in daemon.text(), daemon.text()
     last = start(path)
     wait_for_rows(rig, last, len(rig.sent))
     last.stop()
@@ -153,9 +164,59 @@ def in_spark(query: Any) -> Callable[[Any], Any]:
     return lambda rows: rows.spark_dataframe(query, schema="id long, n long")
 
 
+class InThisProcess:
+    """What runs a pipeline on Spark for a daemon, without a host."""
+
+    def __init__(self, pipeline: Pipeline, spark: Any) -> None:
+        self.pipeline = pipeline
+        self.work = SparkWork(pipeline, False, spark)
+
+    @property
+    def status(self) -> Status:
+        return self.work.status
+
+    @status.setter
+    def status(self, _: Status) -> None:
+        raise NotImplementedError
+
+    @property
+    def totals(self) -> Totals:
+        return self.status.totals
+
+    def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
+        self.work.hold(is_paused)
+        before_s, is_over = self.status.started_at_s, threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(0.01):
+                if self.status.started_at_s not in (None, before_s):
+                    on_start()
+                    return
+
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            self.work.run()
+        except Exception as error:
+            raise meaning(self.pipeline.name, error) from error
+        finally:
+            is_over.set()
+
+    def pause(self) -> None:
+        self.work.hold(True)
+
+    def resume(self) -> None:
+        self.work.hold(False)
+
+    def drain(self) -> None:
+        self.work.drain()
+
+    def close(self) -> None:
+        self.work.close()
+
+
 @contextmanager
 def run(rig: Rig, wanted: Pipeline) -> Iterator[Run]:
-    running = Run(wanted, rig.spark)
+    running = Run(wanted, InThisProcess(wanted, rig.spark))
     running.start()
     try:
         yield running
@@ -197,11 +258,11 @@ def test_a_failure_that_may_pass_is_tried_again_within_bounds_and_another_one_is
     now = Spark(available_now=True)
     with run(rig, pipeline(rig, change=in_spark(fails_once), restart=restart, runtime=now)) as running:
         assert running.join(90)
-    assert (running.state, running.restarts, running.error) == (RunState.FINISHED, 1, None)
+    assert (running.state, running.totals.restarts, running.error) == (RunState.FINISHED, 1, None)
     assert rows(rig) == sorted(rig.sent)
     with run(rig, pipeline(rig, change=in_spark("SELECT nothing FROM source"), restart=restart)) as running:
         assert running.join(60)
-    assert running.state is RunState.FAILED and running.restarts == 0
+    assert running.state is RunState.FAILED and running.totals.restarts == 0
     assert running.error is not None and running.error.code == "transform-sql-invalid"
 
 
@@ -221,7 +282,7 @@ def test_one_that_was_taken_over_while_it_waits_is_fenced_and_takes_nothing_back
     restart = Restart(strategy="fixed_delay", delay_s=0.2)
     with run(rig, pipeline(rig, change=in_spark(is_taken_over), restart=restart)) as running:
         assert running.join(90)
-    assert (running.state, running.restarts) == (RunState.FENCED, 1)
+    assert (running.state, running.totals.restarts) == (RunState.FENCED, 1)
     assert successor.facts().generation == 2, "the successor's still"
     successor.close()
 

@@ -175,7 +175,7 @@ def test_run_says_what_keeps_a_start_from_going_on(rig: Rig, start: Start) -> No
         assert ended.wait() == ConfigError.exit_code, ended.text()
         text = ended.text()
         assert text.count("\n") == 1 and text.endswith(f"[{wrong.code}]\n"), text
-        said.append(Said(wrong, ended.wait(), text.strip()))
+        said.append(Said(wrong, ended.wait(), text[text.index("pipeline ") :].strip()))
     path = write(rig)
     rig.put(100)
     first = start(path, options=options)

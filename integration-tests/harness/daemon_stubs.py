@@ -1,9 +1,10 @@
-"""Pipelines whose queries are stubs, and a daemon of them: all of it is real but Spark and what Spark would write."""
+"""Pipelines whose hosts are stubs, and a daemon of them: all of it is real but the hosts and what they would write."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,43 +17,62 @@ from urllib.parse import urlsplit
 from onefold.core import Committable, OnefoldError, Retriable, SinkKind
 from onefold.core.contract import Guarantee
 from onefold.core.findings import Held
-from onefold.core.protocol.epoch import Started
-from onefold.core.writing.bad_records import Tally
 from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
+from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
 from onefold.daemon.pipeline_run import Run
-from onefold.pipeline import Restart, Spark
+from onefold.pipeline import Restart
 from onefold.sources import KafkaSource
 
 DOWN = Retriable("test", "the server is down")
 AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)
 NEVER = Restart(strategy="none")
-SPARK: Any = SimpleNamespace()  # nobody asks it anything
 
 
 class Query:
-    """A query and its writer. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
+    """What runs in a host, without one. It runs until it is drained, or `over` is set; `raises` are what its runs end
+    with."""
 
-    is_paused = ends = False
     waiting_for: OnefoldError | None = None
 
-    def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
-        self.raises, self.closing = list(raises), closing
+    def __init__(self, *raises: Exception) -> None:
+        self.raises = list(raises)
         self.starts = 0
-        self.started: Started | None = None
-        self.bad_records = Tally()
+        self.is_paused = False
+        self.started_at_s: float | None = None
+        self.recovered: Recovered | None = None
+        self.totals = Totals()
         self.over = threading.Event()
 
-    def await_termination(self, _query: object) -> None:
+    @property
+    def status(self) -> Status:
+        waited = None if self.waiting_for is None else Failure.of(self.waiting_for)
+        return Status(started_at_s=self.started_at_s, recovered=self.recovered, waiting_for=waited)
+
+    @status.setter
+    def status(self, _: Status) -> None:
+        raise NotImplementedError
+
+    def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
+        self.starts += 1
+        self.is_paused, self.started_at_s = is_paused, None
+        self.begin()
+        self.started_at_s = time.time()
+        on_start()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start; it may raise."""
+
+    def wait(self) -> None:
         if self.raises:
             raise self.raises.pop(0)
         assert self.over.wait(60)
 
-    def drain(self, _query: object, _within_s: float) -> bool:
+    def drain(self) -> None:
         self.over.set()
-        return True
 
     def pause(self) -> None:
         self.is_paused = True
@@ -61,15 +81,12 @@ class Query:
         self.is_paused = False
 
     def close(self) -> None:
-        if self.closing is not None:
-            raise self.closing
+        pass
 
 
 def pipeline_of(
     query: Query | Callable[[], Query],
     restart: Restart = AT_ONCE,
-    start: Callable[[], None] = lambda: None,
-    ends: bool = False,
     name: str = "orders",
     stop_within_s: float = 5.0,
     **more: Any,
@@ -77,30 +94,21 @@ def pipeline_of(
     """A pipeline with this query, or with a new one for each run."""
     queries: list[Query] = []
 
-    def writer(**_: object) -> Query:
+    def host() -> Query:
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
-    def started(*_: object) -> object:
-        queries[-1].starts += 1
-        queries[-1].ends = ends
-        start()
-        return object()
-
-    return SimpleNamespace(
-        name=name,
-        restart=restart,
-        spark=Spark(),
-        stop_within_s=stop_within_s,
-        writer=writer,
-        start=started,
-        queries=queries,
-        **more,
-    )
+    return SimpleNamespace(name=name, restart=restart, stop_within_s=stop_within_s, host=host, queries=queries, **more)
 
 
-def run_of(query: Query, *options: Any, spark: Any = None, **more: Any) -> Run:
-    return Run(pipeline_of(query, *options, **more), spark)
+def hosted(pipeline: Any) -> Query:
+    """What runs it: for `Control` and `Controls`."""
+    found: Query = pipeline.host()
+    return found
+
+
+def run_of(query: Query, *options: Any, **more: Any) -> Run:
+    return Run(pipeline_of(query, *options, **more), query)
 
 
 class HoldingSink:
@@ -154,8 +162,8 @@ class Asking:
 def daemon_of(
     *pipelines: Any, token: str | None = None, begins: bool = True, listening: Listening | None = None
 ) -> Iterator[Asking]:
-    """A daemon of these, which answers at a port of its own; without `begins` its Spark is never up."""
-    controls = Controls(pipelines)
+    """A daemon of these, which answers at a port of its own; without `begins` it starts none of them."""
+    controls = Controls(pipelines, hosted)
     over = threading.Event()
 
     def look() -> None:
@@ -168,7 +176,7 @@ def daemon_of(
     with answering(controls, listening) as answers:
         if begins:
             for control in controls:
-                control.begin(SPARK)
+                control.begin()
         looking.start()
         try:
             yield Asking(answers.url, listening.token)

@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from harness.support import Rig, wait_until
 
 from onefold.sinks import PostgresSink
@@ -108,10 +109,31 @@ class Daemon:
         return f"[{code}]" in self.text()
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+        """All of it at once, as a machine that is switched off."""
+        for each in self.members():
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        self.process.wait(30)
         self._reader.join(10)
+
+    def members(self) -> list[psutil.Process]:
+        """Its process, those of its hosts, and what they have started."""
+        with suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.process.pid)
+            return [first, *first.children(recursive=True)]
+        return []
+
+    @property
+    def host(self) -> int:
+        """The process of its only host, once that is there."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            found[:] = [each for each in self.members()[1:] if each.ppid() == self.process.pid]
+            return bool(found)
+
+        wait_until(look, 30, "a host")
+        return found[0].pid
 
 
 Start = Callable[..., Daemon]
@@ -192,8 +214,8 @@ def verify(file: Path) -> None:
 
 def jvm_of(daemon: Daemon) -> int | None:
     """The process of its Spark, once that is there."""
-    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return child
+    for each in daemon.members():
+        with suppress(psutil.Error):
+            if "java" in each.name():
+                return each.pid
     return None

@@ -35,7 +35,6 @@ FILES = {  # beside it
     "beside.toml": ORDERS.replace('"orders"', '"beside"', 1).replace(
         "\n", '\ncheckpoint = ".onefold/orders.checkpoint"\n', 1
     ),
-    "on-two-cores.toml": ORDERS.replace('"orders"', '"two"', 1) + '\n[spark]\nmaster = "local[2]"\n',
 }
 # What another run says otherwise: a store's id, how long it took, librdkafka's own words on why no broker answered.
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -195,7 +194,6 @@ OFFLINE = (
 RUN = (
     Wrong("one pipeline twice", "", "pipeline-twice", ("orders.toml", "same.toml")),
     Wrong("two pipelines with one checkpoint", "", "checkpoint-twice", ("orders.toml", "beside.toml")),
-    Wrong("two pipelines that want different Sparks", "", "spark-differs", ("orders.toml", "on-two-cores.toml")),
 )
 SPARK = (
     Wrong("a master that Spark does not know", '\n[spark]\nmaster = "lokal"\n', "spark-not-started"),

@@ -1,7 +1,7 @@
-"""What an operator does with the pipelines of this process: pause, resume, stop, restart.
+"""What an operator does with the pipelines of this daemon: pause, resume, stop, restart.
 
-A pipeline is run by one `Run` after the other. The process ends when all are over, unless one was stopped by its
-operator, who may look at it and start it again in the Spark that is up. What is asked for once it ends is refused.
+A pipeline is run by one `Run` after the other. The daemon ends when all are over, unless one was stopped by its
+operator, who may look at it and start it again. What is asked for once it ends is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
-
 from onefold.core import ConfigError
-from onefold.core.waiting import Wait
-from onefold.daemon.pipeline_run import Run, RunState, Totals
+from onefold.daemon.hosting.messages import Totals
+from onefold.daemon.pipeline_run import Run, Runs, RunState
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as
 
@@ -57,16 +55,15 @@ class NotNow(ConfigError):
 
 
 class Control:
-    """One pipeline of the process. `Controls` makes them, and holds `lock` where it reads or changes several."""
+    """One pipeline of the daemon. `Controls` makes them, and holds `lock` where it reads or changes several. `host` is
+    what runs it, made anew for each `Run`."""
 
-    def __init__(self, pipeline: Pipeline, make: Callable[[Pipeline, SparkSession], Run] = Run) -> None:
+    def __init__(self, pipeline: Pipeline, host: Callable[[Pipeline], Runs]) -> None:
         self.pipeline = pipeline
-        self.run: Run | None = None  # None until Spark is up
+        self.run = Run(pipeline, host(pipeline))
         self.lock = threading.RLock()
-        self._make = make
+        self._host = host
         self._before = Totals()  # of the runs before this one
-        self._spark: SparkSession | None = None
-        self._is_held = False  # stopped before there was anything to stop
         self._starts_again = False  # when its run is over
         self._is_ending = False  # the process is: nothing is started any more
 
@@ -77,17 +74,15 @@ class Control:
     @property
     def state(self) -> RunState:
         with self.lock:
-            if self.run is None:
-                return RunState.STOPPED if self._is_held else RunState.STARTING
             if self._starts_again and self.run.state.is_over and self.run.state is not RunState.FENCED:
                 return RunState.STARTING
             return self.run.state
 
     @property
     def totals(self) -> Totals:
-        """Since the process was started."""
+        """Since the daemon was started."""
         with self.lock:
-            return self._before if self.run is None else self._before + self.run.totals
+            return self._before + self.run.totals
 
     @property
     def actions(self) -> list[Action]:
@@ -96,12 +91,9 @@ class Control:
             return []
         return sorted(ALLOWED[self.state], key=lambda action: action.value)
 
-    def begin(self, spark: SparkSession) -> None:
-        """Start it, unless it was stopped before there was a Spark."""
-        with self.lock:
-            self._spark, self._starts_again = spark, False
-            if not self._is_held:
-                self._start(spark)
+    def begin(self) -> None:
+        """Start it, unless it was stopped before that."""
+        self.run.start()
 
     def act(self, action: Action) -> None:
         """Returns at once: what takes its time shows as the state. Raises NotNow where the state does not allow it."""
@@ -113,63 +105,42 @@ class Control:
             log.info("pipeline %r: %s, as its operator asked", self.name, action.value)
             match action:
                 case Action.PAUSE:
-                    self._present().pause()
+                    self.run.pause()
                 case Action.RESUME:
-                    self._present().resume()
+                    self.run.resume()
                 case Action.STOP:
                     self._starts_again = False
                     self._end()
                 case Action.RESTART:
                     self._starts_again = True
-                    self._is_held = False
                     self._end()
                     self.look()
 
     def look(self) -> None:
         """Start it again, if it is to be and its last run is over. Called time and again."""
         with self.lock:
-            if self._starts_again and self._spark is not None and (self.run is None or self.run.join(0)):
+            if self._starts_again and self.run.state.is_over and self.run.join(0):
                 self._starts_again = False
-                is_fenced = self.run is not None and self.run.state is RunState.FENCED  # for good, whoever asks
-                if not self._is_ending and not is_fenced:
-                    self._start(self._spark)
+                if not self._is_ending and self.run.state is not RunState.FENCED:  # for good, whoever asks
+                    self._before, self.run = self.totals, Run(self.pipeline, self._host(self.pipeline))
+                    self.run.start()
 
     def close(self) -> None:
         """Nothing is started from here on."""
         with self.lock:
             self._is_ending, self._starts_again = True, False
 
-    def _start(self, spark: SparkSession) -> None:
-        run = self._make(self.pipeline, spark)
-        self._before, self.run = self.totals, run
-        run.start()
-
     def _end(self) -> None:
-        """Have its run end with its epoch complete, if there is one."""
-        if self.run is None:
-            self._is_held = not self._starts_again
-        elif not self.run.state.is_over and self.run.state is not RunState.STOPPING:
+        """Have its run end with its epoch complete."""
+        if not self.run.state.is_over and self.run.state is not RunState.STOPPING:
             self.run.announce_stop()
             threading.Thread(target=self._wait_for_end, args=(self.run,), daemon=True).start()
 
     def _wait_for_end(self, run: Run) -> None:
-        within_s = max(1.0, min(self.pipeline.stop_within_s, threading.TIMEOUT_MAX))
-        wait = Wait(threading.TIMEOUT_MAX)
+        within_s = max(1.0, self.pipeline.stop_within_s)
         with logged_as(pipeline=self.name):
-            while True:
-                try:
-                    if run.stop(within_s):
-                        return
-                    log.warning("pipeline %r is not at rest after %.0f s: its epoch goes on", self.name, within_s)
-                except Exception:
-                    log.exception("pipeline %r could not be stopped yet", self.name)
-                if run.join(0):
-                    return
-                wait.pause()
-
-    def _present(self) -> Run:
-        assert self.run is not None
-        return self.run
+            while not run.stop(within_s):
+                log.warning("pipeline %r is not at rest after %.0f s: its epoch goes on", self.name, within_s)
 
     def _refusal(self, action: Action) -> NotNow:
         if self._is_ending:
@@ -188,10 +159,10 @@ class Control:
 
 
 class Controls:
-    """All pipelines of the process, by their names."""
+    """All pipelines of the daemon, by their names."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], make: Callable[[Pipeline, SparkSession], Run] = Run) -> None:
-        self._all = {pipeline.name: Control(pipeline, make) for pipeline in pipelines}
+    def __init__(self, pipelines: Sequence[Pipeline], host: Callable[[Pipeline], Runs]) -> None:
+        self._all = {pipeline.name: Control(pipeline, host) for pipeline in pipelines}
 
     def __iter__(self) -> Iterator[Control]:
         return iter(self._all.values())
@@ -203,8 +174,7 @@ class Controls:
             states = [control.state for control in self]
             if not all(state.is_over for state in states):
                 return False
-            has_lost_spark = any(control.run is not None and control.run.has_lost_spark for control in self)
-            if RunState.STOPPED in states and not has_lost_spark:
+            if RunState.STOPPED in states:
                 return False
             self.close()
             return True
@@ -213,7 +183,7 @@ class Controls:
         """Nothing is started from here on. Returns the last run of each."""
         for control in self:
             control.close()
-        return [control.run for control in self if control.run is not None]
+        return [control.run for control in self]
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Runs pipelines until they end or the process is told to: SIGTERM and SIGINT end each after a complete epoch."""
+"""Runs pipelines until they end or the daemon is told to: SIGTERM and SIGINT end each after a complete epoch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-from pyspark.sql import SparkSession
 
 from onefold.core import Fenced, Retriable
 from onefold.daemon.control import Controls
@@ -22,28 +19,36 @@ from onefold.daemon.pipeline_run import Run, RunState
 __all__ = ["StopSignals", "serve", "stop_signals"]
 
 _LOOK_S = 0.2
-_GRACE_S = 5.0  # for a stop that hangs in a call to a JVM that hangs
 
 log = logging.getLogger("onefold")
 
 
 class StopSignals:
-    """The signals that asked the process to stop. Without a lock: a signal handler that waits for one may wait for the
-    thread that it has interrupted."""
+    """The signals that asked the process to stop, and `kill`, which ends the processes that it has started. Without a
+    lock: a signal handler that waits for one may wait for the thread that it has interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(self, kill: Callable[[], None]) -> None:
         self.by: list[signal.Signals] = []
+        self.kill = kill
+
+    def end_at_once(self, because: str) -> None:
+        try:
+            self.kill()
+            log.error("%s: the process ends now, and the next start resolves what is unfinished", because)
+            sys.stderr.flush()
+        finally:
+            os._exit(Retriable.exit_code)
 
 
 @contextmanager
-def stop_signals() -> Iterator[StopSignals]:
-    """Notes SIGTERM and SIGINT, instead of ending the process. With the second one it ends at once, with 75. Enter it
-    in the main thread."""
-    asked = StopSignals()
+def stop_signals(kill: Callable[[], None]) -> Iterator[StopSignals]:
+    """Notes SIGTERM and SIGINT, instead of ending the process. With the second one it ends at once, with 75, after a
+    call of `kill`. Enter it in the main thread."""
+    asked = StopSignals(kill)
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if asked.by:
-            _end_at_once("a second signal came")
+            asked.end_at_once("a second signal came")
         asked.by.append(signal.Signals(number))
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -54,8 +59,8 @@ def stop_signals() -> Iterator[StopSignals]:
             signal.signal(number, handler)
 
 
-def serve(controls: Controls, spark: SparkSession, asked: StopSignals) -> int:
-    """Start all, and wait for their ends; one that its operator has stopped keeps the process. Returns the process's
+def serve(controls: Controls, asked: StopSignals) -> int:
+    """Start all, and wait for their ends; one that its operator has stopped keeps the daemon. Returns the process's
     exit code: that of Fenced if any was taken over, else that of the first that failed, else 0.
 
     Where a pipeline is not at rest `stop_within_s` after the process was asked to stop, it ends at once, with 75: the
@@ -64,7 +69,7 @@ def serve(controls: Controls, spark: SparkSession, asked: StopSignals) -> int:
     if asked.by:
         return 0
     for control in controls:
-        control.begin(spark)
+        control.begin()
     is_ready = False
     while not controls.end_if_over() and not asked.by:
         time.sleep(_LOOK_S)
@@ -77,41 +82,21 @@ def serve(controls: Controls, spark: SparkSession, asked: StopSignals) -> int:
     if asked.by:
         log.info("%s: each pipeline ends after its epoch", asked.by[0].name)
         _notify("STOPPING=1")
-        _stop(runs)
+        _stop(runs, asked)
     for run in runs:
         run.join()
     codes = [run.error.exit_code for run in runs if run.error is not None]
     return Fenced.exit_code if Fenced.exit_code in codes else next(iter(codes), 0)
 
 
-def _stop(runs: list[Run]) -> None:
+def _stop(runs: list[Run], asked: StopSignals) -> None:
     began_s = time.monotonic()
-    at_rest: list[str] = []
-
-    def stop(run: Run) -> None:
-        try:
-            if run.stop(run.pipeline.stop_within_s):
-                at_rest.append(run.name)
-        except Exception:
-            log.exception("pipeline %r could not be stopped", run.name)
-
-    threads = [(run, threading.Thread(target=stop, args=(run,), daemon=True)) for run in runs]
-    for _, thread in threads:
-        thread.start()
-    for run, thread in threads:
-        left_s = began_s + run.pipeline.stop_within_s + _GRACE_S - time.monotonic()
-        thread.join(min(max(0.0, left_s), threading.TIMEOUT_MAX))
-    if late := [run.name for run in runs if run.name not in at_rest]:
+    for run in runs:
+        run.stop(0.0)
+    late = [run.name for run in runs if not run.join(max(0.0, began_s + run.pipeline.stop_within_s - time.monotonic()))]
+    if late:
         took_s = time.monotonic() - began_s
-        _end_at_once(f"not at rest after {took_s:.0f} s (stop_within_s): {', '.join(late)}")
-
-
-def _end_at_once(because: str) -> None:
-    try:
-        log.error("%s: the process ends now, and the next start resolves what is unfinished", because)
-        sys.stderr.flush()
-    finally:
-        os._exit(Retriable.exit_code)
+        asked.end_at_once(f"not at rest after {took_s:.0f} s (stop_within_s): {', '.join(late)}")
 
 
 def _notify(state: str) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from onefold.clients.files import FileSystems, is_local, local_path
 from onefold.core import ConfigError, EpochState
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.state import OWN_FILES, folder_of
 from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import driver_of
@@ -26,7 +25,6 @@ __all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "some
 
 # How the names of the folders end that a restore makes beside a query's checkpoint: the new one, and what it replaces.
 RESTORING, REPLACED = ".restoring", ".replaced"
-_ENGINES = OWN_FILES | {"epochs"}
 _SPARKS = frozenset({"commits", "metadata", "offsets", "sources", "state"})
 
 
@@ -198,7 +196,10 @@ class EngineFolder(CheckpointFolder):
     GOES_ON = False
 
     def __init__(self, pipeline: Pipeline) -> None:
+        from onefold.engine.state import OWN_FILES, folder_of  # the engine, which pipelines on Spark do without
+
         super().__init__(f"{pipeline.checkpoint}/{folder_of(pipeline.name)}")
+        self._own = OWN_FILES | {"epochs"}
 
     @property
     def keeps_state(self) -> bool:
@@ -208,7 +209,7 @@ class EngineFolder(CheckpointFolder):
         del epoch
 
     def is_own(self, name: str) -> bool:
-        return name.isdigit() or name.removesuffix(".tmp") in _ENGINES
+        return name.isdigit() or name.removesuffix(".tmp") in self._own
 
 
 def _check(path: Path, is_own: Callable[[str], bool]) -> None:

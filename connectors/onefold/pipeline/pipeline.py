@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
@@ -205,8 +205,7 @@ class Pipeline(Operation):
         It is started again as `restart` says. Raises Fenced where another process has taken it over.
         """
         if isinstance(self.runtime, Engine):
-            with self.in_its_words():
-                self._run_here(self.runtime)
+            self.run_here()
             return
         restarts = Restarts(self.restart or Restart())
         writer: FlowWriter | None = None  # one for all starts: once another process took over, the next one is Fenced
@@ -226,6 +225,23 @@ class Pipeline(Operation):
                         raise
                     log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
                     time.sleep(delay_s)
+
+    def run_here(self, **watching: Any) -> None:
+        """Run it on the engine, once. `watching` are `on_outcome` and `on_opened` of `onefold.engine.run`."""
+        runtime = self.runtime
+        assert isinstance(runtime, Engine)
+        with self.in_its_words():
+            self.flow.run(
+                checkpoint=self.checkpoint,
+                workers=runtime.workers,
+                state=runtime.state,
+                epoch_interval_s=runtime.epoch_interval_s,
+                retain=runtime.retain,
+                store=self.store_url,
+                patience_s=self.patience_s,
+                **watching,
+                **({} if self.restart is None else {"restart": self.restart}),
+            )
 
     def recover(
         self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
@@ -262,18 +278,6 @@ class Pipeline(Operation):
         """Start the query that runs it."""
         check_writable(self.checkpoint)
         return writer.start(spark, self.checkpoint, self.spark.trigger())
-
-    def _run_here(self, runtime: Engine) -> None:
-        self.flow.run(
-            checkpoint=self.checkpoint,
-            workers=runtime.workers,
-            state=runtime.state,
-            epoch_interval_s=runtime.epoch_interval_s,
-            retain=runtime.retain,
-            store=self.store_url,
-            patience_s=self.patience_s,
-            **({} if self.restart is None else {"restart": self.restart}),
-        )
 
 
 def _within(directory: Path, place: str) -> str:

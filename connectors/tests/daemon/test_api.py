@@ -125,7 +125,7 @@ def test_health_is_that_it_answers_and_ready_that_its_pipelines_run(tmp_path: Pa
         assert ask("GET", "/health").json() == {"status": "ok"}
         answer = ask("GET", "/ready")
         assert (answer.status, answer.json()) == (503, {"is_ready": False, "pipelines": {"orders": "starting"}})
-        assert ask.get("/pipelines/orders")["actions"] == ["stop"], "before Spark is up"
+        assert ask.get("/pipelines/orders")["actions"] == ["stop"], "before it is started"
     with daemon_of(whole(tmp_path)) as ask:
         until(ask, "state", "running")
         assert ask("GET", "/ready").status == 200
@@ -184,7 +184,7 @@ def test_a_server_that_is_waited_for_is_the_error_of_a_pipeline_that_runs(
 
 def test_a_fenced_pipeline_says_so_and_takes_nothing(tmp_path: Path) -> None:
     pipeline = whole(tmp_path)
-    pipeline.start = lambda *_: (_ for _ in ()).throw(Fenced("taken-over", "another process runs it"))
+    pipeline.host = lambda: Query(Fenced("taken-over", "another process runs it"))
     with daemon_of(pipeline) as ask:
         until(ask, "state", "fenced")
         found = ask.get("/pipelines/orders")
@@ -412,14 +412,14 @@ def test_a_source_that_is_away_is_the_error_of_a_pipeline_that_runs_and_it_is_no
     def away(*_: object) -> object:
         raise Retriable("kafka-unreachable", "no broker answers")
 
-    monkeypatch.setattr("onefold.daemon.watch.watch.lag", away)
+    monkeypatch.setattr("onefold.sources.kafka.planning.lag.lag", away)
     monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.1)
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     with daemon_of(whole(tmp_path)) as ask:
         until(ask, "error", {"code": "kafka-unreachable", "message": "no broker answers", "at": None})
         assert ask.get("/pipelines/orders")["state"] == "running"
         assert ask("GET", "/ready").status == 503
-        monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda *_: ())
+        monkeypatch.setattr("onefold.sources.kafka.planning.lag.lag", lambda *_: ())
         until(ask, "error", None)
         assert ask("GET", "/ready").status == 200
 
@@ -428,7 +428,9 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda _source, _at, broker: asked.append(broker.timeout_s))
+    monkeypatch.setattr(
+        "onefold.sources.kafka.planning.lag.lag", lambda _source, _at, broker: asked.append(broker.timeout_s)
+    )
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=60)
     with daemon_of(whole(tmp_path, topics=[source])) as ask:

@@ -109,10 +109,10 @@ def test_a_restart_that_fails_is_no_success_and_one_that_waits_for_a_server_is_n
 ) -> None:
     raises: list[OnefoldError] = [Retriable("test", "the server is down")]
 
-    def await_termination(_query: Query, _: object) -> None:
+    def wait(_query: Query) -> None:
         raise raises[0]
 
-    monkeypatch.setattr(Query, "await_termination", await_termination)
+    monkeypatch.setattr(Query, "wait", wait)
     assert refused("restart", "orders", "--within", "1", "--url", daemon.url).code == "pipeline-not-there-yet"
     raises[0] = ConfigError("test", "wrong")
     ended = CliRunner().invoke(app, ["restart", "returns", "--url", daemon.url])
@@ -124,10 +124,8 @@ def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
 ) -> None:
     go = threading.Event()
 
-    def drain(query: Query, _query: object, within_s: float) -> bool:
-        if go.wait(within_s):
-            query.over.set()
-        return go.is_set()
+    def drain(query: Query) -> None:
+        threading.Thread(target=lambda: go.wait(30) and query.over.set()).start()
 
     monkeypatch.setattr(Query, "drain", drain)
     with daemon_of(whole(tmp_path)) as ask:
@@ -153,11 +151,9 @@ def test_what_somebody_else_takes_back_is_no_longer_waited_for_and_is_no_success
 ) -> None:
     has_begun, go = threading.Event(), threading.Event()
 
-    def drain(query: Query, _query: object, within_s: float) -> bool:
+    def drain(query: Query) -> None:
         has_begun.set()
-        if go.wait(within_s):
-            query.over.set()
-        return go.is_set()
+        threading.Thread(target=lambda: go.wait(30) and query.over.set()).start()
 
     monkeypatch.setattr(Query, "drain", drain)
     with daemon_of(whole(tmp_path)) as ask:

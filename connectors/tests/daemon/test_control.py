@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.daemon_stubs import DOWN, NEVER, SPARK, Query, pipeline_of
+from harness.daemon_stubs import DOWN, NEVER, Query, hosted, pipeline_of
 from harness.errors import raises
 
 from onefold.core import Fenced, Retriable, Terminal
 from onefold.daemon.control import Action, Control, Controls, NotNow
+from onefold.daemon.hosting.messages import Totals
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.service import serve, stop_signals
 from onefold.pipeline import Restart
@@ -31,8 +32,8 @@ def until(is_so: Callable[[], bool], control: Control | None = None) -> None:
 
 
 def begun(pipeline: Any) -> Control:
-    control = Control(pipeline)
-    control.begin(SPARK)
+    control = Control(pipeline, hosted)
+    control.begin()
     until(lambda: control.state is not RunState.STARTING)
     return control
 
@@ -41,7 +42,7 @@ class Served:
     """`serve` in this thread, and what happens meanwhile in another."""
 
     def __init__(self, *pipelines: Any) -> None:
-        self.controls = Controls(pipelines)
+        self.controls = Controls(pipelines, hosted)
         self.failed: BaseException | None = None
 
     def __call__(self, meanwhile: Callable[[dict[str, Control]], None], ends: bool = True) -> int:
@@ -55,10 +56,10 @@ class Served:
             if ends or self.failed is not None:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        with stop_signals() as asked:
+        with stop_signals(lambda: None) as asked:
             thread = threading.Thread(target=do)
             thread.start()
-            code = serve(self.controls, SPARK, asked)
+            code = serve(self.controls, asked)
             thread.join(30)
         if self.failed is not None:
             raise self.failed
@@ -100,48 +101,52 @@ def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
     assert control.state is state
 
 
-def test_one_whose_source_does_not_say_its_columns_yet_is_started_again() -> None:
-    downs: list[Exception] = [DOWN]
-
-    def made() -> Query:
-        if downs:
-            raise downs.pop()
-        return Query()
-
-    control = begun(pipeline_of(made))
-    until(lambda: control.state is RunState.RUNNING, control)
-    assert control.run is not None and control.run.restarts == 1
-    control.act(Action.STOP)
-    until(lambda: control.state is RunState.STOPPED, control)
-
-
-def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
-    control = Control(pipeline_of(Query))
+def test_a_stop_before_it_is_started_is_obeyed_and_a_restart_takes_it_back() -> None:
+    control = Control(pipeline_of(Query), hosted)
     assert (control.state, control.actions) == (RunState.STARTING, [Action.STOP])
     with raises(NotNow, "action-not-allowed"):
         control.act(Action.PAUSE)
     control.act(Action.STOP)
-    assert control.state is RunState.STOPPED
-    control.begin(SPARK)
-    assert (control.state, control.run) == (RunState.STOPPED, None)
+    assert control.state is RunState.STOPPING
+    control.begin()
+    until(lambda: control.state is RunState.STOPPED, control)
+    assert control.pipeline.queries[0].starts == 0  # type: ignore[attr-defined]
     control.act(Action.RESTART)
     until(lambda: control.state is RunState.RUNNING, control)
-    early = Control(pipeline_of(Query))
+    early = Control(pipeline_of(Query), hosted)
     early.act(Action.STOP)
     early.act(Action.RESTART)
-    assert early.state is RunState.STARTING
-    early.begin(SPARK)
+    early.begin()
     until(lambda: early.state is RunState.RUNNING, early)
     early.act(Action.STOP)
     until(lambda: early.state is RunState.STOPPED, early)
+
+
+def test_one_that_was_paused_is_paused_when_it_starts_again() -> None:
+    failing = threading.Event()
+
+    class Failing(Query):
+        def wait(self) -> None:
+            if self.starts == 1:
+                assert failing.wait(10)
+                raise DOWN
+            super().wait()
+
+    control = begun(pipeline_of(query := Failing()))
+    control.act(Action.PAUSE)
+    failing.set()
+    until(lambda: control.totals.restarts == 1 and control.state is RunState.PAUSED)
+    assert query.is_paused
+    control.act(Action.STOP)
+    until(lambda: control.state is RunState.STOPPED)
 
 
 def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
     go = threading.Event()
 
     class Busy(Query):
-        def drain(self, query: object, within_s: float) -> bool:
-            return go.wait(within_s) and super().drain(query, within_s)
+        def drain(self) -> None:
+            threading.Thread(target=lambda: go.wait(30) and super(Busy, self).drain()).start()
 
     control = begun(pipeline_of(Busy))
     control.act(Action.RESTART)
@@ -152,27 +157,24 @@ def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
     assert len(control.pipeline.queries) == 1  # type: ignore[attr-defined]
 
 
-def test_a_stop_that_fails_or_takes_long_is_tried_on_until_the_pipeline_is_at_rest(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_stop_that_takes_long_is_asked_for_until_the_pipeline_is_at_rest(caplog: pytest.LogCaptureFixture) -> None:
     class Stubborn(Query):
         drains = 0
 
-        def drain(self, query: object, within_s: float) -> bool:
+        def drain(self) -> None:
             self.drains += 1
-            if self.drains == 1:
-                raise ConnectionResetError("Spark did not answer")
-            return self.drains > 2 and super().drain(query, within_s)
+            if self.drains == 2:
+                super().drain()
 
-    control = begun(pipeline_of(Stubborn))
+    control = begun(pipeline_of(Stubborn, stop_within_s=0.1))
     control.act(Action.STOP)
     until(lambda: control.state is RunState.STOPPED, control)
-    assert "could not be stopped yet" in caplog.text and "is not at rest" in caplog.text
+    assert "is not at rest" in caplog.text
 
 
 def test_one_that_is_fenced_while_a_restart_waits_stays_fenced() -> None:
     class Overtaken(Query):
-        def await_termination(self, _query: object) -> None:
+        def wait(self) -> None:
             assert self.over.wait(10)
             raise Fenced("test", "taken over")
 
@@ -194,7 +196,7 @@ def test_one_that_waits_to_be_started_again_is_started_at_once() -> None:
     until(lambda: control.state is RunState.WAITING)
     control.act(Action.RESTART)
     until(lambda: control.state is RunState.RUNNING, control)
-    assert control.run is not None and control.run.error is None
+    assert control.run.error is None
 
 
 def test_counts_go_on_over_a_restart() -> None:
@@ -203,7 +205,7 @@ def test_counts_go_on_over_a_restart() -> None:
     def query() -> Query:
         tries.append(1)
         made = Query(*([DOWN] if len(tries) == 1 else []))
-        made.bad_records.dead_letters = 3
+        made.totals = Totals(dead_letters=3)
         return made
 
     control = begun(pipeline_of(query))
@@ -217,13 +219,14 @@ def test_no_count_is_seen_twice_while_a_pipeline_is_started_again() -> None:
     seen: list[int] = []
 
     def query() -> Query:
-        seen.append(control.totals.dead_letters)
+        seen.append(0 if control is None else control.totals.dead_letters)
         made = Query()
-        made.bad_records.dead_letters = 3
+        made.totals = Totals(dead_letters=3)
         return made
 
-    control = Control(pipeline_of(query))
-    control.begin(SPARK)
+    control: Control | None = None
+    control = Control(pipeline_of(query), hosted)
+    control.begin()
     until(lambda: control.state is RunState.RUNNING)
     control.act(Action.RESTART)
     until(lambda: len(seen) == 2, control)
@@ -267,11 +270,11 @@ def test_a_failure_ends_the_process_with_its_code_as_without_an_api(error: Excep
         control.act(Action.RESTART)
 
 
-def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_spark_is_gone() -> None:
+def test_one_that_was_stopped_keeps_the_process_when_another_fails() -> None:
     failing = threading.Event()
 
     class Later(Query):
-        def await_termination(self, _query: object) -> None:
+        def wait(self) -> None:
             assert failing.wait(10)
             raise Terminal("test", "wrong")
 
@@ -286,21 +289,6 @@ def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_
 
     assert Served(pipeline_of(Query, name="a"), pipeline_of(Later, NEVER, name="b"))(meanwhile) == 70
 
-    class Gone(Query):
-        def await_termination(self, _query: object) -> None:
-            assert failing.wait(10)
-            raise Retriable("jvm-gone", "it was killed")
-
-    failing.clear()
-
-    def then(controls: dict[str, Control]) -> None:
-        until(lambda: all(control.state is RunState.RUNNING for control in controls.values()))
-        controls["a"].act(Action.STOP)
-        until(lambda: controls["a"].state is RunState.STOPPED)
-        failing.set()
-
-    assert Served(pipeline_of(Query, name="a"), pipeline_of(Gone, name="b"))(then, ends=False) == 75
-
 
 def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing_waits_for_it() -> None:
     def done() -> Query:
@@ -308,9 +296,9 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
         query.over.set()
         return query
 
-    controls = Controls([pipeline_of(done, ends=True)])
+    controls = Controls([pipeline_of(done)], hosted)
     (control,) = controls
-    control.begin(SPARK)
+    control.begin()
     until(lambda: control.state is RunState.FINISHED)
     control.act(Action.RESTART)
     until(lambda: len(control.pipeline.queries) == 2 and control.state is RunState.FINISHED, control)  # type: ignore[attr-defined]
@@ -325,7 +313,7 @@ def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing
 def test_a_restart_that_is_asked_for_keeps_the_process() -> None:
     control = begun(pipeline_of(lambda: Query(Terminal("test", "wrong")), NEVER))
     until(lambda: control.state is RunState.FAILED)
-    controls = Controls([])
+    controls = Controls([], hosted)
     controls._all = {"orders": control}
     control._starts_again = True  # as between the request and the look that starts it
     assert control.state is RunState.STARTING and not controls.end_if_over()

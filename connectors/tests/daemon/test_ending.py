@@ -6,15 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
 
 import pytest
-from harness.daemon_stubs import DOWN, NEVER, Query, run_of
-from py4j.protocol import Py4JNetworkError
+from harness.daemon_stubs import DOWN, NEVER, Query, hosted, run_of
 
-from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
-from onefold.core.errors import InternalError
+from onefold.core import Fenced, OnefoldError, Retriable, Terminal
 from onefold.daemon import service
 from onefold.daemon.control import Controls
 from onefold.daemon.pipeline_run import Run, RunState
@@ -30,18 +27,20 @@ def ended(run: Run) -> Run:
 
 def controls_of(*runs: Run) -> Controls:
     """Their first runs are these."""
-    by_name = {run.name: run for run in runs}
-    return Controls([run.pipeline for run in runs], lambda pipeline, _: by_name[pipeline.name])
+    controls = Controls([run.pipeline for run in runs], hosted)
+    for control, run in zip(controls, runs, strict=True):
+        control.run = run
+    return controls
 
 
-def served(*runs: Run, after_s: float | None = None) -> int:
+def served(*runs: Run, after_s: float | None = None, kill: Callable[[], None] = lambda: None) -> int:
     """The process's exit code; asked to stop after a while."""
     timer = threading.Timer(after_s or 0, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with stop_signals() as asked:
+    with stop_signals(kill) as asked:
         if after_s is not None:
             timer.start()
         try:
-            return serve(controls_of(*runs), None, asked)  # type: ignore[arg-type]
+            return serve(controls_of(*runs), asked)
         finally:
             timer.cancel()
 
@@ -73,84 +72,32 @@ def test_one_that_was_taken_over_says_so_whatever_the_others_end_with(order: Seq
 
 
 def test_a_pipeline_that_cannot_start_has_not_been_healthy_however_long_it_waited() -> None:
-    def wait() -> None:
-        time.sleep(0.05)
-        raise DOWN
+    class Slow(Query):
+        def begin(self) -> None:
+            time.sleep(0.05)
+            raise DOWN
 
     restart = Restart(strategy="fixed_delay", delay_s=0.01, attempts=2, healthy_s=0.02)
-    query = Query()
-    run = ended(run_of(query, restart, wait))
+    run = ended(run_of(query := Slow(), restart))
     assert (run.state, query.starts) == (RunState.FAILED, 3)
 
 
 def test_one_that_ran_well_between_its_failures_is_started_on() -> None:
     class Well(Query):
-        def await_termination(self, _query: object) -> None:
+        def wait(self) -> None:
             time.sleep(0.05 if self.raises else 0)
-            super().await_termination(_query)
+            super().wait()
 
     query = Well(*[DOWN] * 4, Terminal("test", "no more"))
     run = ended(run_of(query, Restart(strategy="fixed_delay", delay_s=0.01, attempts=1, healthy_s=0.02)))
     assert (query.starts, run.error and run.error.code) == (5, "test")
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), TypeError("f() takes 0"), AssertionError("bug"), OverflowError()])
-def test_an_error_of_pythons_own_is_not_tried_again_and_its_traceback_is_logged(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = ended(run_of(Query(error)))
-    assert isinstance(run.error, InternalError) and run.error.code == "unexpected-error"
-    assert type(error).__name__ in run.error.message
-    assert (run.state, run.restarts) == (RunState.FAILED, 0)
-    assert any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
-
-
-@pytest.mark.parametrize("error", [DOWN, InDoubt("test", "no answer"), Py4JNetworkError("gone")])
-def test_where_sparks_context_is_stopped_the_process_ends_and_is_to_be_started_again(error: Exception) -> None:
-    stopped = SimpleNamespace(_sc=SimpleNamespace(_jsc=None))
-    query = Query(error)
-    assert served(run_of(query, spark=stopped)) == Retriable.exit_code
-    assert query.starts == 1
-
-
-@pytest.mark.parametrize("error", [None, Terminal("query-stopped", "in the middle of epoch 3")])
-def test_an_endless_query_that_something_else_has_stopped_is_started_again(error: Exception | None) -> None:
-    class Stopped(Query):
-        def await_termination(self, _query: object) -> None:
-            if self.starts > 1:
-                super().await_termination(_query)
-            elif error is not None:
-                raise error
-
-    query = Stopped()
-    run = run_of(query)
-    assert served(run, after_s=0.5) == 0
-    assert (query.starts, run.restarts, run.state) == (2, 1, RunState.STOPPED)
-    query = Stopped()
-    run = ended(run_of(query, NEVER))
-    assert run.error is not None and (run.error.code, run.error.exit_code) == ("query-ended", 75)
-
-
 def test_one_whose_query_ends_by_itself_has_finished_then() -> None:
     query = Query()
     query.over.set()
-    assert served(run := run_of(query, ends=True)) == 0
+    assert served(run := run_of(query)) == 0
     assert (run.state, query.starts) == (RunState.FINISHED, 1)
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_an_error_while_it_is_closed_is_the_end(ends: bool) -> None:
-    query = Query(closing=InternalError("test", "a check failed"))
-    query.over.set()
-    run = run_of(query, ends=ends)
-    assert served(run, after_s=0.3) == InternalError.exit_code
-    assert run.state is RunState.FAILED
-
-
-def test_an_error_while_it_is_closed_does_not_hide_that_it_was_fenced() -> None:
-    query = Query(Fenced("test", "taken over"), closing=InternalError("test", "a check failed"))
-    assert served(run := run_of(query)) == Fenced.exit_code
-    assert run.state is RunState.FENCED
 
 
 def test_one_that_is_stopped_while_it_waits_to_be_started_again_ends_with_its_failures_code() -> None:
@@ -176,7 +123,7 @@ def test_a_pause_that_comes_while_it_fails_does_not_hide_that() -> None:
             assert run.join(10)
 
     query = Slow()
-    run = run_of(query, ends=True)
+    run = run_of(query)
     run.start()
     while run.state is not RunState.RUNNING:
         time.sleep(0.001)
@@ -184,78 +131,55 @@ def test_a_pause_that_comes_while_it_fails_does_not_hide_that() -> None:
     assert run.state is RunState.FINISHED
 
 
-@pytest.mark.parametrize("stop_within_s", [-5.0, float("nan"), float("inf"), 1e10, 0.2])
-def test_a_stop_that_cannot_wait_or_waits_too_long_ends_the_process(exits: list[int], stop_within_s: float) -> None:
+def test_a_stop_that_takes_too_long_kills_what_runs_and_ends_the_process(exits: list[int]) -> None:
     class Busy(Query):
-        def drain(self, _query: object, within_s: float) -> bool:
-            time.sleep(within_s)
-            return False
+        def drain(self) -> None:
+            pass
 
-    run = run_of(query := Busy(), stop_within_s=stop_within_s)
+    killed: list[bool] = []
+    run = run_of(query := Busy(), stop_within_s=0.2)
     with pytest.raises(Ended):
-        served(run, after_s=0.3)
-    assert exits == [75]
+        served(run, after_s=0.3, kill=lambda: killed.append(True))
+    assert (exits, killed) == ([75], [True])
     query.over.set()
     assert run.join(10)
 
 
-@pytest.mark.parametrize("hangs", [False, True])
-def test_a_stop_that_fails_or_hangs_ends_the_process(
-    exits: list[int], hangs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "_GRACE_S", 0.1)
-    go = threading.Event()
+@pytest.mark.parametrize("is_late", [False, True], ids=["at-once", "a-little-later"])
+def test_a_host_that_got_the_same_signal_has_ended_well(is_late: bool) -> None:
+    """systemd sends SIGTERM to every process of a service."""
+    signalled = Retriable("host-stopped", "asked to end, by a signal")
 
-    class Gone(Query):
-        def drain(self, _query: object, _within_s: float) -> bool:
-            if hangs:
-                go.wait(10)
-            raise ConnectionRefusedError("the JVM is gone")
+    class Signalled(Query):
+        def wait(self) -> None:
+            if not is_late:
+                super().wait()
+            raise signalled
 
-    run = run_of(query := Gone(), stop_within_s=0.2)
-    with pytest.raises(Ended):
-        served(run, after_s=0.3)
-    assert exits == [75]
-    query.over.set()
-    go.set()
-    assert run.join(10)
+    run = run_of(Signalled(), Restart(delay_s=60))
+    assert served(run, after_s=0.3) == 0
+    assert (run.state, run.error) == (RunState.STOPPED, None)
 
 
-def test_a_stop_whose_jvm_got_the_same_signal_ends_as_the_jvms_end_says(caplog: pytest.LogCaptureFixture) -> None:
-    gone = Retriable("jvm-gone", "Spark's JVM does not answer any more")
-
-    class Gone(Query):
-        def await_termination(self, _query: object) -> None:
-            super().await_termination(_query)
-            raise gone
-
-        def drain(self, _query: object, _within_s: float) -> bool:
-            self.over.set()
-            raise gone
-
-    assert served(run := run_of(Gone(), stop_within_s=60), after_s=0.3) == Retriable.exit_code
-    assert run.error is gone and "stop_within_s" not in caplog.text
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_a_signal_that_comes_while_spark_starts_is_obeyed_and_nothing_is_started() -> None:
+def test_a_signal_that_comes_before_the_start_is_obeyed_and_nothing_is_started() -> None:
     query = Query()
-    with stop_signals() as asked:
+    with stop_signals(lambda: None) as asked:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert serve(controls_of(run_of(query)), None, asked) == 0
+        assert serve(controls_of(run_of(query)), asked) == 0
     assert query.starts == 0
 
 
 def test_a_second_signal_ends_the_process_at_once(exits: list[int]) -> None:
-    with stop_signals() as asked:
+    killed: list[bool] = []
+    with stop_signals(lambda: killed.append(True)) as asked:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Ended):
             os.kill(os.getpid(), signal.SIGTERM)
-        assert (asked.by, exits) == ([signal.SIGINT], [75])
+        assert (asked.by, exits, killed) == ([signal.SIGINT], [75], [True])
 
 
 def test_a_handler_takes_no_lock_that_the_interrupted_thread_may_hold() -> None:
-    assert [type(value) for value in vars(StopSignals()).values()] == [list]
+    assert not [value for value in vars(StopSignals(print)).values() if hasattr(value, "acquire")]
 
 
 def test_an_address_of_systemds_that_does_not_answer_ends_nothing(

@@ -6,17 +6,14 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from harness.daemon_stubs import Query, run_of
 
 from onefold.core import Fenced, Positions, Retriable
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing import ModelTwoPhaseSink
-from onefold.daemon.logs import log_as_json
-from onefold.daemon.pipeline_run import Run
-from onefold.pipeline import Restart, Spark
+from onefold.daemon.hosting.logs import log_as_json
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.logs import current
 from onefold.store.job.session import Session
@@ -38,18 +35,12 @@ def test_each_line_has_its_fields(tmp_path: Path, capfd: pytest.CaptureFixture[s
     session = Session("orders", [ModelTwoPhaseSink("sink")], CheckpointStore(f"sqlite:///{tmp_path}/s.db"), 0)
     errors = [Retriable("test-down", "the server is down"), Fenced("taken-over", "another process runs it")]
 
-    def start(*_: object) -> object:
-        session.start(Initial(Positions.of({"t/0": 0})))
-        raise errors.pop(0)
+    class Failing(Query):
+        def begin(self) -> None:
+            session.start(Initial(Positions.of({"t/0": 0})))
+            raise errors.pop(0)
 
-    pipeline: Any = SimpleNamespace(
-        name="orders",
-        restart=Restart(strategy="fixed_delay", delay_s=0.01),
-        spark=Spark(),
-        writer=lambda **_: session,
-        start=start,
-    )
-    run = Run(pipeline, None)  # type: ignore[arg-type]
+    run = run_of(Failing())
     run.start()
     assert run.join(10)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]

@@ -14,10 +14,9 @@ from harness.daemon_stubs import Asking, daemon_of, whole
 from harness.stored_epochs import with_epochs
 from prometheus_client.parser import text_string_to_metric_families
 
-from onefold.core import Generation
-from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.daemon.control import ALLOWED, Action
+from onefold.daemon.hosting.messages import Recovered, Totals
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
 from onefold.sources.kafka.planning.lag import PartitionLag
@@ -35,19 +34,13 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     """Its pipeline has completed three epochs in generation 1, which is its own, and runs the fourth."""
     url = f"sqlite:///{tmp_path / 'store.db'}"
     with_epochs(url, 3).close()
-    monkeypatch.setattr("onefold.daemon.watch.watch.lag", lambda *_: (PARTITION,))
+    monkeypatch.setattr("onefold.sources.kafka.planning.lag.lag", lambda *_: (PARTITION,))
     monkeypatch.setattr("onefold.daemon.watch.watch._SINKS_S", 0.2)
     monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.2)
     pipeline = whole(tmp_path, on_error="dead_letter")
-    started = Started(Generation("orders", 1, "token"), "store", None, 0, 0)
-
-    def start(*_: object) -> object:
-        pipeline.queries[-1].started = started
-        pipeline.queries[-1].bad_records.dead_letters = 2
-        return object()
-
-    pipeline.start = start
     with daemon_of(pipeline) as ask:
+        (query,) = pipeline.queries
+        query.recovered, query.totals = Recovered(generation=1, finished=0, given_up=0), Totals(dead_letters=2)
         yield ask
 
 

@@ -37,6 +37,8 @@ __all__ = [
     "Terminal",
     "WorkLost",
     "exit_code",
+    "kind_of",
+    "named",
 ]
 
 
@@ -116,6 +118,17 @@ class BadRecord(Terminal):
 
 class InternalError(Terminal):
     pass
+
+
+def kind_of(error: OnefoldError) -> str:
+    """The name of its class in the tree above, by which `named` makes it in another process."""
+    return next(str(each.__name__) for each in type(error).__mro__ if each is globals().get(each.__name__))
+
+
+def named(kind: str, code: str, message: str) -> OnefoldError | None:
+    """The error of a class in the tree above; None where there is no such class."""
+    found = globals().get(kind)
+    return found(code, message) if isinstance(found, type) and issubclass(found, OnefoldError) else None
 
 
 def exit_code(error: BaseException) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -39,8 +39,15 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
-    from onefold.daemon.logs import log_as_json
-    from onefold.pipeline import Engine, read
+    from onefold.cli.commands.control import PRIVATELY
+    from onefold.daemon.api.listening import Listening
+    from onefold.daemon.api.serving import answering
+    from onefold.daemon.control import Controls
+    from onefold.daemon.hosting.hosts import Hosts
+    from onefold.daemon.hosting.logs import log_as_json
+    from onefold.daemon.service import serve, stop_signals
+    from onefold.pipeline import read
+    from onefold.store.job.logs import show_progress
 
     found = [read(named) for named in pipelines]
     names = [pipeline.name for pipeline in found]
@@ -49,49 +56,24 @@ def run(
     places = [pipeline.checkpoint for pipeline in found]
     if twice := next((place for place in places if places.count(place) > 1), None):
         raise ConfigError("checkpoint-twice", f"two pipelines have the checkpoint {twice}: each needs its own")
-    here = [pipeline for pipeline in found if isinstance(pipeline.runtime, Engine)]
-    if here and len(found) > 1:
-        raise ConfigError(
-            "runtimes-differ",
-            f"pipeline {here[0].name!r} runs on the engine, in a process of its own: run each by itself",
-        )
+    listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
     is_json = not sys.stderr.isatty() if json_logs is None else json_logs
     if is_json:
         log_as_json()
-    if here:
-        try:
-            here[0].run()
-        except Fenced:
-            typer.echo(_TAKEN_OVER, err=True)
-            raise
-        return
-    runtime = found[0].spark
-    if any((each.spark.master, each.spark.settings) != (runtime.master, runtime.settings) for each in found):
-        raise ConfigError(
-            "spark-differs",
-            "pipelines of one process share a Spark session, and these want different ones: run each by itself",
-        )
-    from onefold.cli.commands.control import PRIVATELY  # with Spark, which the engine does without
-    from onefold.daemon.api.listening import Listening
-    from onefold.daemon.api.serving import answering
-    from onefold.daemon.control import Controls
-    from onefold.daemon.service import serve, stop_signals
-    from onefold.spark.errors.exits import show_progress
-
-    listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
-    if not is_json:
+    else:
         show_progress()
-    controls = Controls(found)
+    hosts = Hosts(found, "json" if is_json else "text")
+    controls = Controls(found, hosts)
     with (
-        stop_signals() as asked,
+        closing(hosts),
+        stop_signals(hosts.kill) as asked,
         answering(controls, listening) if listening is not None else nullcontext() as answers,
-        runtime.session_for(f"onefold {' '.join(names)}", "run") as spark,
     ):
         if answers is not None and sys.stderr.isatty() and not is_json:
             typer.echo(f"The status page: {answers.page}", err=True)
             if tls_cert is None:
                 typer.echo(PRIVATELY, err=True)
-        code = serve(controls, spark, asked)
+        code = serve(controls, asked)
     if code == Fenced.exit_code:
         typer.echo(_TAKEN_OVER, err=True)
     if code:

@@ -57,13 +57,13 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         name=control.name,
         state=control.state.value,
         actions=[action.value for action in control.actions],
-        generation=None if run is None else run.generation,
+        generation=run.generation,
         epoch=status.complete.record.epoch if status and status.complete else None,
         restarts=control.totals.restarts,
         error=_error_of(watch),
-        next_start_at=_at(run.next_start_at_s) if run else None,
-        started_at=_at(run.started_at_s) if run else None,
-        progress_at=_at(run.progress_at_s) if run else None,
+        next_start_at=_at(run.next_start_at_s),
+        started_at=_at(run.started_at_s),
+        progress_at=_at(run.progress_at_s),
         source=_source_view(pipeline.flow.sources()),
         sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in pipeline.everyone],
         positions=None if positions is None else _offsets(positions),
@@ -132,7 +132,7 @@ def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
 
 def _error_of(watch: Watch) -> PipelineError | None:
     run = watch.control.run
-    if run is not None and (error := run.error) is not None:
+    if (error := run.error) is not None:
         return PipelineError(code=error.code, message=error.message, at=_at(run.error_at_s))
     waited = watch.waits_for
     return None if waited is None else PipelineError(code=waited.code, message=waited.message, at=None)
@@ -163,9 +163,9 @@ def _counts(status: PipelineStatus) -> Counts:
     )
 
 
-def _latest(status: PipelineStatus | None, run: Run | None) -> Latest:
+def _latest(status: PipelineStatus | None, run: Run) -> Latest:
     failed = None if status is None else status.failed
-    started = None if run is None else run.recovered
+    recovered = run.recovered
     return Latest(
         completed=epoch_view(status.complete) if status and status.complete else None,
         failed=None
@@ -178,12 +178,12 @@ def _latest(status: PipelineStatus | None, run: Run | None) -> Latest:
         ),
         savepoint=None if status is None else _savepoint(status.savepoint),
         restore=None
-        if started is None or run is None
+        if recovered is None
         else RecoveryModel(
-            generation=started.generation.number,
+            generation=recovered.generation,
             at=_at(run.started_at_s),
-            epochs_finished=started.finished,
-            epochs_given_up=started.given_up,
+            epochs_finished=recovered.finished,
+            epochs_given_up=recovered.given_up,
         ),
         savepoint_restored=None if status is None else _savepoint(status.restored),
     )

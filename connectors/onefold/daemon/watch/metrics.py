@@ -87,9 +87,8 @@ class _Now(Collector):
             for each in RunState:
                 state.add_metric([name, each.value], now is each)
             fenced.add_metric([name], now is RunState.FENCED)
-            run = watch.control.run
-            if run is not None and run.generation is not None:
-                generation.add_metric([name], run.generation)
+            if (number := watch.control.run.generation) is not None:
+                generation.add_metric([name], number)
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
             on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
@@ -10,9 +11,11 @@ from onefold.core.source import own_positions
 from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
-from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.lag import PartitionLag, lag
 from onefold.store.history import History, PipelineStatus, StoredEpoch
+
+if TYPE_CHECKING:  # with Kafka's client, which need not be there
+    from onefold.sources.kafka.planning.broker import Broker
+    from onefold.sources.kafka.planning.lag import PartitionLag
 
 __all__ = ["Watch"]
 
@@ -56,14 +59,13 @@ class Watch:
     @property
     def held(self) -> Mapping[str, list[Held]] | None:
         """What its sinks hold prepared. Once its run has ended it is not known before they have been asked again."""
-        run = self.control.run
-        return self.prepared.since(None if run is None else run.ended_s)
+        return self.prepared.since(self.control.run.ended_s)
 
     @property
     def waits_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy: one that its run waits for, or its source's."""
         run = self.control.run
-        if run is None or run.state.is_over:
+        if run.state.is_over:
             return None
         return run.waiting_for or self.lag.error
 
@@ -77,8 +79,8 @@ class Watch:
         return self.history.status(self.control.name)
 
     def _observe_completed(self) -> None:
-        run = self.control.run
-        if run is None or (generation := run.generation) is None:
+        generation = self.control.run.generation
+        if generation is None:
             return
         if self._first_generation is None:
             self._first_generation = generation
@@ -93,6 +95,8 @@ class Watch:
         status, topics = self.status.value, self.control.pipeline.topics
         if not topics or status is None or status.positions is None:
             return None
+        from onefold.sources.kafka.planning.lag import lag
+
         brokers, self._brokers = self._brokers, {}  # one that fails is not asked again
         found: list[PartitionLag] = []
         for source in topics:

@@ -56,9 +56,7 @@ def _meaning(error: Exception) -> OnefoldError | None:
     """The onefold error behind an exception; None where there is none."""
     if isinstance(error, OnefoldError):
         return error
-    if (
-        sys.modules.get("pyspark") is None
-    ):  # the script of a flow on this machine needs no Spark, and has no error of it
+    if sys.modules.get("pyspark") is None:  # the script of a flow on this machine has no error of Spark's
         return None
     from onefold.spark.errors.failures import carried
 

@@ -11,10 +11,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import onefold.core.errors
 from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
-from onefold.core.errors import OnefoldError, Retriable
+from onefold.core.errors import OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
@@ -230,8 +229,5 @@ def _owner(partition: str, workers: int) -> int:
 
 def _error_of(failed: Failed) -> OnefoldError:
     """The error that ended a worker, as one of this process."""
-    if failed.code is not None:
-        kind = getattr(onefold.core.errors, failed.kind, None)
-        if isinstance(kind, type) and issubclass(kind, OnefoldError):
-            return kind(failed.code, failed.message)
-    return WorkerFailed("worker-failed", f"a worker of the flow has failed by {failed.kind}: {failed.message}")
+    found = None if failed.code is None else named(failed.kind, failed.code, failed.message)
+    return found or WorkerFailed("worker-failed", f"a worker of the flow has failed by {failed.kind}: {failed.message}")

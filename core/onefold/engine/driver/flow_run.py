@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
+    from onefold.core.protocol.epoch import Started
     from onefold.engine.state.rocks.scratch import Scratch
 
 __all__ = ["FlowRun"]
@@ -49,8 +51,12 @@ AHEAD_RECORDS_MIN = 20_000
 
 
 class FlowRun:
-    """`drain` may be called from a signal's handler: the flow then ends with the epoch that it runs. Where that has
-    failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a while."""
+    """`drain` may be called from a signal's handler, or another thread: the flow then ends with the epoch that it runs.
+    Where that has failed, it waits for nothing, and ends with the error; where it does not end, it is given up after a
+    while. While `is_paused` is set it begins no epoch."""
+
+    is_paused = False
+    started_at_s: float | None = None  # its last start, where that has succeeded: seconds since 1970
 
     def __init__(
         self,
@@ -71,6 +77,25 @@ class FlowRun:
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
+        self.bad = Counter[str]()  # records that could not be read, by their source's `on_error`
+
+    @property
+    def started(self) -> Started | None:
+        """What its last start found; None before the first has succeeded."""
+        return self._session.started
+
+    @property
+    def waiting_for(self) -> OnefoldError | None:
+        """The error of a server that is away or busy, while it is waited out."""
+        return self._session.patience.waiting_for
+
+    @property
+    def restarts(self) -> int:
+        return self._tracker.restarts
+
+    @property
+    def drains(self) -> bool:
+        return self._drains
 
     def drain(self) -> None:
         self._drains = True
@@ -152,6 +177,7 @@ class FlowRun:
                 session.patience.progressed,
             )
             writers.launch()
+            self.started_at_s = time.time()
             self._epochs(planners, writers, at, fingerprint)
         finally:
             planners.close()
@@ -165,9 +191,9 @@ class FlowRun:
                 if (fenced := self._session.taken_over()) is not None:
                     raise fenced
                 swept_s = time.monotonic()
-            span = self._next(planners, writers, at)
+            span = None if self.is_paused else self._next(planners, writers, at)
             if span is None:
-                if planners.is_done(at.at):
+                if not self.is_paused and planners.is_done(at.at):
                     return
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
@@ -206,8 +232,9 @@ class FlowRun:
         note(epoch=outcome.record.epoch)
         now = ResumePoint.after(outcome.record)
         writers.decided(now)
-        if writers.bad:
-            log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, writers.bad)
+        if bad := writers.bad.total():
+            log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
+        self.bad += writers.bad
         self._tracker.completed()
         planners.completed(now.at)
         self._progress.count(outcome.record, lambda: planners.latest(now.at))

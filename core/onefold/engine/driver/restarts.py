@@ -42,9 +42,10 @@ def judged(error: OnefoldError) -> OnefoldError:
 
 
 class Tracker(Restarts):
-    """The failures of one run of a flow."""
+    """The failures of one run of a flow. `restarts` counts those after which it went on."""
 
     _has_ended = False
+    restarts = 0
 
     def end(self) -> None:
         """Also from a signal's handler: nothing is started again any more."""
@@ -59,4 +60,6 @@ class Tracker(Restarts):
 
     def failed(self) -> float | None:
         """How long to wait before the next start; None where there is none."""
-        return self.delay_s(0.0, time.monotonic())
+        delay_s = self.delay_s(0.0, time.monotonic())
+        self.restarts += delay_s is not None
+        return delay_s

@@ -28,6 +28,7 @@ from onefold.store.job.logs import showing_progress
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome, Started
+    from onefold.engine.driver.flow_run import FlowRun
 
 __all__ = ["check_runs_here", "recover", "run"]
 
@@ -51,6 +52,7 @@ def run(
     retain: int = RETAIN,
     patience_s: float = PATIENCE_S,
     on_outcome: Callable[[Outcome], None] | None = None,
+    on_opened: Callable[[FlowRun], None] | None = None,
 ) -> Progress:
     """Run a flow until its sources end, or SIGTERM or Ctrl-C asks it to: then it ends with the epoch that it is at.
 
@@ -66,6 +68,7 @@ def run(
     retain           of how many epochs the state is kept
     patience_s       how long a server that is down is waited for, which is no restart
     on_outcome       a function that is called with the outcome of every epoch
+    on_opened        a function that is called with the run before it starts: another thread may pause it, and end it
 
     Raises Fenced where another process has taken the flow over, Terminal where the restarts are used up, and what the
     sources and sinks raise.
@@ -90,6 +93,8 @@ def run(
 
         settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
+            if on_opened is not None:
+                on_opened(flow)
             progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
         log.info("flow %r has ended: %s in %s", graph.flow, *done)

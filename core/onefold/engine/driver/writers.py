@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol as Port
@@ -88,7 +89,7 @@ class Writers:
         self._ahead: _Ahead | None = None
         self._failed: tuple[float, OnefoldError] | None = None  # why, and for how long, the next start is held back
         self._guarded = False  # what kills a parser is found, and is a bad record
-        self.bad = 0  # records of the epoch that could not be read
+        self.bad = Counter[str]()  # records of the epoch that could not be read, by their source's `on_error`
         self.timer_ms: int | None = None  # when the next timer is due
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
@@ -106,8 +107,7 @@ class Writers:
         except BaseException:
             self._end()
             raise
-        self._refuse_bad(record, done)
-        self.bad = sum(sum(each.bad.values()) for each in done)
+        self.bad = self._counted_bad(record, done)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)
@@ -225,8 +225,12 @@ class Writers:
         log.warning("epoch %d: the workers start again in %.1f s: %s", epoch, delay_s, error)
         self._failed = delay_s, error
 
-    def _refuse_bad(self, record: EpochRecord, done: list[Done]) -> None:
-        """Raise BadRecord where all workers together have too many bad records of a source."""
+    def _counted_bad(self, record: EpochRecord, done: list[Done]) -> Counter[str]:
+        """Raises BadRecord where all workers together have too many bad records of a source."""
+        found = Counter[str]()
         for chain in self._plan.chains:
             if chain.source is not None and (policy := Policy.of(chain.source, None)) is not None:
-                policy.refuse(task_of(record), sum(each.bad.get(chain.number, 0) for each in done))
+                bad = sum(each.bad.get(chain.number, 0) for each in done)
+                policy.refuse(task_of(record), bad)
+                found[chain.source.on_error] += bad
+        return found

@@ -1,0 +1,1 @@
+"""The processes in which a daemon's pipelines run."""

@@ -1,0 +1,251 @@
+"""A daemon's hosts: one process for each pipeline of the engine, and one for all that share a Spark session.
+
+A host is started when a pipeline is to be run and there is none, and again where it was lost. It ends with the daemon:
+where that was killed, after the epochs that are run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from queue import SimpleQueue
+
+from onefold.core import OnefoldError, OutOfResources, Retriable
+from onefold.daemon.hosting.messages import Channel, Order, Report, Status, Totals
+from onefold.pipeline import Engine, Pipeline
+
+__all__ = ["Hosted", "Hosts"]
+
+_END_S = 30.0  # for a host whose pipelines are at rest; a session of Spark takes a while to close
+_NUMBERS = count(1)
+
+log = logging.getLogger("onefold")
+
+
+class Hosts:
+    """Makes what runs each of these pipelines. `logs` is how hosts log: json or text."""
+
+    def __init__(self, pipelines: Sequence[Pipeline], logs: str) -> None:
+        self._logs = logs
+        self._members: dict[object, list[str]] = {}  # names, by what they share
+        for pipeline in pipelines:
+            self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
+        self._hosts: dict[object, _Host] = {}
+        self._starting = threading.Lock()
+
+    def __call__(self, pipeline: Pipeline) -> Hosted:
+        return Hosted(pipeline, self)
+
+    def of(self, pipeline: Pipeline) -> _Host:
+        """The one that runs this pipeline, which is started where there is none. Raises OutOfResources where it cannot
+        be."""
+        key = _shared(pipeline)
+        with self._starting:
+            host = self._hosts.get(key)
+            if host is None or host.is_over:
+                host = self._hosts[key] = _Host(self._members[key], self._logs)
+            return host
+
+    def close(self) -> None:
+        """All end: with their pipelines at rest, in good order."""
+        hosts = list(self._hosts.values())
+        for host in hosts:
+            host.close()
+        until_s = time.monotonic() + _END_S
+        for host in hosts:
+            host.wait(until_s - time.monotonic())
+        self.kill()
+
+    def kill(self) -> None:
+        """All that are left end now, with whatever they started. Also from a signal's handler."""
+        for host in list(self._hosts.values()):
+            host.kill()
+
+
+class Hosted:
+    """A pipeline that is run in a host, one run after the other. One thread calls `run`, any the others."""
+
+    def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
+        self.status = Status()
+        self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
+        self._host: _Host | None = None
+        self._before = Totals()  # that other hosts have counted
+        self._on_start: Callable[[], None] | None = None  # of the run that goes on, before it could start
+        self._ends: SimpleQueue[OnefoldError | None] = SimpleQueue()
+        self._is_draining = False
+
+    @property
+    def totals(self) -> Totals:
+        return self._before + self.status.totals
+
+    def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
+        """Until it has ended by itself, or was drained. `on_start` is called once it runs. Raises the error that ended
+        it."""
+        host = self._hosts.of(self._pipeline)
+        if host is not self._host:
+            self._before, self.status = self.totals, Status(recovered=self.status.recovered)
+            self._host = host
+        self._on_start = on_start
+        host.start(self, self._order("start").model_copy(update={"is_paused": is_paused}))
+        if self._is_draining:
+            self._send("drain")
+        if (error := self._ends.get()) is not None:
+            raise error
+
+    def pause(self) -> None:
+        self._send("pause")
+
+    def resume(self) -> None:
+        self._send("resume")
+
+    def drain(self) -> None:
+        """Have it end after its epoch; returns at once."""
+        self._is_draining = True
+        self._send("drain")
+
+    def close(self) -> None:
+        """It is not run again."""
+        if self._host is None:
+            return
+        self._host.leave(self._number)
+        if isinstance(self._pipeline.runtime, Engine):
+            self._host.close()
+        else:
+            self._send("close")
+
+    def report(self, report: Report) -> None:
+        """Of its host."""
+        self.status = report.status
+        if report.status.started_at_s is not None and (on_start := self._on_start) is not None:
+            self._on_start = None
+            on_start()
+        if report.has_ended:
+            self._on_start = None
+            self._ends.put(None if report.failure is None else report.failure.error())
+
+    def lost(self, error: Retriable) -> None:
+        """Its host has ended, and it was run."""
+        self._on_start = None
+        self._ends.put(error)
+
+    def _send(self, do: str) -> None:
+        if self._host is not None:
+            self._host.send(self._order(do))
+
+    def _order(self, do: str) -> Order:
+        named = self._pipeline.named, self._pipeline.name
+        return Order(do=do, work=self._number, pipeline=named[0], name=named[1])  # type: ignore[arg-type]
+
+
+class _Host:
+    """One process, and what it reports."""
+
+    def __init__(self, names: Sequence[str], logs: str) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "onefold.daemon.hosting.process", str(theirs.fileno()), logs, *names]
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
+                )
+            except OSError as error:
+                ours.close()
+                raise OutOfResources(
+                    "host-not-started",
+                    f"the process that is to run {', '.join(names)} cannot be started: {error.strerror or error}",
+                ) from error
+        self.is_over = False  # it takes no start any more
+        self._names = names
+        self._channel = Channel(ours, Report)
+        self._running: dict[int, Hosted] = {}
+        self._known: dict[int, Hosted] = {}
+        self._changing = threading.Lock()
+        self._socket = ours
+        threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
+        threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
+
+    def start(self, hosted: Hosted, order: Order) -> None:
+        with self._changing:
+            if self.is_over:
+                hosted.lost(self._lost())
+                return
+            self._known[order.work] = self._running[order.work] = hosted
+        self.send(order)
+
+    def send(self, order: Order) -> None:
+        with suppress(OSError):  # it is gone, which `_listen` notices
+            self._channel.send(order)
+
+    def leave(self, number: int) -> None:
+        """That work is over."""
+        with self._changing:
+            self._known.pop(number, None)
+
+    def close(self) -> None:
+        self.is_over = True
+        self._channel.close()
+
+    def wait(self, within_s: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, within_s))
+
+    def kill(self) -> None:
+        """And all that it has started: it is the first of its process group."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _await_end(self) -> None:
+        """What it forked may hold its socket open for a while."""
+        self._process.wait()
+        self._channel.close()
+
+    def _listen(self) -> None:
+        while (reports := self._channel.receive()) is not None:
+            for report in reports:
+                self._take(report)
+        with self._changing:
+            self.is_over = True
+            lost = list(self._running.values())
+            self._running.clear()
+        if lost:
+            self.wait(_END_S)
+        for hosted in lost:
+            hosted.lost(self._lost())
+        self._socket.close()
+
+    def _take(self, report: Report) -> None:
+        with self._changing:
+            self.is_over = self.is_over or report.is_last
+            hosted = self._known.get(report.work)
+            if report.has_ended:
+                self._running.pop(report.work, None)
+        if hosted is not None:
+            hosted.report(report)
+
+    def _lost(self) -> Retriable:
+        status = self._process.poll()
+        how = "is gone" if status is None else f"has ended with status {status}"
+        if status is not None and status < 0:
+            how = f"was ended by signal {signal.Signals(-status).name}"
+        return Retriable(
+            "host-lost",
+            f"the process that runs {', '.join(self._names)} {how}, in the middle of its work. The next start resolves"
+            " what it has begun",
+        )
+
+
+def _shared(pipeline: Pipeline) -> object:
+    """What the pipelines of one host have in common."""
+    if isinstance(pipeline.runtime, Engine):
+        return pipeline.name
+    return pipeline.runtime.master, tuple(sorted(pipeline.runtime.settings.items()))

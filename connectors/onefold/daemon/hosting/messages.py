@@ -1,0 +1,128 @@
+"""What a daemon and its hosts tell each other: lines of JSON on a pair of sockets, which only these two have."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from onefold.core import OnefoldError
+from onefold.core.checks import present
+from onefold.core.errors import kind_of, named
+
+__all__ = ["Channel", "Failure", "Order", "Recovered", "Report", "Status", "Totals"]
+
+_READ_BYTES = 1 << 16
+M = TypeVar("M", bound="_Message")
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Failure(_Message):
+    """An error of the other process."""
+
+    kind: str
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: OnefoldError) -> Failure:
+        return cls(kind=kind_of(error), code=error.code, message=error.message)
+
+    def error(self) -> OnefoldError:
+        return present(named(self.kind, self.code, self.message), "both processes have the same errors")
+
+
+class Recovered(_Message):
+    """What the start of a pipeline found of earlier ones."""
+
+    generation: int
+    finished: int
+    given_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a pipeline's runs have counted."""
+
+    restarts: int = 0  # after failures
+    replays: int = 0  # batches that were skipped, since they had been written before
+    dead_letters: int = 0  # of its sources
+    skipped: int = 0  # records that could not be read
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.restarts + other.restarts,
+            self.replays + other.replays,
+            self.dead_letters + other.dead_letters,
+            self.skipped + other.skipped,
+        )
+
+
+class Status(_Message):
+    """Where a pipeline's work stands, and what it has counted since its host began with it."""
+
+    started_at_s: float | None = None  # its last run, where that could start: seconds since 1970
+    recovered: Recovered | None = None  # None before a start has succeeded
+    waiting_for: Failure | None = None  # a server that is away or busy
+    progress_at_s: float | None = None  # when its last epoch was complete: seconds since 1970
+    totals: Totals = Totals()
+
+
+class Order(_Message):
+    """To a host. `start` begins the work, or goes on with one that has failed; `close` forgets that."""
+
+    do: Literal["start", "pause", "resume", "drain", "close"]
+    work: int
+    pipeline: str = ""  # to start: how commands call it, and its name
+    name: str = ""
+    is_paused: bool = False
+
+
+class Report(_Message):
+    """Of a host."""
+
+    work: int
+    status: Status = Status()
+    has_ended: bool = False
+    failure: Failure | None = None  # by which it has ended
+    is_last: bool = False  # the host ends now
+
+
+class Channel(Generic[M]):
+    """One end. Any thread may send, one receives messages of `kind`."""
+
+    def __init__(self, connection: socket.socket, kind: type[M]) -> None:
+        self._socket, self._kind = connection, kind
+        self._rest = b""
+        self._sending = threading.Lock()
+
+    def send(self, message: _Message) -> None:
+        """Raises OSError where the other process is gone."""
+        with self._sending:
+            self._socket.sendall(message.model_dump_json().encode() + b"\n")
+
+    def receive(self, within_s: float | None = None) -> list[M] | None:
+        """What has come; after a while, nothing. None once the other process is gone."""
+        if not select.select([self._socket], (), (), within_s)[0]:
+            return []
+        try:
+            part = self._socket.recv(_READ_BYTES)
+        except OSError:
+            part = b""
+        if not part:
+            return None
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        return [self._kind.model_validate_json(line) for line in lines]
+
+    def close(self) -> None:
+        """The other process reads an end, and so does who receives here."""
+        with suppress(OSError):  # it is gone
+            self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,211 @@
+"""The process of a host: it runs pipelines as its daemon orders, and ends when that is gone, after their epochs.
+
+    python -m onefold.daemon.hosting.process FD LOGS NAME...
+
+FD is its end of the pair of sockets, LOGS is json or text, and the names are those of its pipelines, for who looks at
+the processes of the machine. It is started by exec, so that nothing of the daemon's is in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from onefold.core import ConfigError, OnefoldError, Retriable
+from onefold.core.extras import naming_extras
+from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
+from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
+from onefold.pipeline import Engine, read
+from onefold.store.job.logs import logged_as
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["HostProcess", "main"]
+
+_REPORT_S = 0.2
+_GRACE_S = 5.0
+
+log = logging.getLogger("onefold")
+
+
+class HostProcess:
+    """The main thread starts what is to be run, another one obeys orders and reports."""
+
+    def __init__(self, connection: socket.socket, title: str) -> None:
+        self._channel = Channel(connection, Order)
+        self._title = title
+        self._starts: SimpleQueue[Order | None] = SimpleQueue()  # a signal's handler may put something into it
+        self._works: dict[int, Work] = {}
+        self._drained: set[int] = set()  # as the daemon ordered
+        self._is_ending = False
+        self._reported: dict[int, Report] = {}
+        self._reporting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._spark: SparkSession | None = None
+        self._at_rest = threading.Event()
+
+    def run(self) -> None:
+        """Until the daemon is gone, or has let go of it."""
+        obeying = threading.Thread(target=self._obey, name="onefold-orders", daemon=True)
+        obeying.start()
+        with ExitStack() as opened:
+            opened.callback(obeying.join)
+            opened.callback(self._channel.close)
+            opened.callback(self._at_rest.set)
+            while (order := self._starts.get()) is not None:
+                with logged_as(pipeline=order.name):
+                    self._start(order, opened)
+            for thread in self._threads:
+                thread.join()
+
+    def _start(self, order: Order, opened: ExitStack) -> None:
+        try:
+            with naming_extras():
+                work = self._works.get(order.work) or self._made(order, opened)
+        except Exception as error:
+            self._report(Report(work=order.work, has_ended=True, failure=Failure.of(meaning(order.name, error))))
+            return
+        self._works[order.work] = work
+        if self._is_ending or order.work in self._drained:  # which came before it was there
+            work.drain()
+        if isinstance(work, EngineWork):  # it has signals, which are the main thread's
+            self._live(order, work)
+            return
+        thread = threading.Thread(target=self._live, args=(order, work), name=f"onefold-{order.name}")
+        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+        thread.start()
+
+    def _made(self, order: Order, opened: ExitStack) -> Work:
+        pipeline = read(order.pipeline)
+        if pipeline.name != order.name:
+            raise ConfigError(
+                "pipeline-renamed",
+                f"{order.pipeline} is pipeline {pipeline.name!r} now, and was {order.name!r} when this daemon was"
+                " started: start it anew",
+            )
+        if isinstance(pipeline.runtime, Engine):
+            return EngineWork(pipeline, order.is_paused)
+        if self._spark is None:
+            self._spark = opened.enter_context(pipeline.spark.session_for(f"onefold {self._title}", "run"))
+        return SparkWork(pipeline, order.is_paused, self._spark)
+
+    def _live(self, order: Order, work: Work) -> None:
+        """One run of it."""
+        failure: OnefoldError | None = None
+        with logged_as(pipeline=order.name):
+            try:
+                with naming_extras():
+                    work.run()
+                if work.was_drained and order.work not in self._drained:
+                    raise Retriable(
+                        "host-stopped",
+                        f"the process that ran pipeline {order.name!r} was asked to end, by a signal and not by its"
+                        " daemon, and has ended after a complete epoch: nothing is lost",
+                    )
+            except Exception as error:
+                failure = meaning(order.name, error)
+        is_last = isinstance(work, EngineWork) or (failure is not None and self._has_lost_spark(failure))
+        said = None if failure is None else Failure.of(failure)
+        self._report(Report(work=order.work, status=work.status, has_ended=True, failure=said, is_last=is_last))
+        if is_last:
+            self._starts.put(None)
+
+    def _has_lost_spark(self, failure: OnefoldError) -> bool:
+        """Whether no query can start in this process any more."""
+        from onefold.spark.errors.failures import is_stopped
+
+        return failure.code == "jvm-gone" or (self._spark is not None and is_stopped(self._spark))
+
+    def _obey(self) -> None:
+        while (orders := self._channel.receive(_REPORT_S)) is not None:
+            for order in orders:
+                self._do(order)
+            for number, work in list(self._works.items()):
+                with self._reporting:
+                    report = Report(work=number, status=work.status)
+                    if number in self._works and self._reported.get(number) != report:
+                        self._reported[number] = report
+                        self._send(report)
+        self.end()
+
+    def _do(self, order: Order) -> None:
+        if order.do == "start":
+            self._starts.put(order)
+            return
+        if order.do == "drain":
+            self._drained.add(order.work)
+        work = self._works.get(order.work)
+        if work is None:
+            return  # it was not made yet, or could not be
+        try:
+            match order.do:
+                case "pause" | "resume":
+                    work.hold(order.do == "pause")
+                case "drain":
+                    work.drain()
+                case "close":
+                    del self._works[order.work]
+                    if isinstance(work, SparkWork):
+                        work.close()
+        except Exception as error:
+            log.error("pipeline %r: %s failed: %s", order.name, order.do, meaning(order.name, error))
+
+    def _report(self, report: Report) -> None:
+        with self._reporting:
+            self._reported[report.work] = report
+            self._send(report)
+
+    def _send(self, report: Report) -> None:
+        with suppress(OSError):  # the daemon is gone: nobody listens
+            self._channel.send(report)
+
+    def end(self) -> None:
+        """After the epochs that are run: the daemon is gone, or has let go of it, or a signal came."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        self._starts.put(None)
+        works = list(self._works.values())
+        within_s = max((work.pipeline.stop_within_s for work in works), default=0.0) + _GRACE_S
+        threading.Thread(target=self._end_late, args=(within_s,), name="onefold-end", daemon=True).start()
+        for work in works:
+            work.drain()
+
+    def _end_late(self, within_s: float) -> None:
+        if self._at_rest.wait(within_s):
+            return
+        try:
+            log.error(
+                "not at rest in time (stop_within_s): the process ends, and the next start resolves what it began"
+            )
+            sys.stderr.flush()
+        finally:
+            os._exit(Retriable.exit_code)
+
+
+def main() -> None:
+    number, logs, *names = sys.argv[1:]
+    if logs == "json":
+        from onefold.daemon.hosting.logs import log_as_json
+
+        log_as_json()
+    else:
+        from onefold.spark.errors.exits import show_progress
+
+        show_progress()
+    host = HostProcess(socket.socket(fileno=int(number)), " ".join(names))
+    for signalled in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signalled, lambda _number, _frame: host.end())
+    host.run()
+
+
+if __name__ == "__main__":
+    main()

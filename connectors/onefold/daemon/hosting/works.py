@@ -1,0 +1,218 @@
+"""What a host does for one pipeline: runs it on its runtime, and says where that stands."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from onefold.core import OnefoldError, Retriable
+from onefold.core.errors import InternalError
+from onefold.core.protocol.epoch import Outcome, Started
+from onefold.core.values.plain import plain
+from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
+from onefold.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from onefold.engine.driver.flow_run import FlowRun
+    from onefold.spark.flows.flow_writer import FlowWriter
+
+__all__ = ["EngineWork", "SparkWork", "Work", "meaning"]
+
+_ASK_AGAIN_S = 60.0
+
+log = logging.getLogger("onefold")
+
+
+class Work(ABC):
+    """One run after the other of a pipeline, as long as they fail for reasons that may pass."""
+
+    def __init__(self, pipeline: Pipeline, is_paused: bool) -> None:
+        self.pipeline = pipeline
+        self._is_draining = False
+        self._is_paused = is_paused
+        self._started_at_s: float | None = None
+        self._recovered: Recovered | None = None
+        self._progress_at_s: float | None = None
+        self._replays = 0
+
+    @abstractmethod
+    def run(self) -> None:
+        """Until it has ended by itself, or was drained. Raises the error that ended it."""
+
+    @abstractmethod
+    def drain(self) -> None:
+        """Have it end after its epoch; returns at once."""
+
+    @abstractmethod
+    def hold(self, is_paused: bool) -> None:
+        """Begin no further epoch, or go on."""
+
+    @property
+    def was_drained(self) -> bool:
+        return self._is_draining
+
+    @property
+    @abstractmethod
+    def status(self) -> Status: ...
+
+    def _note(self, outcome: Outcome) -> None:
+        self._progress_at_s = time.time()
+        self._replays += outcome.replayed
+
+    def _status(self, started: Started | None, waiting_for: OnefoldError | None, totals: Totals) -> Status:
+        if started is not None:
+            self._recovered = Recovered(
+                generation=started.generation.number, finished=started.finished, given_up=started.given_up
+            )
+        return Status(
+            started_at_s=self._started_at_s,
+            recovered=self._recovered,
+            waiting_for=None if waiting_for is None else Failure.of(waiting_for),
+            progress_at_s=self._progress_at_s,
+            totals=totals,
+        )
+
+
+class SparkWork(Work):
+    """A query, and after it another one. Its writer is one for all: once another process took over, the next one is
+    Fenced."""
+
+    def __init__(self, pipeline: Pipeline, is_paused: bool, spark: SparkSession) -> None:
+        super().__init__(pipeline, is_paused)
+        self._spark = spark
+        self._writer: FlowWriter | None = None  # made by the first run: a source's server may be asked for that
+        self._query: StreamingQuery | None = None
+        self._changing = threading.Lock()
+
+    def run(self) -> None:
+        self._started_at_s = None
+        if self._is_draining:
+            return
+        if self._writer is None:
+            self._writer = self.pipeline.writer(on_outcome=self._note)
+        writer = self._writer
+        if self._is_paused:
+            writer.pause()
+        query = self.pipeline.start(self._spark, writer)
+        try:
+            with self._changing:
+                self._query, self._started_at_s = query, time.time()
+            if self.was_drained:
+                self._end(query)
+            writer.await_termination(query)
+        except OnefoldError as error:
+            if error.code != "query-stopped":
+                raise
+            raise self._stopped_by_something_else() from error
+        finally:
+            with self._changing:
+                self._query = None
+        if not self._is_draining and not writer.ends:
+            raise self._stopped_by_something_else()
+        self.close()
+
+    def _stopped_by_something_else(self) -> Retriable:
+        return Retriable(
+            "query-ended",
+            f"the query of pipeline {self.pipeline.name!r} was stopped, and not by onefold: by something else in its"
+            " process, or with Spark. Start it again: nothing is lost",
+        )
+
+    def drain(self) -> None:
+        with self._changing:
+            self._is_draining, query = True, self._query
+        if query is not None:
+            threading.Thread(target=self._end, args=(query,), daemon=True).start()
+
+    def _end(self, query: StreamingQuery) -> None:
+        assert self._writer is not None
+        try:
+            while not self._writer.drain(query, _ASK_AGAIN_S):
+                log.warning("pipeline %r is not at rest yet: its epoch goes on", self.pipeline.name)
+        except Retriable:
+            pass  # the JVM is gone, with the query: who waits for its end is told the same, and says it
+
+    def hold(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        if self._writer is not None:
+            (self._writer.pause if is_paused else self._writer.resume)()
+
+    def close(self) -> None:
+        """It is not run again."""
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def status(self) -> Status:
+        writer = self._writer
+        if writer is None:
+            return self._status(None, None, Totals())
+        bad = writer.bad_records
+        return self._status(
+            writer.started,
+            writer.waiting_for,
+            Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped),
+        )
+
+
+class EngineWork(Work):
+    """A flow's run in the main thread of this process, which forks its workers."""
+
+    _flow: FlowRun | None = None
+
+    def run(self) -> None:
+        if not self._is_draining:
+            self.pipeline.run_here(on_outcome=self._note, on_opened=self._opened)
+
+    def _opened(self, flow: FlowRun) -> None:
+        flow.is_paused = self._is_paused
+        self._flow = flow
+        if self._is_draining:
+            flow.drain()
+
+    def drain(self) -> None:
+        self._is_draining = True
+        if self._flow is not None:
+            self._flow.drain()
+
+    @property
+    def was_drained(self) -> bool:
+        return self._is_draining or (self._flow is not None and self._flow.drains)  # by a signal
+
+    def hold(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        if self._flow is not None:
+            self._flow.is_paused = is_paused
+
+    @property
+    def status(self) -> Status:
+        flow = self._flow
+        if flow is None:
+            return self._status(None, None, Totals())
+        self._started_at_s = flow.started_at_s
+        totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"])
+        return self._status(flow.started, flow.waiting_for, totals)
+
+
+def meaning(pipeline: str, error: Exception) -> OnefoldError:
+    """What an error says that ended a pipeline's run."""
+    if isinstance(error, OnefoldError):
+        return error
+    if "pyspark" in sys.modules:
+        from onefold.spark.errors.failures import from_spark, is_of_spark
+
+        if is_of_spark(error):
+            return from_spark(error)
+    log.error("pipeline %r: an error that is neither onefold's nor Spark's", pipeline, exc_info=error)
+    return InternalError(
+        "unexpected-error",
+        f"pipeline {pipeline!r} failed with {type(error).__name__}: {plain(str(error))}. This is a defect of"
+        " onefold or of a connector: please report it with its traceback, which is in the log",
+    )

@@ -1,0 +1,445 @@
+"""What a host does as its daemon orders, and what it reports. The queries are stubs, the engine is a real one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+
+from onefold.core import Fenced, OnefoldError, Retriable, Terminal
+from onefold.core.errors import InternalError
+from onefold.core.protocol.epoch import Started
+from onefold.core.waiting import Wait
+from onefold.core.writing.bad_records import Tally
+from onefold.daemon.hosting import process
+from onefold.daemon.hosting.hosts import Hosted, Hosts
+from onefold.daemon.hosting.messages import Channel, Order, Report
+from onefold.daemon.hosting.process import HostProcess
+from onefold.daemon.pipeline_run import Run, RunState
+from onefold.pipeline import Pipeline, Restart, Spark, read
+
+Do = Literal["start", "pause", "resume", "drain", "close"]
+SPARK: Any = SimpleNamespace(_sc=None)  # nobody asks it anything
+GONE = Retriable("jvm-gone", "Spark's JVM does not answer any more")
+
+
+class Query:
+    """A query and its writer. It runs until it is drained, or `over` is set; `raises` is what its run ends with."""
+
+    is_paused = ends = is_closed = False
+    waiting_for: OnefoldError | None = None
+    started: Started | None = None
+
+    def __init__(self, raises: Exception | None = None, closing: Exception | None = None) -> None:
+        self.raises, self.closing = raises, closing
+        self.bad_records = Tally()
+        self.over = threading.Event()
+        self.starts = 0
+
+    def await_termination(self, _query: object) -> None:
+        if self.raises is None:
+            assert self.over.wait(30)
+        else:
+            raise self.raises
+
+    def drain(self, _query: object, _within_s: float) -> bool:
+        self.over.set()
+        return True
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.closing is not None:
+            raise self.closing
+
+
+class Daemon:
+    """A host in a thread of this process, and its daemon's end. Its pipelines are these queries, by their names."""
+
+    def __init__(self, queries: dict[str, Query], spark: Any, start: Callable[[], None]) -> None:
+        self.sockets = socket.socketpair()
+        self.channel = Channel(self.sockets[0], Report)
+        self.host = HostProcess(self.sockets[1], "orders")
+        self.reports: list[Report] = []
+        self.queries, self._spark, self._start = queries, spark, start
+        self.thread = threading.Thread(target=self.host.run, daemon=True)
+        self.thread.start()
+
+    def read(self, named: str) -> Any:
+        query = self.queries[named]
+
+        def started(*_: object) -> object:
+            self._start()
+            query.starts += 1
+            return object()
+
+        return SimpleNamespace(
+            name=named.removesuffix("-renamed"),
+            runtime=Spark(),
+            spark=SimpleNamespace(session_for=lambda *_: nullcontext(self._spark)),
+            stop_within_s=5.0,
+            writer=lambda **_: query,
+            start=started,
+        )
+
+    def order(self, do: Do, name: str = "orders", work: int = 1, **more: Any) -> None:
+        self.channel.send(Order(do=do, work=work, pipeline=name, name=name, **more))
+
+    def until(self, is_so: Callable[[Report], bool]) -> Report:
+        """The first report that is so."""
+        wait = Wait(20)
+        while True:
+            for report in self.reports:
+                if is_so(report):
+                    return report
+            assert wait.again()
+            self.reports += self.channel.receive(0.1) or []
+
+    def ended(self, work: int = 1) -> Report:
+        return self.until(lambda report: report.work == work and report.has_ended)
+
+
+@pytest.fixture
+def daemon_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Daemon]]:
+    made: list[Daemon] = []
+
+    def make(spark: Any = SPARK, start: Callable[[], None] = lambda: None, **queries: Query) -> Daemon:
+        made.append(Daemon(queries, spark, start))
+        monkeypatch.setattr(process, "read", made[-1].read)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.channel.close()
+        for query in each.queries.values():
+            query.over.set()
+        each.thread.join(10)
+        assert not each.thread.is_alive()
+        for end in each.sockets:
+            end.close()
+
+
+def is_running(report: Report) -> bool:
+    return report.status.started_at_s is not None
+
+
+def test_a_pipeline_is_run_paused_and_ended(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=(query := Query()))
+    daemon.order("start", is_paused=True)
+    daemon.until(is_running)
+    assert query.is_paused
+    daemon.order("resume")
+    query.bad_records.dead_letters = 2
+    assert daemon.until(lambda report: report.status.totals.dead_letters == 2).failure is None
+    assert not query.is_paused
+    daemon.order("drain")
+    report = daemon.ended()
+    assert (report.failure, report.is_last, query.is_closed) == (None, False, True)
+
+
+def test_one_that_fails_hurts_no_other_and_is_started_again_with_the_same_writer(
+    daemon_of: Callable[..., Daemon],
+) -> None:
+    daemon = daemon_of(orders=(failing := Query(Terminal("test", "wrong"))), returns=(other := Query()))
+    daemon.order("start", "returns", 2)
+    daemon.order("start")
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("Terminal", "test")
+    daemon.reports.clear()
+    failing.raises = None
+    daemon.order("start")
+    daemon.until(is_running)
+    assert (failing.starts, failing.is_closed, other.over.is_set()) == (2, False, False)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TypeError("f() takes 0"), AssertionError("bug"), OverflowError()])
+def test_an_error_of_pythons_own_is_a_defect_and_its_traceback_is_logged(
+    daemon_of: Callable[..., Daemon], error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon = daemon_of(orders=Query(error))
+    daemon.order("start")
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("InternalError", "unexpected-error")
+    assert type(error).__name__ in failure.message
+    assert any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("error", "spark"),
+    [(GONE, SPARK), (Retriable("test", "down"), SimpleNamespace(_sc=SimpleNamespace(_jsc=None)))],
+    ids=["jvm-gone", "context-stopped"],
+)
+def test_a_host_without_its_spark_ends(daemon_of: Callable[..., Daemon], error: OnefoldError, spark: Any) -> None:
+    daemon = daemon_of(spark, orders=Query(error))
+    daemon.order("start")
+    report = daemon.ended()
+    assert report.is_last and report.failure is not None and report.failure.code == error.code
+    daemon.thread.join(10)
+    assert not daemon.thread.is_alive()
+
+
+@pytest.mark.parametrize("error", [None, Terminal("query-stopped", "in the middle of epoch 3")])
+def test_an_endless_query_that_something_else_has_stopped_may_start_again(
+    daemon_of: Callable[..., Daemon], error: Exception | None
+) -> None:
+    query = Query(error)
+    query.over.set()
+    daemon = daemon_of(orders=query)
+    daemon.order("start")
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("Retriable", "query-ended")
+
+
+def test_one_whose_query_ends_by_itself_has_finished_then(daemon_of: Callable[..., Daemon]) -> None:
+    query = Query()
+    query.ends = True
+    query.over.set()
+    daemon = daemon_of(orders=query)
+    daemon.order("start")
+    assert daemon.ended().failure is None
+
+
+def test_an_error_while_it_is_closed_is_the_end(daemon_of: Callable[..., Daemon]) -> None:
+    query = Query(closing=InternalError("test", "a check failed"))
+    daemon = daemon_of(orders=query)
+    daemon.order("start")
+    daemon.until(is_running)
+    daemon.order("drain")
+    failure = daemon.ended().failure
+    assert failure is not None and failure.kind == "InternalError"
+
+
+def test_an_error_while_it_is_closed_does_not_hide_that_it_was_fenced(
+    daemon_of: Callable[..., Daemon], caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(Fenced("test", "taken over"), closing=InternalError("test", "a check failed"))
+    daemon = daemon_of(orders=query)
+    daemon.order("start")
+    failure = daemon.ended().failure
+    assert failure is not None and failure.kind == "Fenced"
+    daemon.order("close")
+    wait = Wait(10)
+    while "a check failed" not in caplog.text:
+        assert wait.again()
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["while-it-starts", "before-it-is-made"])
+def test_a_drain_that_comes_before_it_runs_is_obeyed(daemon_of: Callable[..., Daemon], is_early: bool) -> None:
+    go = threading.Event()
+    daemon = daemon_of(orders=(query := Query()), start=lambda: assert_true(go.wait(10)))
+    if is_early:
+        daemon.order("drain")
+    daemon.order("start")
+    if not is_early:
+        time.sleep(0.1)
+        daemon.order("drain")
+        time.sleep(0.1)
+    go.set()
+    assert daemon.ended().failure is None
+    assert query.starts == (not is_early)
+
+
+def assert_true(found: bool) -> None:
+    assert found
+
+
+def test_a_stop_whose_jvm_got_the_same_signal_ends_as_the_jvms_end_says(daemon_of: Callable[..., Daemon]) -> None:
+    class Gone(Query):
+        def drain(self, _query: object, _within_s: float) -> bool:
+            self.raises = GONE
+            self.over.set()
+            raise GONE
+
+        def await_termination(self, _query: object) -> None:
+            assert self.over.wait(10)
+            raise GONE
+
+    daemon = daemon_of(orders=Gone())
+    daemon.order("start")
+    daemon.until(is_running)
+    daemon.order("drain")
+    failure = daemon.ended().failure
+    assert failure is not None and failure.code == "jvm-gone"
+
+
+def test_a_file_that_names_another_pipeline_now_is_refused(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(**{"orders-renamed": Query()})
+    daemon.order("start", "orders-renamed")
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("ConfigError", "pipeline-renamed")
+
+
+def test_a_host_whose_daemon_is_gone_ends_after_the_epochs_that_are_run(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=(query := Query()))
+    daemon.order("start")
+    daemon.until(is_running)
+    daemon.channel.close()
+    daemon.thread.join(10)
+    assert not daemon.thread.is_alive() and query.is_closed
+
+
+def test_one_that_a_signal_ended_is_not_taken_for_finished(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=Query())
+    daemon.order("start")
+    daemon.until(is_running)
+    daemon.host.end()
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("Retriable", "host-stopped")
+
+
+# The same with a process of its own.
+
+FILE = """\
+name = "orders"
+runtime = "engine"
+[[sources]]
+kind = "files"
+path = "{place}/in"
+format = "json"
+schema = "id long"
+settle_s = 0.01
+[[sinks]]
+kind = "sql"
+url = "sqlite:///{place}/out.db"
+table = "rows"
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "orders.toml").write_text(FILE.format(place=tmp_path))
+    put(tmp_path, 3)
+    return read(str(tmp_path / "orders.toml"))
+
+
+def put(place: Path, count: int) -> None:
+    name = f"{time.monotonic_ns()}.json"
+    (place / name).write_text("".join(json.dumps({"id": number}) + "\n" for number in range(count)))
+    (place / name).rename(place / "in" / name)
+
+
+def written(pipeline: Pipeline) -> int:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(Path(pipeline.directory) / "out.db")) as connection:
+        try:
+            return int(connection.execute("SELECT count(*) FROM rows").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    wait = Wait(20)
+    while not is_so():
+        assert wait.again()
+
+
+@contextmanager
+def hosts_of(pipeline: Pipeline) -> Iterator[Hosts]:
+    hosts = Hosts([pipeline], "text")
+    try:
+        yield hosts
+    finally:
+        hosts.close()
+
+
+def host_of(hosts: Hosts) -> int:
+    (host,) = hosts._hosts.values()
+    return host._process.pid
+
+
+def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
+    place = Path(pipeline.directory)
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosted := hosts(pipeline))
+        assert isinstance(hosted, Hosted)
+        run.start()
+        until(lambda: run.state is RunState.RUNNING and written(pipeline) == 3)
+        run.pause()
+        time.sleep(0.5)  # the order reaches it
+        put(place, 4)
+        time.sleep(0.5)
+        assert (run.state, written(pipeline)) == (RunState.PAUSED, 3)
+        os.kill(host_of(hosts), signal.SIGKILL)
+        until(lambda: run.totals.restarts == 1 and run.state is RunState.PAUSED)
+        assert (run.generation, written(pipeline)) == (2, 3)
+        run.resume()
+        until(lambda: written(pipeline) == 7)
+        assert run.stop(20)
+        assert (run.state, run.error) == (RunState.STOPPED, None)
+
+
+def test_a_flow_whose_process_gets_a_signal_is_started_again(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        until(lambda: run.state is RunState.RUNNING)
+        os.kill(host_of(hosts), signal.SIGTERM)
+        until(lambda: run.totals.restarts == 1 and run.state is RunState.RUNNING)
+        assert "host-stopped" in caplog.text
+        assert run.stop(20)
+
+
+def test_a_host_that_ends_at_once_is_a_failure_that_may_pass_and_says_how_it_ended(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with hosts_of(pipeline) as hosts:
+        pipeline.__dict__["restart"] = Restart(strategy="none")
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        assert run.join(20)
+        assert run.error is not None and run.error.code == "host-lost" and "status 1" in run.error.message
+
+
+def test_a_host_that_cannot_be_started_is_a_failure_that_may_pass(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with hosts_of(pipeline) as hosts:
+        pipeline.__dict__["restart"] = Restart(strategy="none")
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        assert run.join(20)
+        assert run.error is not None and run.error.code == "host-not-started"
+
+
+def test_killed_hosts_leave_nothing_behind(pipeline: Pipeline) -> None:
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        until(lambda: run.state is RunState.RUNNING)
+        group = host_of(hosts)
+        run.announce_stop()
+        hosts.kill()
+        assert run.join(20)
+        until(lambda: not is_there(group))
+
+
+def is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
