@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from multiprocessing import parent_process
@@ -41,6 +41,12 @@ class StopsShort(Planned):
         def end(self, start: Positions) -> Positions:
             last = line_of(self.latest(start) if self.until is None else self.until)
             return at(max(line_of(start), min(line_of(start) + EPOCH_MAX, last - 1)))
+
+
+class CountsWhatItHasRead(Planned):
+    class PLANNER(LinesPlanner):
+        def behind(self, start: Positions) -> Mapping[str, int]:
+            return {name: line_of(self.latest(start)) for name in super().behind(start)}
 
 
 class Overlaps(Planned):

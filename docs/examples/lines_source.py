@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class LinesSource:
 class LinesPlanner:
     """The driver's side. Nothing is kept in it: any driver goes on where another one died."""
 
+    unit = "line"
+
     source: LinesSource
     frozen: Positions | None
     until: Positions | None
@@ -80,6 +82,9 @@ class LinesPlanner:
 
     def latest(self, start: Positions) -> Positions:
         return at(len(self.source.lines()))
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        return {PARTITION: line_of(self.latest(start)) - line_of(start)}
 
     def end(self, start: Positions) -> Positions:
         last = self.latest(start) if self.until is None else self.until

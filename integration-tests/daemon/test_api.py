@@ -61,7 +61,7 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
     found = wait_for_state(ask, "running")
     assert ask("GET", "/ready").status == 200
     assert (found["generation"], found["source"]["name"], found["sinks"][0]["kind"]) == (1, rig.topic, "postgres")
-    wait_until(lambda: ask.get("/pipelines/orders")["lag_records"] == 0, 60, "no lag")
+    wait_until(lambda: ask.get("/pipelines/orders")["behind"] == {"record": 0}, 60, "no lag")
     wait_until(lambda: metric(ask, "onefold_rows_total", sink="rows") == 1000, 30, "all rows are counted")
     wait_until(lambda: ask.get("/pipelines/orders")["counts"]["in_progress"] == 0, 30, "the last epoch is complete")
     newest, *_ = ask.get("/pipelines/orders/epochs")["epochs"]
@@ -78,7 +78,7 @@ def test_a_daemon_is_operated_from_before_its_spark_is_up_until_it_is_stopped_an
 
     assert command(daemon, "pause").stdout == "orders: paused\n"
     rig.put(1000)
-    wait_until(lambda: ask.get("/pipelines/orders")["lag_records"] >= 500, 60, "the lag grows while it is paused")
+    wait_until(lambda: ask.get("/pipelines/orders")["behind"]["record"] >= 500, 60, "the lag grows while it is paused")
     assert len(rows(rig)) <= 1500, "one epoch may have been under way"
     assert command(daemon, "resume", "orders").returncode == 0
     wait_for_rows(rig, daemon, 2000)

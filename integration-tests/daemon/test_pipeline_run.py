@@ -183,6 +183,8 @@ class InThisProcess:
     def totals(self) -> Totals:
         return self.status.totals
 
+    memory_bytes = None
+
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.work.hold(is_paused)
         before_s, is_over = self.status.started_at_s, threading.Event()

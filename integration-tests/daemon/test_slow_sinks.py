@@ -103,7 +103,7 @@ def says_that_it_is_away(said: Status) -> bool:
 def says_that_an_epoch_runs(said: Status) -> bool:
     return all(
         (one["state"], one["error"], one["counts"]["in_progress"]) == ("running", None, 1)
-        and (one["lag_records"] or 0) > 2 * AT_MOST
+        and (one["behind"] or {"record": 0})["record"] > 2 * AT_MOST
         for one in said.values()
     )
 

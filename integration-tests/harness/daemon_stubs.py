@@ -44,6 +44,7 @@ class Query:
         self.started_at_s: float | None = None
         self.recovered: Recovered | None = None
         self.totals = Totals()
+        self.memory_bytes: int | None = 100_000_000
         self.over = threading.Event()
 
     @property

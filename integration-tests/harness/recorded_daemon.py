@@ -111,7 +111,7 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "source": {"kind": "kafka", "name": "orders"},
         "positions": {f"orders/{partition}": 150_000 + partition * 11 for partition in range(4)},
         "lag": {f"orders/{partition}": 310 for partition in range(4)},
-        "lag_records": 1_240,
+        "behind": {"record": 1_240},
         "sinks": [
             {
                 "name": "orders",

@@ -55,7 +55,7 @@ def test_a_new_epoch_and_new_figures_appear_and_the_focus_stays_where_it_was(
     older = page.get_by_role("link", name="Epoch 58")
     older.focus()
     daemon.epochs["orders"].insert(0, epoch(61, "open", last=61))
-    daemon.pipelines["orders"].update(epoch=61, lag_records=7)
+    daemon.pipelines["orders"].update(epoch=61, behind={"record": 7})
     page.clock.run_for(LOOK_MS)
     expect(page.get_by_role("link", name="Epoch 61")).to_be_visible()
     expect(_fact(page, "Lag, records")).to_have_text("7")
@@ -66,7 +66,7 @@ def test_lag_and_throughput_are_lines_that_say_in_words_what_they_show(daemon: R
     page = opened("#/pipelines/orders")
     expect(page.get_by_role("img", name="Throughput: 1,287 rows/s now, between 900 and 1,330")).to_be_visible()
     expect(page.get_by_text("The line begins with this page")).to_be_visible()
-    daemon.pipelines["orders"]["lag_records"] = 40
+    daemon.pipelines["orders"]["behind"] = {"record": 40}
     page.clock.run_for(LOOK_MS)
     expect(page.get_by_role("img", name="Lag: 40 records now, between 40 and 1,240")).to_be_visible()
 
@@ -100,7 +100,7 @@ def test_an_epoch_shows_its_range_and_what_each_task_acknowledged(opened: Open) 
 def test_a_change_of_state_is_said_to_screen_readers_and_progress_is_not(daemon: RecordedDaemon, opened: Open) -> None:
     page = opened("#/pipelines/orders")
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    daemon.pipelines["orders"].update(lag_records=3)
+    daemon.pipelines["orders"].update(behind={"record": 3})
     page.clock.run_for(LOOK_MS)
     expect(_fact(page, "Lag, records")).to_have_text("3")
     expect(page.get_by_role("status")).to_be_empty()
@@ -138,7 +138,7 @@ def test_an_address_of_nothing_says_so(daemon: RecordedDaemon, opened: Open) -> 
 def test_a_store_that_does_not_answer_is_said_and_the_page_goes_on(daemon: RecordedDaemon, opened: Open) -> None:
     away = {"code": "database-unavailable", "message": "the store is away"}
     daemon.answers["/pipelines/orders/epochs"] = (503, away)
-    daemon.pipelines["orders"].update(counts=None, positions=None, lag=None, lag_records=None, store_error=away)
+    daemon.pipelines["orders"].update(counts=None, positions=None, lag=None, behind=None, store_error=away)
     page = opened("#/pipelines/orders")
     expect(page.get_by_text("the store is away (database-unavailable)")).to_be_visible()
     expect(page.get_by_role("group", name="Checkpoint store")).to_contain_text("the store is away")

@@ -43,8 +43,8 @@ PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "failed": (ROUTE, {"state": "failed", "actions": ["restart"], "error": BAD, "in_doubt": 0}, {}),
-    "fenced": (ROUTE, {"state": "fenced", "actions": [], "error": TAKEN, "lag_records": None, "lag": None}, {}),
-    "stopped": (ROUTE, {"state": "stopped", "actions": ["restart"], "lag_records": None, "lag": None}, {}),
+    "fenced": (ROUTE, {"state": "fenced", "actions": [], "error": TAKEN, "behind": None, "lag": None}, {}),
+    "stopped": (ROUTE, {"state": "stopped", "actions": ["restart"], "behind": None, "lag": None}, {}),
     "in-doubt": (ROUTE, {"in_doubt": 4, "oldest_prepared_s": 95.0, "progress_at": at(95)}, {}),
     "not-reachable": (ROUTE, {}, {}),
     "epoch": (f"{ROUTE}/epochs/60", {}, {"viewport": {"height": 1080}}),
@@ -94,8 +94,8 @@ def _watch(daemon: RecordedDaemon, page: Page) -> None:
     seen = page.locator("#contact")
     for step in range(10):
         pipeline = daemon.pipelines["orders"]
-        if pipeline["lag_records"] is not None:
-            pipeline["lag_records"] = 1_240 + (step * 7919) % 500
+        if pipeline["behind"] is not None:
+            pipeline["behind"]["record"] = 1_240 + (step * 7919) % 500
         before = seen.inner_text()
         page.clock.run_for(2_000)
         expect(seen).not_to_have_text(before)

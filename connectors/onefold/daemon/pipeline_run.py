@@ -12,6 +12,7 @@ from typing import Protocol
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
 from onefold.daemon.hosting.messages import Recovered, Status, Totals
+from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as, note
 
@@ -45,6 +46,9 @@ class Runs(Protocol):
 
     @property
     def totals(self) -> Totals: ...
+
+    @property
+    def memory_bytes(self) -> int | None: ...
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None: ...
 
@@ -106,6 +110,11 @@ class Run:
         return None if waited is None else waited.error()
 
     @property
+    def memory_bytes(self) -> int | None:
+        """Resident in the process that runs it; None where there is none."""
+        return self._hosted.memory_bytes
+
+    @property
     def totals(self) -> Totals:
         return self._hosted.totals + Totals(restarts=self._restarts)
 
@@ -148,10 +157,10 @@ class Run:
         with logged_as(pipeline=self.name):
             try:
                 ended = self._live()
-            except OnefoldError as error:
-                self._fail(error)
-                log.error("pipeline %r has ended: %s", self.name, error)
-                ended = RunState.FENCED if isinstance(error, Fenced) else RunState.FAILED
+            except Exception as error:
+                self._fail(found := meaning(self.name, error))
+                log.error("pipeline %r has ended: %s", self.name, found)
+                ended = RunState.FENCED if isinstance(found, Fenced) else RunState.FAILED
             self._hosted.close()
             self.ended_s = time.monotonic()
             self._move(ended)

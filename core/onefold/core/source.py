@@ -160,12 +160,18 @@ class SourcePlanner(Protocol):
     """The driver's side of a source. Calls raise `Retriable` where a server doesn't answer, `DataLoss` where records
     between the pipeline's positions and the source's end are gone. Positions are the source's own, without others'."""
 
+    unit: str  # what `behind` counts, for people: "record", "file"
+
     def initial(self) -> Positions:
         """Where a first batch begins, explicit for every partition; the same however often it is asked."""
         ...
 
     def latest(self, start: Positions) -> Positions:
         """All there is now from `start` on, whatever the limits."""
+        ...
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        """How much there is to read from `start` on, by partition. Changes nothing, and plans nothing."""
         ...
 
     def end(self, start: Positions) -> Positions:

@@ -11,7 +11,9 @@ from onefold.clients.sql.database import Transaction
 from onefold.core.contract import MOVED, EpochRecord, EpochState
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions
+from onefold.core.source import Journal
 from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.journal import StoreJournal
 from onefold.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.store.store_rows import pipeline_row, record_of
 
@@ -74,6 +76,10 @@ class History:
 
     def close(self) -> None:
         self._store.close()
+
+    def journal(self, pipeline: str, source: str) -> Journal:
+        """That of one of its sources: to be read."""
+        return StoreJournal(self._store, pipeline, source, self._store.look())
 
     def status(self, pipeline: str) -> PipelineStatus | None:
         """None where there is no store yet, or it does not know the pipeline."""

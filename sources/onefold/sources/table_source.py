@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -66,6 +66,8 @@ class TableSource(ABC):
 class TablePlanner:
     """Plans the one epoch that reads a table. Its position is `name/0`: 0 before that epoch, and 1 after it."""
 
+    unit = "table"
+
     def __init__(
         self, name: str, plan: Callable[[], PlannedTable], frozen: Positions | None, until: Positions | None
     ) -> None:
@@ -79,6 +81,9 @@ class TablePlanner:
 
     def latest(self, start: Positions) -> Positions:
         return self._of(max(self._at(start), self._end))
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        return {f"{self._name}/0": int(not self.is_done(start))}
 
     def end(self, start: Positions) -> Positions:
         return self.latest(start)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from onefold.cli.console import AsJson, print_json, table_console
 from onefold.core import ConfigError, Retriable
-from onefold.core.values.plain import SAID_MAX, plain
+from onefold.core.values.plain import SAID_MAX, counted, plain
 from onefold.core.waiting import Wait
 
 if TYPE_CHECKING:
@@ -184,6 +184,13 @@ def _names(pipelines: Sequence[str]) -> list[str]:
     return [read(each).name if each.endswith(".toml") or ":" in each else each for each in pipelines]
 
 
+def _behind(found: dict[str, int] | None) -> str:
+    """Records as a number, what else is counted with its name."""
+    if not found:
+        return _number(None)
+    return ", ".join(_number(count) if unit == "record" else counted(count, unit) for unit, count in found.items())
+
+
 def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
     table = _table("pipeline", "state", "generation", "epoch", "completed", "behind", "in doubt", "restarts")
     for one in found:
@@ -194,7 +201,7 @@ def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
             _number(one["generation"]),
             _number(one["epoch"]),
             _time(completed and completed["completed_at"]),
-            _number(one["lag_records"]),
+            _behind(one["behind"]),
             _number(one["in_doubt"]),
             _number(one["restarts"]),
         )

@@ -17,6 +17,8 @@ __all__ = [
     "EpochSink",
     "EpochsFailed",
     "Health",
+    "LagHistory",
+    "LagPoint",
     "Latest",
     "PipelineError",
     "PipelineModel",
@@ -108,6 +110,17 @@ class EpochDetail(EpochModel):
     manifest: list[CommittableModel]
 
 
+class LagPoint(_Model):
+    at: datetime
+    behind: dict[str, int]
+
+
+class LagHistory(_Model):
+    """How far the pipeline was behind while this daemon looked, the oldest first."""
+
+    points: list[LagPoint]
+
+
 class EpochPage(_Model):
     """The newest epochs first."""
 
@@ -194,8 +207,10 @@ class PipelineModel(_Model):
     source: SourceModel
     sinks: list[PipelineSink]
     positions: Offsets | None
-    lag: dict[str, int] | None = Field(description="records behind, by topic/partition")
-    lag_records: int | None
+    lag: dict[str, int] | None = Field(
+        description="how much can be read and is not written, by partition, as `positions` has them"
+    )
+    behind: dict[str, int] | None = Field(description="the same in all, by what is counted: record, file, table")
     counts: Counts | None
     latest: Latest
     in_doubt: int | None = Field(description="prepared transactions of its sinks; those of a running epoch count")

@@ -15,6 +15,7 @@ from onefold.daemon.api.models import (
     EpochModel,
     EpochsFailed,
     EpochSink,
+    LagPoint,
     Latest,
     Offsets,
     PipelineError,
@@ -26,12 +27,13 @@ from onefold.daemon.api.models import (
     SourceModel,
 )
 from onefold.daemon.pipeline_run import Run
+from onefold.daemon.watch.lags import in_all
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.browse import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = ["epoch_detail", "epoch_view", "pipeline_view"]
+__all__ = ["epoch_detail", "epoch_view", "lag_point", "pipeline_view"]
 
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",
@@ -67,8 +69,8 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         source=_source_view(pipeline.flow.sources()),
         sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in pipeline.everyone],
         positions=None if positions is None else _offsets(positions),
-        lag=None if lag is None else {f"{each.topic}/{each.partition}": each.behind for each in lag},
-        lag_records=None if lag is None else sum(each.behind for each in lag),
+        lag=None if lag is None else {each.partition: each.behind for each in lag},
+        behind=None if lag is None else in_all(lag),
         counts=None if status is None else _counts(status),
         latest=_latest(status, run),
         in_doubt=None if ages_s is None else len(ages_s),
@@ -79,6 +81,10 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         if store_error is None
         else PipelineError(code=store_error.code, message=store_error.message, at=None),
     )
+
+
+def lag_point(at_s: float, behind: dict[str, int]) -> LagPoint:
+    return LagPoint(at=datetime.fromtimestamp(at_s, UTC), behind=behind)
 
 
 def _source_view(sources: Sequence[Source]) -> SourceModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
@@ -86,6 +88,11 @@ class Hosted:
     @property
     def totals(self) -> Totals:
         return self._before + self.status.totals
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Resident in its host; None without one."""
+        return None if self._host is None else self._host.memory_bytes
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         """Until it has ended by itself, or was drained. `on_start` is called once it runs. Raises the error that ended
@@ -172,6 +179,12 @@ class _Host:
         self._socket = ours
         threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
         threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
+
+    @property
+    def memory_bytes(self) -> int | None:
+        with suppress(OSError):  # it has ended
+            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        return None
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:

@@ -82,6 +82,7 @@ class _Now(Collector):
         replays = self._counter("onefold_replays_skipped", "Batches that were skipped: they had been written before.")
         letters = self._counter("onefold_dead_letters", "Records that could not be read, and became dead letters.")
         skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
+        memory = self._gauge("onefold_host_memory_bytes", "Resident memory of the process that runs it.")
         for watch in self._watches:
             name, now, totals = watch.control.name, watch.control.state, watch.control.totals
             for each in RunState:
@@ -89,6 +90,8 @@ class _Now(Collector):
             fenced.add_metric([name], now is RunState.FENCED)
             if (number := watch.control.run.generation) is not None:
                 generation.add_metric([name], number)
+            if (resident := watch.control.run.memory_bytes) is not None:
+                memory.add_metric([name], resident)
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
             on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}
@@ -96,7 +99,7 @@ class _Now(Collector):
                 letters.add_metric([name], totals.dead_letters)
             if "skip" in on_errors:
                 skipped.add_metric([name], totals.skipped)
-        return state, fenced, generation, restarts, replays, letters, skipped
+        return state, fenced, generation, memory, restarts, replays, letters, skipped
 
     def _of_store(self) -> Iterable[Metric]:
         up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")
@@ -127,12 +130,22 @@ class _Now(Collector):
             "How many more records retention may delete before it deletes one that is not written.",
             labels=labels,
         )
+        whole = GaugeMetricFamily(
+            "onefold_behind",
+            "What could be read of a source, and is not written: records of topics, files, tables.",
+            labels=["pipeline", "source", "unit"],
+        )
         for watch in self._watches:
+            found: dict[tuple[str, str], int] = {}
             for each in watch.lag.value or ():
-                place = [watch.control.name, each.topic, str(each.partition)]
-                behind.add_metric(place, each.behind)
-                headroom.add_metric(place, each.headroom)
-        return behind, headroom
+                found[each.source, each.unit] = found.get((each.source, each.unit), 0) + each.behind
+                if each.headroom is not None:
+                    topic, _, partition = each.partition.rpartition("/")
+                    behind.add_metric([watch.control.name, topic, partition], each.behind)
+                    headroom.add_metric([watch.control.name, topic, partition], each.headroom)
+            for (source, unit), number in found.items():
+                whole.add_metric([watch.control.name, source, unit], number)
+        return behind, headroom, whole
 
     def _of_sinks(self) -> Iterable[Metric]:
         labels = ["pipeline", "sink"]

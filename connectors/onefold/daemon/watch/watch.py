@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from onefold.core import Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
-from onefold.core.source import own_positions
 from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
+from onefold.daemon.watch.lags import Lag, Lags, in_all
 from onefold.daemon.watch.poller import Poller
 from onefold.store.history import History, PipelineStatus, StoredEpoch
-
-if TYPE_CHECKING:  # with Kafka's client, which need not be there
-    from onefold.sources.kafka.planning.broker import Broker
-    from onefold.sources.kafka.planning.lag import PartitionLag
 
 __all__ = ["Watch"]
 
@@ -25,6 +22,7 @@ _SOURCE_S = 5.0  # between two questions, and for the answer of each
 _GUARANTEES_S = 60.0
 _WITHIN_S = 5.0  # of one statement in the store
 _PAGE = 500
+_LAGS_KEPT = 720  # an hour
 _READY = (RunState.RUNNING, RunState.PAUSED, RunState.FINISHED)
 
 
@@ -35,12 +33,13 @@ class Watch:
         self.control = control
         self.history = History(control.pipeline.store_url, _WITHIN_S)
         name = control.name
+        self._ask_lags = Lags(control.pipeline, lambda source: self.history.journal(name, source), _SOURCE_S)
         self.status = Poller(f"where pipeline {name!r} stands", self._stands, _STORE_S)
         self.lag = Poller(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
         self.prepared = Poller(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
         self.guarantees = Poller(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
+        self.lags: deque[tuple[float, dict[str, int]]] = deque(maxlen=_LAGS_KEPT)  # in all, and when that was
         self._observe = observe
-        self._brokers: dict[str, Broker] = {}
         self._first_generation: int | None = None  # of this process
         self._seen = 0  # the last epoch that was observed
 
@@ -90,22 +89,14 @@ class Watch:
             self._observe(epoch)
             self._seen = epoch.record.epoch
 
-    def _lags(self) -> tuple[PartitionLag, ...] | None:
-        """None where it is not known yet where the pipeline stands, and of sources that are no topics."""
-        status, topics = self.status.value, self.control.pipeline.topics
-        if not topics or status is None or status.positions is None:
+    def _lags(self) -> tuple[Lag, ...] | None:
+        """None where it is not known yet where the pipeline stands."""
+        status = self.status.value
+        if status is None or status.positions is None:
             return None
-        from onefold.sources.kafka.planning.lag import lag
-
-        brokers, self._brokers = self._brokers, {}  # one that fails is not asked again
-        found: list[PartitionLag] = []
-        for source in topics:
-            broker = brokers.get(source.name) or source.broker()
-            broker.timeout_s = min(broker.timeout_s, _SOURCE_S)  # who looks at the pipeline hears soon that it is away
-            found += lag(source, own_positions(source, status.positions.of_records()), broker)
-            brokers[source.name] = broker
-        self._brokers = brokers
-        return tuple(found)
+        found = self._ask_lags(status.positions.of_records())
+        self.lags.append((time.time(), in_all(found)))
+        return found
 
     def _prepared(self) -> Mapping[str, list[Held]]:
         sinks = [sink for sink in self.control.pipeline.everyone if isinstance(sink, Holding)]

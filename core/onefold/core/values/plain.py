@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SAID_MAX", "plain", "said_without", "shown_url"]
+__all__ = ["SAID_MAX", "counted", "plain", "said_without", "shown_url"]
 
 LENGTH_MAX = 1000  # of a reason
 SAID_MAX = 4000  # of what a server said: message, detail, hint
@@ -46,3 +46,8 @@ def shown_url(url: str) -> str:
 def said_without(url: str, said: str) -> str:
     """What somebody said of the URL, which they may have quoted whole."""
     return plain(said.replace(url, shown_url(url)))
+
+
+def counted(number: int, thing: str) -> str:
+    """1 row, 1,200 rows."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

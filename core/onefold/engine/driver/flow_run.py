@@ -237,7 +237,7 @@ class FlowRun:
         self.bad += writers.bad
         self._tracker.completed()
         planners.completed(now.at)
-        self._progress.count(outcome.record, lambda: planners.latest(now.at))
+        self._progress.count(outcome.record, lambda: planners.behind(now.at))
         if self._settings.on_outcome is not None:
             own = OwnProcess()
             try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
+from onefold.core.values.plain import counted
 from onefold.engine.state import STATE
 
-__all__ = ["Progress", "counted", "records_between"]
+__all__ = ["Progress", "records_between"]
 
 epochs_log = logging.getLogger("onefold.epochs")
 
@@ -27,13 +28,13 @@ class Progress:
         self._flow = flow
         self._told_s = time.monotonic()
         self._told_rows = self._told_epochs = 0
-        self._latest: Callable[[], Positions] | None = None
+        self._behind: Callable[[], Mapping[str, int]] | None = None
 
-    def count(self, record: EpochRecord, latest: Callable[[], Positions]) -> None:
-        """An epoch is complete. `latest` asks the sources how far they go."""
+    def count(self, record: EpochRecord, behind: Callable[[], Mapping[str, int]]) -> None:
+        """An epoch is complete. `behind` asks the sources how much there is beyond it, by what it is counted in."""
         self.epochs += 1
         self.rows += sum(committable.rows for committable in record.manifest if committable.sink != STATE)
-        self.last, self._latest = record, latest
+        self.last, self._behind = record, behind
         if time.monotonic() - self._told_s >= EVERY_S:
             self._tell()
 
@@ -42,12 +43,13 @@ class Progress:
             self._tell()
 
     def _tell(self) -> None:
-        assert self.last is not None and self._latest is not None
+        assert self.last is not None and self._behind is not None
         now_s, rows = time.monotonic(), self.rows - self._told_rows
         try:
-            behind = f"{counted(records_between(self.last.range.end, self._latest()), 'record')} behind"
+            found = self._behind()
+            behind = f"{' and '.join(counted(number, unit) for unit, number in found.items())} behind"
         except OnefoldError:
-            behind = "records behind unknown"
+            behind = "how far behind is unknown"
         epochs_log.info(
             "flow %r: epoch %d, %s in %s, %s rows/s, %s",
             self._flow,
@@ -58,11 +60,6 @@ class Progress:
             behind,
         )
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
-
-
-def counted(number: int, thing: str) -> str:
-    """1 row, 1,200 rows."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def records_between(start: Positions, end: Positions) -> int:

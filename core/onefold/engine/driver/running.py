@@ -17,10 +17,10 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import uncollected
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart
-from onefold.core.values.plain import shown_url
+from onefold.core.values.plain import counted, shown_url
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import Marks
-from onefold.engine.driver.progress import Progress, counted
+from onefold.engine.driver.progress import Progress
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping

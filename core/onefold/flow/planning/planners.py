@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onefold.core.errors import ConfigError
@@ -60,14 +61,12 @@ class Planners:
         """Where an epoch from `start` on may end now."""
         return self._joined(lambda number, planner: planner.end(self._own(number, start)))
 
-    def latest(self, start: Positions) -> Positions:
-        """All there is now, of the sources whose positions are numbers; the others' stay where they are."""
-
-        def ask(number: int, planner: SourcePlanner) -> Positions:
-            own = self._own(number, start)
-            return planner.latest(own) if any(isinstance(at, int) for _, at in own.items) else own
-
-        return self._joined(ask)
+    def behind(self, start: Positions) -> Counter[str]:
+        """How much there is to read from `start` on, by what it is counted in."""
+        found = Counter[str]()
+        for number, planner in self._planners.items():
+            found[planner.unit] += sum(planner.behind(self._own(number, start)).values())
+        return found
 
     def splits(self, span: Range) -> dict[int, Sequence[Split]]:
         """The parts of the range, by the number of the source's node."""

@@ -10,7 +10,6 @@ import { overview } from "./overview.js";
 import { pipelineView } from "./pipeline.js";
 
 const EVERY_MS = 2000;
-const LAGS_MAX = 900; // half an hour of them
 const EPOCHS_MAX = 1000; // as many as the store keeps
 const place = (id) => document.getElementById(id);
 
@@ -22,9 +21,8 @@ const state = {
   doing: null, // {name, action} that was asked for
   sending: null, // the place of the dead letter that is sent again
   said: null, // what the API said to the last action, if it refused
-  lags: new Map(), // by pipeline: [milliseconds, records]
   route: route(),
-  shown: {}, // what the route asks for: {history, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
+  shown: {}, // what the route asks for: {history, lags, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
@@ -51,7 +49,6 @@ async function look() {
     if (turn !== turns) return;
     tell(pipelines);
     Object.assign(state, { pipelines, seenAt: new Date(), failing: null });
-    note(pipelines);
     state.shown = shown ?? state.shown;
   } catch (error) {
     if (turn !== turns) return;
@@ -64,7 +61,7 @@ async function look() {
 /** What the route needs beside the pipelines, null where that is not asked for time and again; an error of the API about it is shown in its place. */
 async function detail({ view, name, number }) {
   try {
-    if (view === "pipeline") return { history: await history(name) };
+    if (view === "pipeline") return { history: await history(name), lags: (await api.lags(name)).points };
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
     if (view === "letters") return null;
   } catch (error) {
@@ -200,15 +197,6 @@ function confirmed(title, text, yes) {
   });
 }
 
-/** Remember the lag, for the plot. */
-function note(pipelines) {
-  for (const { name, lag_records: records } of pipelines) {
-    const lags = state.lags.get(name) ?? [];
-    if (records !== null) lags.push([Date.now(), records]);
-    state.lags.set(name, lags.slice(-LAGS_MAX));
-  }
-}
-
 /** Changes of state are said aloud; progress is not. */
 function tell(pipelines) {
   if (state.failing) say("The daemon answers again.");
@@ -252,14 +240,13 @@ function about(name) {
     pipeline, act, older,
     isReachable: state.failing === null,
     doing: state.doing?.name === name ? state.doing.action : null,
-    lags: state.lags.get(name) ?? [],
   };
   if (view === "letters") {
     const error = shown.error && (shown.error instanceof api.ApiError ? told(shown.error) : "The daemon does not answer.");
     return lettersView({ ...context, ...shown, error, load: (reason) => load(true, reason), countReasons, send, sendAll, sending: state.sending });
   }
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
-  return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });
+  return pipelineView({ ...context, history: shown.history, lags: shown.lags ?? [], historyError: shown.error && told(shown.error) });
 }
 
 const told = (error) => `${error.message} (${error.code})`;

@@ -12,6 +12,9 @@ export const count = (value) => (!isKnown(value) ? UNKNOWN : WHOLE.format(value)
 export const rough = (value) => (!isKnown(value) ? UNKNOWN : value < 1000 ? ROUGH.format(value) : WHOLE.format(Math.round(value)));
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
+/** How far a pipeline is behind, by what is counted: `1,200 records, 3 files`. */
+export const behind = (found) => (!isKnown(found) || !Object.keys(found).length ? UNKNOWN : Object.entries(found).map(([unit, value]) => plural(value, unit)).join(", "));
+
 export function bytes(value) {
   if (!isKnown(value)) return UNKNOWN;
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];

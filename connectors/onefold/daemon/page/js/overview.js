@@ -1,7 +1,7 @@
 // All pipelines of the daemon, at a glance.
 
 import { h } from "./dom.js";
-import { ago, count, isKnown, plural } from "./format.js";
+import { ago, behind, count, isKnown, plural } from "./format.js";
 import { badge, facts, isInDoubtLong, link, problem } from "./parts.js";
 
 export function overview({ pipelines }) {
@@ -25,7 +25,7 @@ function card(pipeline) {
       h("li", { key: sink.name }, h("span", { class: "name" }, sink.name), " ", promise(sink)))),
     facts([
       ["Epoch", count(pipeline.epoch)],
-      ["Lag, records", count(pipeline.lag_records)],
+      ["Behind", behind(pipeline.behind)],
       ["In doubt", count(pipeline.in_doubt), isInDoubtLong(pipeline)],
       isKnown(pipeline.dead_letters) ? ["Dead letters", count(pipeline.dead_letters), pipeline.dead_letters > 0] : null,
       ["Last progress", ago(pipeline.progress_at)],

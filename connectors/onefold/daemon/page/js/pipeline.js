@@ -1,7 +1,7 @@
 // One pipeline: its state, counts, plots, sinks, positions and history.
 
 import { h } from "./dom.js";
-import { ago, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
+import { ago, behind, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
 import { promise } from "./overview.js";
 import { acknowledgements, badge, facts, isInDoubtLong, link, problem, table } from "./parts.js";
 import { plot } from "./plot.js";
@@ -21,7 +21,7 @@ export function pipelineView(context) {
     section("now", "Now", now(pipeline)),
     section("epochs", "Epochs", epochs(pipeline)),
     h("div", { key: "plots", class: "plots" },
-      plot({ title: "Lag", unit: "records", points: lags, empty: "The line begins with this page: one moment." }),
+      ...lagPlots(lags),
       plot({ title: "Throughput", unit: "rows/s", points: throughput(history?.epochs ?? []), steps: true, empty: "Two complete epochs make a line." })),
     section("sinks", "Sinks and what they guarantee", sinks(pipeline)),
     section("positions", "Source", positions(pipeline)),
@@ -46,7 +46,7 @@ function buttons({ pipeline, doing, act, isReachable }) {
 
 const now = (pipeline) => facts([
   ["Epoch", count(pipeline.epoch)],
-  ["Lag, records", count(pipeline.lag_records)],
+  ["Behind", behind(pipeline.behind)],
   ["In doubt", inDoubt(pipeline), isInDoubtLong(pipeline)],
   pipeline.takes_dead_letters
     ? ["Dead letters", h("a", { href: link.letters(pipeline.name) }, isKnown(pipeline.dead_letters) ? count(pipeline.dead_letters) : "browse"), pipeline.dead_letters > 0] : null,
@@ -88,6 +88,17 @@ function resolved({ epochs_finished: finished, epochs_given_up: givenUp }) {
   return done.length ? `; epochs begun before: ${done.join(", ")}` : "";
 }
 
+/** A line for each of what is counted, from before this page was opened. */
+function lagPlots(lags) {
+  const units = [...new Set(lags.flatMap(({ behind: found }) => Object.keys(found)))];
+  return (units.length ? units : ["record"]).map((unit) => plot({
+    title: "Lag",
+    unit: `${unit}s`,
+    points: lags.filter(({ behind: found }) => unit in found).map(({ at, behind: found }) => [Date.parse(at), found[unit]]),
+    empty: "The daemon looks every few seconds: two looks make a line.",
+  }));
+}
+
 /** Rows per second between each completed epoch and the one before. */
 function throughput(epochs) {
   const done = epochs.filter((epoch) => epoch.state === "complete" && epoch.completed_at).reverse();
@@ -109,7 +120,7 @@ function positions({ source, positions: at, lag }) {
   if (!names.length) return [title, h("p", { class: "quiet" }, "No position is known yet.")];
   return [title, table("Positions", [["Partition"], ["Position", true], ["Lag", true]], names.map((partition) => ({
     key: partition,
-    cells: [partition, number(at?.[partition]), number(lag?.[partition])],
+    cells: [partition.replace(/^[#@]|\/$/g, ""), number(at?.[partition]), number(lag?.[partition])],
   })))];
 }
 

@@ -127,6 +127,7 @@ def _read_once(subject: _Subject, source: ReadOnce) -> None:
         end = planner.end(begin)
         held.expect(end != begin, "an epoch of the records that there are", f"end({begin}) is the same")
         held.expect(planner.latest(begin) == end, f"the latest, {end}", planner.latest(begin))
+    _counted(subject, planner, begin, end)
     with book.holding(Promise.SOURCE_UNTIL, "end, is_done") as held:
         held.expect(not planner.is_done(begin) and planner.is_done(end), f"done at {end}", "otherwise")
         ended = subject.planner(begin, begin)
@@ -168,6 +169,16 @@ def _begun(subject: _Subject, planner: SourcePlanner) -> Positions:
     return begin
 
 
+def _counted(subject: _Subject, planner: SourcePlanner, begin: Positions, end: Positions) -> None:
+    """All there is lies between these."""
+    with subject.book.holding(Promise.SOURCE_BEHIND, "behind") as held:
+        there, none = planner.behind(begin), planner.behind(end)
+        strange = [name for name in there if not subject.source.covers(name)]
+        held.expect(not strange, "partitions of the source", strange)
+        held.expect(sum(there.values()) > 0, "a number above 0 before all was read", there)
+        held.expect(not any(none.values()), "0 after that", none)
+
+
 def _planned(subject: _Subject) -> None:
     book, planner = subject.book, subject.planner()
     begin = _begun(subject, planner)
@@ -179,6 +190,7 @@ def _planned(subject: _Subject) -> None:
         latest = planner.latest(subject.at)
         held.expect(subject.at == latest, f"the latest, {latest}", subject.at)
         held.expect(planner.end(subject.at) == subject.at, "the same where nothing came", planner.end(subject.at))
+    _counted(subject, planner, begin, subject.at)
 
 
 def _read(subject: _Subject) -> None:

@@ -34,6 +34,8 @@ class FilePlanner:
     """Plans epochs of one source. With `is_bounded` it ends with the files that there are when it plans for the first
     time."""
 
+    unit = "file"
+
     def __init__(
         self,
         source: FileSourceConfig,
@@ -64,6 +66,11 @@ class FilePlanner:
 
     def latest(self, start: Positions) -> Positions:
         return self._planned(start, None, None)
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        """By their paths: one that was read under another path counts until it is looked into."""
+        there = self._folder.list(self._source.pattern)
+        return {position_of(self._source.name): len(self._ripe(self._unknown(self._standing(start), there)))}
 
     def end(self, start: Positions) -> Positions:
         if time.monotonic() < self._rests_until_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from onefold.core.positions import Positions, Range
@@ -17,6 +18,8 @@ __all__ = ["KafkaSourcePlanner"]
 class KafkaSourcePlanner:
     """Plans epochs of one source, as `SourcePlanner`. A topic's partitions that come later start at their first
     record; with `until`, they are left out."""
+
+    unit = "record"
 
     def __init__(
         self, source: KafkaSourceConfig, frozen: Positions | None = None, until: Positions | None = None
@@ -37,6 +40,11 @@ class KafkaSourcePlanner:
         at = OffsetSnapshot.of(start)
         seen = self._planner.ends(at)
         return at.moved_to(seen.offsets, seen).positions()
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        """Markers and compacted records count."""
+        at, there = OffsetSnapshot.of(start).offsets, OffsetSnapshot.of(self.latest(start)).offsets
+        return {f"{topic}/{number}": end - at.get((topic, number), 0) for (topic, number), end in there.items()}
 
     def end(self, start: Positions) -> Positions:
         at = OffsetSnapshot.of(start)

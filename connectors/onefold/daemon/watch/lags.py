@@ -1,0 +1,72 @@
+"""How far a pipeline is behind each of its sources, asked beside the driver that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onefold.core.positions import Positions
+from onefold.core.source import Journal, Source, SourcePlanner, own_positions
+from onefold.pipeline import Pipeline
+
+if TYPE_CHECKING:  # with Kafka's client, which need not be there
+    from onefold.sources import KafkaSource
+    from onefold.sources.kafka.planning.broker import Broker
+
+__all__ = ["Lag", "Lags", "in_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Of one partition, as positions name it. `headroom` is how many more offsets retention may delete before one that was
+    not read; None where that is no question."""
+
+    source: str
+    unit: str  # what `behind` counts: "record", "file", ...
+    partition: str
+    behind: int
+    headroom: int | None = None
+
+
+def in_all(lags: Iterable[Lag]) -> dict[str, int]:
+    """How much it is together, by what is counted."""
+    found: dict[str, int] = {}
+    for each in lags:
+        found[each.unit] = found.get(each.unit, 0) + each.behind
+    return found
+
+
+class Lags:
+    """Keeps what it has open at the sources' servers from one question to the next, but not after one that failed.
+    Each server gets `within_s` seconds to answer."""
+
+    def __init__(self, pipeline: Pipeline, journal: Callable[[str], Journal], within_s: float) -> None:
+        self._pipeline, self._journal, self._within_s = pipeline, journal, within_s
+        self._brokers: dict[str, Broker] = {}
+        self._planners: dict[str, SourcePlanner] = {}
+
+    def __call__(self, positions: Positions) -> tuple[Lag, ...]:
+        """From these positions on. Raises what a source's planner raises."""
+        topics = {source.name: source for source in self._pipeline.topics}
+        found: list[Lag] = []
+        for source in self._pipeline.flow.sources():
+            own = own_positions(source, positions)
+            topic = topics.get(source.name)
+            found += self._planned(source, own) if topic is None else self._of_topic(topic, own)
+        return tuple(found)
+
+    def _of_topic(self, source: KafkaSource, at: Positions) -> Iterator[Lag]:
+        from onefold.sources.kafka.planning.lag import lag
+
+        broker = self._brokers.pop(source.name, None) or source.broker()
+        broker.timeout_s = min(broker.timeout_s, self._within_s)
+        for each in lag(source, at, broker):
+            yield Lag(source.name, "record", f"{each.topic}/{each.partition}", each.behind, each.headroom)
+        self._brokers[source.name] = broker
+
+    def _planned(self, source: Source, at: Positions) -> Iterator[Lag]:
+        planner = self._planners.pop(source.name, None) or source.planner(at, None, self._journal(source.name))
+        for partition, behind in planner.behind(at).items():
+            yield Lag(source.name, planner.unit, partition, behind)
+        self._planners[source.name] = planner
