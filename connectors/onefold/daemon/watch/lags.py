@@ -19,8 +19,8 @@ __all__ = ["Lag", "Lags", "in_all"]
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of one partition, as positions name it. `headroom` is how many more offsets retention may delete before it deletes
-    one that is not read; None where that is no question."""
+    """Of one partition, as positions name it. `headroom`: as many more offsets may retention delete before one is lost
+    that was not read; None where that is no question."""
 
     source: str
     unit: str  # what `behind` counts: "record", "file", ...
