@@ -20,6 +20,7 @@ from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
 from onefold.daemon.hosting.messages import Status, Totals
+from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import SparkWork, meaning
 from onefold.daemon.pipeline_run import Run, RunState
 from onefold.pipeline import Pipeline, Restart, Spark
@@ -184,6 +185,7 @@ class InThisProcess:
         return self.status.totals
 
     memory_bytes = None
+    traffic = TrafficRates()
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.work.hold(is_paused)

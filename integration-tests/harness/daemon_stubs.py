@@ -22,6 +22,7 @@ from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
 from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
+from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart
 from onefold.sources import KafkaSource
@@ -45,6 +46,7 @@ class Query:
         self.recovered: Recovered | None = None
         self.totals = Totals()
         self.memory_bytes: int | None = 100_000_000
+        self.traffic = TrafficRates()
         self.over = threading.Event()
 
     @property

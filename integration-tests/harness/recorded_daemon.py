@@ -18,6 +18,8 @@ from starlette.routing import Route
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.page import page_routes
+from onefold.flow.drawing.layers import Box, Connector
+from onefold.flow.drawing.svg import drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
 
@@ -149,6 +151,25 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
     }
 
 
+def lags() -> list[Json]:
+    """Of the last ten minutes: it goes up and down."""
+    points = ((600 - 5 * step, 1_240 + (step * 7919) % 500) for step in range(120))
+    return [{"at": at(ago_s), "behind": {"record": records}} for ago_s, records in points]
+
+
+def picture(*between: str) -> str:
+    """The graph of a pipeline, with what flows in it; `between` source and sinks there are these operators."""
+    names = ["orders", *(between or ["valid", "totals"]), "shop", "audit"]
+    kinds = ["source", *(["function", "state"] * len(names))[: len(names) - 3], "sink", "sink"]
+    boxes = [
+        Box(number, f"{name}  {7 * number % 90}% busy", f"does what {name} does", ("id int64", "n int64"), kind)
+        for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
+    ]
+    last = len(names) - 1
+    ways = [Connector(at, at + 1, f"{12_000 - at:,} rows/s, 1.2 MB/s", at % 3 == 1) for at in range(last - 1)]
+    return drawn("", boxes, [*ways, Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False)], (), is_styled=False)
+
+
 class RecordedDaemon:
     """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something,
     `gets` the paths of the others."""
@@ -158,6 +179,8 @@ class RecordedDaemon:
         self.nonces = Nonces()
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
+        self.lags: dict[str, list[Json]] = {"orders": lags()}
+        self.graphs: dict[str, str] = {"orders": picture()}
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.reasons: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
@@ -213,6 +236,10 @@ class RecordedDaemon:
                 return JSONResponse(self.reasons)
             case [_, "dead-letters", *sent]:
                 return JSONResponse(self.letters if not sent else {"state": "sent", "at": at(0), "offset": 150_100})
+            case [name, "lags"]:
+                return JSONResponse({"points": self.lags.get(name, [])})
+            case [name, "graph"]:
+                return JSONResponse({"svg": self.graphs.get(name)})
             case [name, "epochs"]:
                 before = int(request.query_params.get("before", 2**62))
                 found = [one for one in self.epochs.get(name, []) if one["epoch"] < before]

@@ -41,7 +41,7 @@ def busy(daemon: RecordedDaemon) -> RecordedDaemon:
 def test_axe_finds_nothing(opened: Open, address: str, scheme: str) -> None:
     page = opened(address, color_scheme=scheme)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
-    expect(page.get_by_role("img")).to_have_count(1 if address == ADDRESSES[1] else 0)
+    expect(page.get_by_role("img")).to_have_count(3 if address == ADDRESSES[1] else 0)
     for content in page.get_by_text("Content", exact=True).all():
         content.click()
     page.clock.resume()  # axe waits for timers, too
@@ -78,7 +78,7 @@ def test_the_tab_key_reaches_everything_in_the_order_of_the_page(opened: Open) -
             break
     assert reached[:6] == ["Skip to the content", "onefold", "All pipelines", "Pause", "Restart", "Stop"]
     assert reached[-4:] == ["Epoch 51", "Epoch 50", "Epoch 49", "Older epochs"]
-    focusable = page.evaluate("document.querySelectorAll('a[href], main button').length")
+    focusable = page.evaluate("document.querySelectorAll('a[href], main button, main .graph').length")
     assert len(reached) == focusable
 
 

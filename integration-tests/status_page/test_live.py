@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.recorded_daemon import RecordedDaemon, epoch, pipeline
+from harness.recorded_daemon import RecordedDaemon, at, epoch, picture, pipeline
 from playwright.sync_api import Page, expect
 from status_page.conftest import Open
 
@@ -58,17 +58,37 @@ def test_a_new_epoch_and_new_figures_appear_and_the_focus_stays_where_it_was(
     daemon.pipelines["orders"].update(epoch=61, behind={"record": 7})
     page.clock.run_for(LOOK_MS)
     expect(page.get_by_role("link", name="Epoch 61")).to_be_visible()
-    expect(_fact(page, "Lag, records")).to_have_text("7")
+    expect(_fact(page, "Behind")).to_have_text("7 records")
     expect(older).to_be_focused()
 
 
 def test_lag_and_throughput_are_lines_that_say_in_words_what_they_show(daemon: RecordedDaemon, opened: Open) -> None:
     page = opened("#/pipelines/orders")
     expect(page.get_by_role("img", name="Throughput: 1,287 rows/s now, between 900 and 1,330")).to_be_visible()
-    expect(page.get_by_text("The line begins with this page")).to_be_visible()
-    daemon.pipelines["orders"]["behind"] = {"record": 40}
+    expect(page.get_by_role("img", name="Lag: 1,601 records now, between 1,240 and 1,735")).to_be_visible()
+    daemon.lags["orders"].append({"at": at(0), "behind": {"record": 40, "file": 2}})
+    daemon.lags["orders"].append({"at": at(0), "behind": {"record": 40, "file": 3}})
     page.clock.run_for(LOOK_MS)
-    expect(page.get_by_role("img", name="Lag: 40 records now, between 40 and 1,240")).to_be_visible()
+    expect(page.get_by_role("img", name="Lag: 40 records now, between 40 and 1,735")).to_be_visible()
+    expect(page.get_by_role("img", name="Lag: 3 files now, between 2 and 3")).to_be_visible()
+    daemon.lags["orders"] = []
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("two looks make a line")).to_be_visible()
+
+
+def test_the_graph_is_drawn_with_what_flows_in_it_and_changes_with_it(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    graph = page.get_by_role("group", name="Graph of orders")
+    expect(graph.get_by_text("11,999 rows/s, 1.2 MB/s")).to_be_visible()
+    expect(graph.get_by_text("valid  7% busy")).to_be_visible()
+    for count in (1, 8, 40):
+        daemon.graphs["orders"] = picture(*(f"operator-{number}" for number in range(count)))
+        page.clock.run_for(LOOK_MS)
+        expect(graph.locator("rect.box")).to_have_count(count + 3)
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    del daemon.graphs["orders"]
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("It is known once the pipeline has started.")).to_be_visible()
 
 
 def test_older_epochs_come_when_asked_for_and_stay(daemon: RecordedDaemon, opened: Open) -> None:
@@ -102,7 +122,7 @@ def test_a_change_of_state_is_said_to_screen_readers_and_progress_is_not(daemon:
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     daemon.pipelines["orders"].update(behind={"record": 3})
     page.clock.run_for(LOOK_MS)
-    expect(_fact(page, "Lag, records")).to_have_text("3")
+    expect(_fact(page, "Behind")).to_have_text("3 records")
     expect(page.get_by_role("status")).to_be_empty()
     daemon.pipelines["orders"].update(state="waiting", error={"code": "sink-down", "message": "no", "at": None})
     page.clock.run_for(LOOK_MS)

@@ -12,6 +12,7 @@ from typing import Protocol
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
 from onefold.daemon.hosting.messages import Recovered, Status, Totals
+from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as, note
@@ -43,6 +44,7 @@ class Runs(Protocol):
     """What runs a pipeline, in another process: see `Hosted`."""
 
     status: Status
+    traffic: TrafficRates
 
     @property
     def totals(self) -> Totals: ...
@@ -108,6 +110,11 @@ class Run:
         """The error of a server that is away or busy, while it is waited out."""
         waited = self._hosted.status.waiting_for
         return None if waited is None else waited.error()
+
+    @property
+    def traffic(self) -> TrafficRates:
+        """What flows in it, since the daemon was started."""
+        return self._hosted.traffic
 
     @property
     def memory_bytes(self) -> int | None:

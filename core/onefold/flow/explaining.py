@@ -34,7 +34,7 @@ from onefold.flow.operators import (
 from onefold.flow.ordering import order_dependent
 from onefold.flow.planning.starts import check_replayable
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "boxes", "connectors"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
 _KINDS |= {Reducing: "state", Aggregating: "state", Deduplicating: "state"}
@@ -62,33 +62,35 @@ def explained(graph: Graph) -> str:
 
 def pictured(graph: Graph) -> str:
     """The graph as an SVG."""
-    return drawn(f"flow {graph.flow}", _boxes(graph), _connectors(graph), _guarantee(graph))
+    return drawn(f"flow {graph.flow}", boxes(graph), connectors(graph), _guarantee(graph))
 
 
 def diagrammed(graph: Graph) -> str:
     """The graph as a flowchart in Mermaid's language; exchanges between workers are thick."""
     lines = ["flowchart LR"]
-    for box in _boxes(graph):
+    for box in boxes(graph):
         opening, closing = _SHAPES[box.kind]
         told = "<br/>".join(text.translate(_ESCAPES) for text in (box.title, box.says))
         lines.append(f"  n{box.number}{opening}{told}{closing}")
-    for way in _connectors(graph):
+    for way in connectors(graph):
         label = f'|"{way.label.translate(_ESCAPES)}"|' if way.label else ""
         lines.append(f"  n{way.start} {'==>' if way.is_exchange else '-->'}{label} n{way.end}")
     return "\n".join(lines)
 
 
-def _boxes(graph: Graph) -> list[Box]:
-    boxes = []
+def boxes(graph: Graph) -> list[Box]:
+    """Its nodes, to be drawn."""
+    found = []
     for node in graph.nodes:
         schema = graph.written(node) if node.schema is None else node.schema
         columns = [f"{field.name} {field.type}" for field in schema]
         kind = _KINDS.get(type(node.operator), "function")
-        boxes.append(Box(node.number, node.name, _what(node.operator), tuple(columns), kind))
-    return boxes
+        found.append(Box(node.number, node.name, _what(node.operator), tuple(columns), kind))
+    return found
 
 
-def _connectors(graph: Graph) -> list[Connector]:
+def connectors(graph: Graph) -> list[Connector]:
+    """Its edges, by the nodes that they lead to."""
     return [
         Connector(edge.source, node.number, _way(edge).lstrip(", "), edge.shipping is not Shipping.FORWARD)
         for node in graph.nodes

@@ -38,7 +38,7 @@ class Noting:
 def test_the_mark_names_the_node_whose_code_runs_also_after_those_that_it_fed() -> None:
     function = MappingBatches(cast(Any, None))
     nodes = Node(3, function, (), ROWS), Node(4, function, (Edge(3),), ROWS), Node(5, function, (Edge(4),), ROWS)
-    mark, noted = [0, 0], {number: list[int]() for number in (3, 4, 5)}
+    mark, noted = [0] * 8, {number: list[int]() for number in (3, 4, 5)}
     logics = {number: Noting(mark, of) for number, of in noted.items()}
     operators = Operators(Chain(0, nodes, (), ()), cast(Any, logics), mark)
     assert len(list(operators.take(BATCH, 0))) == 2 + 4 + 8

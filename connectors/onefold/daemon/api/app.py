@@ -16,9 +16,18 @@ from starlette.exceptions import HTTPException
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.letters import add_letters
-from onefold.daemon.api.models import EpochDetail, EpochPage, Health, LagHistory, PipelineModel, Problem, ReadyModel
+from onefold.daemon.api.models import (
+    EpochDetail,
+    EpochPage,
+    GraphModel,
+    Health,
+    LagHistory,
+    PipelineModel,
+    Problem,
+    ReadyModel,
+)
 from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import epoch_detail, epoch_view, lag_point, pipeline_view
+from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.resend import NotSendable
@@ -103,6 +112,11 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     async def pipeline(name: Name) -> PipelineModel:
         """One pipeline. What comes from servers was asked at most some seconds ago."""
         return pipeline_view(named(name))
+
+    @app.get("/pipelines/{name}/graph", tags=["pipelines"], responses=named_wrong)
+    async def graph(name: Name) -> GraphModel:
+        """Its graph as a picture, with what flows in it now."""
+        return graph_view(named(name).control.run.traffic)
 
     @app.get("/pipelines/{name}/lags", tags=["pipelines"], responses=named_wrong)
     async def lags(name: Name) -> LagHistory:

@@ -11,15 +11,18 @@ __all__ = [
     "ActionName",
     "CommittableModel",
     "Counts",
+    "EdgeModel",
     "EpochDetail",
     "EpochModel",
     "EpochPage",
     "EpochSink",
     "EpochsFailed",
+    "GraphModel",
     "Health",
     "LagHistory",
     "LagPoint",
     "Latest",
+    "OperatorModel",
     "PipelineError",
     "PipelineModel",
     "PipelineSink",
@@ -108,6 +111,28 @@ class EpochDetail(EpochModel):
     query_id: str
     batch_id: int
     manifest: list[CommittableModel]
+
+
+class EdgeModel(_Model):
+    """An edge of the pipeline's graph, with what has flowed by it since the daemon was started; counted on the engine.
+    What an epoch that runs again processes counts again."""
+
+    source: str
+    target: str
+    label: str
+    rows: int | None
+    bytes: int | None
+    rows_per_s: float | None = Field(description="of the last ten seconds, about")
+    bytes_per_s: float | None
+
+
+class OperatorModel(_Model):
+    name: str
+    busy: float | None = Field(description="the share of the workers' time that was spent in its code, lately: 0 to 1")
+
+
+class GraphModel(_Model):
+    svg: str | None = Field(description="the pipeline's graph, with what flows in it; null before its first start")
 
 
 class LagPoint(_Model):
@@ -206,6 +231,8 @@ class PipelineModel(_Model):
     progress_at: datetime | None = Field(description="when the last epoch of this process was complete")
     source: SourceModel
     sinks: list[PipelineSink]
+    edges: list[EdgeModel] = Field(description="of its graph; none before its first start")
+    operators: list[OperatorModel]
     positions: Offsets | None
     lag: dict[str, int] | None = Field(
         description="how much can be read and is not written, by partition, as `positions` has them"

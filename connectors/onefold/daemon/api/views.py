@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -11,13 +12,16 @@ from onefold.core.source import Source
 from onefold.daemon.api.models import (
     CommittableModel,
     Counts,
+    EdgeModel,
     EpochDetail,
     EpochModel,
     EpochsFailed,
     EpochSink,
+    GraphModel,
     LagPoint,
     Latest,
     Offsets,
+    OperatorModel,
     PipelineError,
     PipelineModel,
     PipelineSink,
@@ -26,14 +30,16 @@ from onefold.daemon.api.models import (
     SavepointModel,
     SourceModel,
 )
+from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.lags import in_all
 from onefold.daemon.watch.watch import Watch
+from onefold.flow.drawing.svg import drawn
 from onefold.operate.letters.browse import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = ["epoch_detail", "epoch_view", "lag_point", "pipeline_view"]
+__all__ = ["epoch_detail", "epoch_view", "graph_view", "lag_point", "pipeline_view"]
 
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",
@@ -68,6 +74,8 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         progress_at=_at(run.progress_at_s),
         source=_source_view(pipeline.flow.sources()),
         sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in pipeline.everyone],
+        edges=[EdgeModel(**asdict(each)) for each in run.traffic.edges()],
+        operators=[OperatorModel(**asdict(each)) for each in run.traffic.operators()],
         positions=None if positions is None else _offsets(positions),
         lag=None if lag is None else {each.partition: each.behind for each in lag},
         behind=None if lag is None else in_all(lag),
@@ -81,6 +89,27 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         if store_error is None
         else PipelineError(code=store_error.code, message=store_error.message, at=None),
     )
+
+
+def graph_view(traffic: TrafficRates) -> GraphModel:
+    drawing = traffic.drawing
+    if drawing is None:
+        return GraphModel(svg=None)
+    boxes = [
+        box if each.busy is None else replace(box, title=f"{box.title}  {each.busy:.0%} busy")
+        for box, each in zip(drawing.boxes, traffic.operators(), strict=True)
+    ]
+    ways = [
+        replace(way, label=", ".join(filter(None, [way.label.removeprefix("by "), _rate(each)])))
+        for way, each in zip(drawing.ways, traffic.edges(), strict=True)
+    ]
+    return GraphModel(svg=drawn("", boxes, ways, (), is_styled=False))
+
+
+def _rate(edge: EdgeRate) -> str:
+    if edge.rows_per_s is None or edge.bytes_per_s is None:
+        return ""
+    return f"{edge.rows_per_s:,.0f} rows/s, {edge.bytes_per_s / 1e6:,.1f} MB/s"
 
 
 def lag_point(at_s: float, behind: dict[str, int]) -> LagPoint:

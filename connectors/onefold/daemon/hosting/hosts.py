@@ -23,6 +23,7 @@ from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.daemon.hosting.messages import Channel, Order, Report, Status, Totals
+from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
 
 __all__ = ["Hosted", "Hosts"]
@@ -42,6 +43,7 @@ class Hosts:
         for pipeline in pipelines:
             self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
         self._hosts: dict[object, _Host] = {}
+        self.traffic: dict[str, TrafficRates] = {}  # by the pipelines' names
         self._starting = threading.Lock()
 
     def __call__(self, pipeline: Pipeline) -> Hosted:
@@ -78,6 +80,7 @@ class Hosted:
 
     def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
         self.status = Status()
+        self.traffic = hosts.traffic.setdefault(pipeline.name, TrafficRates())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
         self._host: _Host | None = None
         self._before = Totals()  # that other hosts have counted
@@ -132,6 +135,10 @@ class Hosted:
     def report(self, report: Report) -> None:
         """Of its host."""
         self.status = report.status
+        if report.drawing is not None:
+            self.traffic.draw(report.drawing)
+        if report.flowing is not None:
+            self.traffic.take(report.flowing)
         if report.status.started_at_s is not None and (on_start := self._on_start) is not None:
             self._on_start = None
             on_start()

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from onefold.core import OnefoldError
 from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
+from onefold.flow.drawing.layers import Box, Connector
 
-__all__ = ["Channel", "Failure", "Order", "Recovered", "Report", "Status", "Totals"]
+__all__ = ["Channel", "Drawing", "Failure", "Flowing", "Order", "Recovered", "Report", "Status", "Totals"]
 
 _READ_BYTES = 1 << 16
 M = TypeVar("M", bound="_Message")
@@ -76,6 +77,22 @@ class Status(_Message):
     totals: Totals = Totals()
 
 
+class Drawing(_Message):
+    """A pipeline's graph, to be drawn."""
+
+    boxes: tuple[Box, ...]
+    ways: tuple[Connector, ...]
+
+
+class Flowing(_Message):
+    """What has flowed by the ways of the drawing, since the host began with it; and in whose code the workers were: in
+    how many of the looks, by the numbers of the boxes."""
+
+    ways: tuple[tuple[int, int], ...]  # rows, bytes
+    busy: dict[int, int]
+    looks: int
+
+
 class Order(_Message):
     """To a host. `start` begins the work, or goes on with one that has failed; `close` forgets that."""
 
@@ -94,6 +111,8 @@ class Report(_Message):
     has_ended: bool = False
     failure: Failure | None = None  # by which it has ended
     is_last: bool = False  # the host ends now
+    drawing: Drawing | None = None  # once
+    flowing: Flowing | None = None  # of the engine, now and then
 
 
 class Channel(Generic[M]):

@@ -14,14 +14,16 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import ExitStack, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
-from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
+from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
+from onefold.flow.explaining import boxes, connectors
 from onefold.pipeline import Engine, read
 from onefold.store.job.logs import logged_as
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["HostProcess", "main"]
 
 _REPORT_S = 0.2
+_FLOWING_S = 1.0
 _GRACE_S = 5.0
 
 log = logging.getLogger("onefold")
@@ -47,6 +50,8 @@ class HostProcess:
         self._drained: set[int] = set()  # as the daemon ordered
         self._is_ending = False
         self._reported: dict[int, Report] = {}
+        self._drawn: set[int] = set()
+        self._flowing_s = 0.0  # when that is told next
         self._reporting = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._spark: SparkSession | None = None
@@ -129,12 +134,23 @@ class HostProcess:
             for order in orders:
                 self._do(order)
             for number, work in list(self._works.items()):
-                with self._reporting:
-                    report = Report(work=number, status=work.status)
-                    if number in self._works and self._reported.get(number) != report:
-                        self._reported[number] = report
-                        self._send(report)
+                self._look(number, work)
         self.end()
+
+    def _look(self, number: int, work: Work) -> None:
+        flowing = work.flowing()
+        with self._reporting:
+            report = Report(work=number, status=work.status)
+            if number in self._works and self._reported.get(number) != report:
+                self._reported[number] = report
+                self._send(report)
+            if number not in self._drawn and (graph := work.graph) is not None:
+                self._drawn.add(number)
+                drawing = Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
+                self._send(report.model_copy(update={"drawing": drawing}))
+            if flowing is not None and time.monotonic() >= self._flowing_s:
+                self._flowing_s = time.monotonic() + _FLOWING_S
+                self._send(report.model_copy(update={"flowing": flowing}))
 
     def _do(self, order: Order) -> None:
         if order.do == "start":

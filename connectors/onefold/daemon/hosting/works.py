@@ -13,7 +13,7 @@ from onefold.core import OnefoldError, Retriable
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
-from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
+from onefold.daemon.hosting.messages import Failure, Flowing, Recovered, Status, Totals
 from onefold.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from onefold.engine.driver.flow_run import FlowRun
+    from onefold.flow.graph import Graph
     from onefold.spark.flows.flow_writer import FlowWriter
 
 __all__ = ["EngineWork", "SparkWork", "Work", "meaning"]
@@ -61,6 +62,15 @@ class Work(ABC):
     @property
     @abstractmethod
     def status(self) -> Status: ...
+
+    @property
+    @abstractmethod
+    def graph(self) -> Graph | None:
+        """What it runs, once that is known."""
+
+    def flowing(self) -> Flowing | None:
+        """What flows in it; None where that is not counted. It looks where the workers are, with each call."""
+        return None
 
     def _note(self, outcome: Outcome) -> None:
         self._progress_at_s = time.time()
@@ -150,6 +160,10 @@ class SparkWork(Work):
             self._writer.close()
 
     @property
+    def graph(self) -> Graph | None:
+        return None if self._writer is None else self._writer.graph
+
+    @property
     def status(self) -> Status:
         writer = self._writer
         if writer is None:
@@ -190,6 +204,17 @@ class EngineWork(Work):
         self._is_paused = is_paused
         if self._flow is not None:
             self._flow.is_paused = is_paused
+
+    @property
+    def graph(self) -> Graph | None:
+        return None if self._flow is None else self._flow.graph
+
+    def flowing(self) -> Flowing | None:
+        if self._flow is None:
+            return None
+        traffic = self._flow.traffic
+        traffic.look()
+        return Flowing(ways=tuple(traffic.edges()), busy=dict(traffic.busy), looks=traffic.looks)
 
     @property
     def status(self) -> Status:

@@ -69,7 +69,7 @@ class _Now(Collector):
         return ()  # nothing is asked before the first scrape
 
     def collect(self) -> Iterable[Metric]:
-        for family in (self._of_runs, self._of_store, self._of_source, self._of_sinks):
+        for family in (self._of_runs, self._of_graph, self._of_store, self._of_source, self._of_sinks):
             yield from family()
 
     def _of_runs(self) -> Iterable[Metric]:
@@ -100,6 +100,30 @@ class _Now(Collector):
             if "skip" in on_errors:
                 skipped.add_metric([name], totals.skipped)
         return state, fenced, generation, memory, restarts, replays, letters, skipped
+
+    def _of_graph(self) -> Iterable[Metric]:
+        way = ["pipeline", "source", "target"]
+        rows = CounterMetricFamily("onefold_edge_rows", "Rows that flowed from operator to operator.", labels=way)
+        size = CounterMetricFamily("onefold_edge_bytes", "Their bytes, as Arrow.", labels=way)
+        busy = GaugeMetricFamily(
+            "onefold_operator_busy_ratio",
+            "The share of the workers' time that was spent in its code, lately.",
+            labels=["pipeline", "operator"],
+        )
+        for watch in self._watches:
+            name, traffic = watch.control.name, watch.control.run.traffic
+            sums: dict[tuple[str, str], tuple[int, int]] = {}
+            for edge in traffic.edges():
+                if edge.rows is not None and edge.bytes is not None:
+                    known = sums.get((edge.source, edge.target), (0, 0))
+                    sums[edge.source, edge.target] = known[0] + edge.rows, known[1] + edge.bytes
+            for (source, target), (count, nbytes) in sums.items():
+                rows.add_metric([name, source, target], count)
+                size.add_metric([name, source, target], nbytes)
+            for each in traffic.operators():
+                if each.busy is not None:
+                    busy.add_metric([name, each.name], each.busy)
+        return rows, size, busy
 
     def _of_store(self) -> Iterable[Metric]:
         up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.failures import operator_failed
-from onefold.engine.dataflow.progress_marks import NODE, Mark, no_mark
+from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output
 from onefold.engine.logics.reading import ReadingLogic
 from onefold.engine.logics.writing import WritingLogic
@@ -27,7 +27,8 @@ class Operators:
 
     def __init__(self, chain: Chain, logics: Mapping[int, Logic], mark: Mark | None = None) -> None:
         self._chain = chain
-        self._mark = no_mark() if mark is None else mark  # whose code runs
+        self._streams = {stream: STREAMS + 2 * number for stream, number in chain.streams.items()}
+        self._mark = no_mark(chain.first_stream + len(self._streams)) if mark is None else mark
         self._logics = logics
         self._own = OwnProcess()
         self.need_task = any(isinstance(logic, WritingLogic | Clocked) for logic in logics.values())
@@ -92,6 +93,9 @@ class Operators:
             self._own.check()
             if not batch.num_rows:
                 continue
+            at = self._streams[node, output]
+            self._mark[at] += batch.num_rows
+            self._mark[at + 1] += batch.nbytes
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 
@@ -63,6 +64,13 @@ class Chain:
     nodes: tuple[Node, ...]
     inputs: tuple[Exchange, ...]
     outputs: tuple[Exchange, ...]
+    first_stream: int = 0  # the number of its first one
+
+    @property
+    def streams(self) -> dict[tuple[int, str | None], int]:
+        """The outputs of its nodes, numbered through all chains."""
+        outputs = [(node.number, output) for node in self.nodes for output in node.outputs()]
+        return {stream: self.first_stream + at for at, stream in enumerate(outputs)}
 
     @property
     def head(self) -> Node:
@@ -107,6 +115,11 @@ class Plan:
         return next(chain for chain in self.chains if any(each.number == node for each in chain.nodes))
 
     @property
+    def streams(self) -> dict[tuple[int, str | None], int]:
+        """The numbers of all outputs of nodes."""
+        return {stream: number for chain in self.chains for stream, number in chain.streams.items()}
+
+    @property
     def has_state(self) -> bool:
         return any(chain.uid is not None for chain in self.chains)
 
@@ -128,12 +141,14 @@ def plan(graph: Graph, sinks_apart: bool = False) -> Plan:
         members.append([node])
         for number, edge in enumerate(node.inputs):
             exchanges.append(Exchange(len(exchanges), edge, node.number, number, graph.schema(edge)))
+    firsts = [0, *accumulate(sum(len(node.outputs()) for node in nodes) for nodes in members)]
     chains = tuple(
         Chain(
             number,
             tuple(nodes),
             tuple(exchange for exchange in exchanges if exchange.target == nodes[0].number),
             tuple(exchange for exchange in exchanges if chain_of[exchange.edge.source] == number),
+            firsts[number],
         )
         for number, nodes in enumerate(members)
     )

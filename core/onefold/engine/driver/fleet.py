@@ -18,6 +18,7 @@ from onefold.core.source import Source, Split
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.restarts import WorkerFailed
+from onefold.engine.driver.traffic import Traffic
 from onefold.engine.driver.watching import WorkerWatch
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
@@ -45,7 +46,9 @@ class Fleet:
 
     def __init__(self, fork_server: ForkServer, plan: Plan, workers: int, marks: Marks | None = None) -> None:
         self._fork_server, self._plan, self._workers = fork_server, plan, workers
-        self._watch = WorkerWatch(plan, marks or Marks(workers))
+        marks = marks or Marks(workers, len(plan.streams))
+        self._watch = WorkerWatch(plan, marks)
+        self.traffic = Traffic(plan, marks)
         self._epochs: dict[int, int] = {}  # of the runs that are open
         self._drains_s: float | None = None  # since when the flow is to end
         self._members: list[_Member] = []

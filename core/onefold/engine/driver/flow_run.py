@@ -25,12 +25,14 @@ from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
 from onefold.engine.driver.run_settings import RunSettings
+from onefold.engine.driver.traffic import Traffic
 from onefold.engine.driver.writers import Writers
 from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
+from onefold.flow.graph import Graph
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
@@ -92,6 +94,14 @@ class FlowRun:
     @property
     def restarts(self) -> int:
         return self._tracker.restarts
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._fleet.traffic
+
+    @property
+    def graph(self) -> Graph:
+        return self._plan.graph
 
     @property
     def drains(self) -> bool:

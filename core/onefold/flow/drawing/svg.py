@@ -27,7 +27,8 @@ STYLE = (
     "text{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:11px;fill:#2d3748}"
     ".title{font-weight:bold;font-size:12px}.flow{font-weight:bold;font-size:15px}.column{fill:#718096}"
     ".label{font-size:9.5px;fill:#4a5568;paint-order:stroke;stroke:white;stroke-width:3px}.way{fill:none;stroke:#718096;stroke-width:1.4}"
-    ".exchange{stroke:#c05621;stroke-width:2;stroke-dasharray:6 3}"
+    ".exchange{stroke:#c05621;stroke-width:2;stroke-dasharray:6 3}.ground{fill:white}.box{stroke-width:1.5}"
+    + "".join(f".{kind}{{stroke:{border};fill:{inside}}}" for kind, (border, inside) in COLOURS.items())
 )
 ARROW = (
     '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
@@ -35,8 +36,10 @@ ARROW = (
 )
 
 
-def drawn(title: str, boxes: Sequence[Box], lines: Sequence[Connector], notes: Sequence[str]) -> str:
-    """The picture, with notes below it."""
+def drawn(
+    title: str, boxes: Sequence[Box], lines: Sequence[Connector], notes: Sequence[str], is_styled: bool = True
+) -> str:
+    """The picture, with notes below it. Without a style of its own it has that of the page around it."""
     texts = {box.number: _texts(box) for box in boxes}
     heights = {number: len(text) * LINE + 2 * PAD for number, text in texts.items()}
     found = placed(boxes, lines, heights)
@@ -48,10 +51,11 @@ def drawn(title: str, boxes: Sequence[Box], lines: Sequence[Connector], notes: S
     said = [part for note in notes for part in wrap(note, max(60, int((width - 2 * MARGIN) / CHARACTER)))]
     width = max(width, 2 * MARGIN + max(map(len, [title, *said])) * CHARACTER)
     height = below + len(said) * LINE + MARGIN
+    style = f"<style>{STYLE}</style>" if is_styled else ""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
-        f' height="{height:.0f}"><title>{escape(title, quote=False)}</title><style>{STYLE}</style><defs>{ARROW}</defs>',
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
+        f' height="{height:.0f}"><title>{escape(title, quote=False)}</title>{style}<defs>{ARROW}</defs>',
+        f'<rect width="{width:.0f}" height="{height:.0f}" class="ground"/>',
         _text(MARGIN, MARGIN + 8, title, "flow"),
     ]
     ports = _ports(found)
@@ -136,11 +140,10 @@ def _line(
 
 
 def _box(slot: Slot, box: Box, texts: Sequence[tuple[str, str]], left: float, width: float) -> Iterator[str]:
-    border, inside = COLOURS[box.kind]
     top = TITLE + MARGIN + slot.y
     yield (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{slot.height:.1f}" rx="6" fill="{inside}"'
-        f' stroke="{border}" stroke-width="1.5"/>'
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{slot.height:.1f}" rx="6"'
+        f' class="box {box.kind}"/>'
     )
     for at, (text, kind) in enumerate(texts):
         yield _text(left + PAD, top + PAD + at * LINE + 11, text, kind)

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { ago, behind, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
 import { promise } from "./overview.js";
 import { acknowledgements, badge, facts, isInDoubtLong, link, problem, table } from "./parts.js";
+import { graph } from "./graph.js";
 import { plot } from "./plot.js";
 
 const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
@@ -19,6 +20,7 @@ export function pipelineView(context) {
     h("div", { key: "title", class: "title" }, h("h1", { tabindex: "-1" }, name), badge(pipeline.state), buttons(context)),
     problem(pipeline),
     section("now", "Now", now(pipeline)),
+    section("graph", "Graph", graph(context.graph, name)),
     section("epochs", "Epochs", epochs(pipeline)),
     h("div", { key: "plots", class: "plots" },
       ...lagPlots(lags),
