@@ -65,8 +65,8 @@ def run(
     hosts = Hosts(found, "json" if is_json else "text")
     controls = Controls(found, hosts)
     with (
+        stop_signals(hosts.kill) as asked,  # until the hosts have ended, too
         closing(hosts),
-        stop_signals(hosts.kill) as asked,
         answering(controls, listening) if listening is not None else nullcontext() as answers,
     ):
         if answers is not None and sys.stderr.isatty() and not is_json:
