@@ -12,6 +12,7 @@ from typing import Protocol
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
 from onefold.daemon.hosting.messages import Recovered, Status, Totals
+from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
 from onefold.store.job.logs import logged_as, note
 
@@ -41,7 +42,8 @@ class RunState(enum.Enum):
 class Runs(Protocol):
     """What runs a pipeline, in another process: see `Hosted`."""
 
-    status: Status
+    @property
+    def status(self) -> Status: ...
 
     @property
     def totals(self) -> Totals: ...
@@ -190,7 +192,8 @@ class Run:
             return None
         try:
             self._hosted.run(self._started, self._is_paused)
-        except OnefoldError as error:
+        except Exception as raised:
+            error = meaning(self.name, raised)
             return None if error.code == _SIGNALLED and self._is_stopping.is_set() else error
         return None
 
