@@ -623,11 +623,32 @@ def test_a_host_whose_module_has_a_thread_that_does_not_end_ends(
         until(lambda: not is_there(group))
 
 
+def command_of(pipeline: Pipeline, *options: str) -> list[str]:
+    onefold = [sys.executable, "-c", "from onefold.cli.entry import main; main()", "run"]
+    return [*onefold, str(Path(pipeline.directory) / "orders.toml"), "--listen", "none", *options]
+
+
+def test_a_daemon_without_standard_streams_and_a_function_that_prints_do_not_meet_on_a_socket(
+    pipeline: Pipeline,
+) -> None:
+    place = Path(pipeline.directory)
+    (place / "functions.py").write_text(
+        "def told(batch):\n    import os\n    os.write(1, b'told\\n')\n    return batch\n"
+    )
+    file = place / "orders.toml"
+    file.write_text(file.read_text().replace("[[sinks]]", '[[steps]]\nmap_batches = "functions.py:told"\n[[sinks]]'))
+    closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command_of(pipeline)]
+    with subprocess.Popen(closed) as daemon:
+        try:
+            until(lambda: written(pipeline) == 3)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+        finally:
+            daemon.kill()
+
+
 def test_a_second_signal_while_the_hosts_end_kills_them(lingering: Pipeline) -> None:
-    file = Path(lingering.directory) / "orders.toml"
-    onefold = [sys.executable, "-c", "from onefold.cli.entry import main; main()"]
-    command = [*onefold, "run", str(file), "--listen", "none", "--text-logs"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+    with subprocess.Popen(command_of(lingering, "--text-logs"), stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None
         until(lambda: written(lingering) == 3)
         daemon.terminate()
