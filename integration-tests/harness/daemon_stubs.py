@@ -54,10 +54,6 @@ class Query:
         waited = None if self.waiting_for is None else Failure.of(self.waiting_for)
         return Status(started_at_s=self.started_at_s, recovered=self.recovered, waiting_for=waited)
 
-    @status.setter
-    def status(self, _: Status) -> None:
-        raise NotImplementedError
-
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.starts += 1
         self.is_paused, self.started_at_s = is_paused, None

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.page import page_routes
+from onefold.daemon.api.views import elements_of
 from onefold.flow.drawing.layers import Box, Connector
 from onefold.flow.drawing.svg import drawn
 
@@ -114,6 +115,8 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "positions": {f"orders/{partition}": 150_000 + partition * 11 for partition in range(4)},
         "lag": {f"orders/{partition}": 310 for partition in range(4)},
         "behind": {"record": 1_240},
+        "edges": [],
+        "operators": [],
         "sinks": [
             {
                 "name": "orders",
@@ -157,7 +160,7 @@ def lags() -> list[Json]:
     return [{"at": at(ago_s), "behind": {"record": records}} for ago_s, records in points]
 
 
-def picture(*between: str) -> str:
+def picture(*between: str) -> Json:
     """The graph of a pipeline, with what flows in it; `between` source and sinks there are these operators."""
     names = ["orders", *(between or ["valid", "totals"]), "shop", "audit"]
     kinds = ["source", *(["function", "state"] * len(names))[: len(names) - 3], "sink", "sink"]
@@ -167,7 +170,8 @@ def picture(*between: str) -> str:
     ]
     last = len(names) - 1
     ways = [Connector(at, at + 1, f"{12_000 - at:,} rows/s, 1.2 MB/s", at % 3 == 1) for at in range(last - 1)]
-    return drawn("", boxes, [*ways, Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False)], (), is_styled=False)
+    ways.append(Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False))
+    return elements_of(drawn("", boxes, ways, (), is_styled=False)).model_dump()
 
 
 class RecordedDaemon:
@@ -180,7 +184,7 @@ class RecordedDaemon:
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.lags: dict[str, list[Json]] = {"orders": lags()}
-        self.graphs: dict[str, str] = {"orders": picture()}
+        self.graphs: dict[str, Json] = {"orders": picture()}
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.reasons: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one

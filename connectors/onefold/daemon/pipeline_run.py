@@ -43,8 +43,10 @@ class RunState(enum.Enum):
 class Runs(Protocol):
     """What runs a pipeline, in another process: see `Hosted`."""
 
-    status: Status
     traffic: TrafficRates
+
+    @property
+    def status(self) -> Status: ...
 
     @property
     def totals(self) -> Totals: ...
@@ -206,7 +208,8 @@ class Run:
             return None
         try:
             self._hosted.run(self._started, self._is_paused)
-        except OnefoldError as error:
+        except Exception as raised:
+            error = meaning(self.name, raised)
             return None if error.code == _SIGNALLED and self._is_stopping.is_set() else error
         return None
 

@@ -19,6 +19,7 @@ from onefold.daemon.pipeline_run import Run, RunState
 __all__ = ["StopSignals", "serve", "stop_signals"]
 
 _LOOK_S = 0.2
+_TELL_S = 1.0
 
 log = logging.getLogger("onefold")
 
@@ -32,11 +33,16 @@ class StopSignals:
         self.kill = kill
 
     def end_at_once(self, because: str) -> None:
+        """In the main thread."""
         try:
+            # What is logged takes for ever where nobody reads it.
+            signal.signal(signal.SIGALRM, lambda _number, _frame: os._exit(Retriable.exit_code))
+            signal.setitimer(signal.ITIMER_REAL, _TELL_S)
             self.kill()
             log.error("%s: the process ends now, and the next start resolves what is unfinished", because)
             sys.stderr.flush()
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             os._exit(Retriable.exit_code)
 
 

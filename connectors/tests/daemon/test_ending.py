@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -190,6 +192,39 @@ def test_an_address_of_systemds_that_does_not_answer_ends_nothing(
         assert served(run_of(Query()), after_s=0.5) == 0
         assert "systemd was not told READY=1" in caplog.text
         caplog.clear()
+
+
+_FULL = """
+import logging, os, sys
+os.set_blocking(2, False)
+try:
+    while True:
+        os.write(2, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(2, True)
+logging.basicConfig()
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "from onefold.daemon.service import StopSignals\nStopSignals(lambda: None).end_at_once('late')",
+        "from onefold.daemon.hosting.process import _exit\n_exit('late')",
+    ],
+    ids=["daemon", "host"],
+)
+def test_an_end_at_once_waits_for_no_reader_of_its_log(end: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", _FULL + end], stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(20) == 75
+        finally:
+            process.kill()
+
+
+def test_an_error_that_is_none_of_onefolds_is_the_end_too() -> None:
+    run = ended(run_of(Query(ValueError("bug"))))
+    assert run.state is RunState.FAILED and run.error is not None and run.error.code == "unexpected-error"
 
 
 def test_errors_that_are_onefolds_stay_what_they_are() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
+import resource
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -24,9 +29,12 @@ from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.daemon.hosting import process
 from onefold.daemon.hosting.hosts import Hosted, Hosts
-from onefold.daemon.hosting.messages import Channel, Order, Report
+from onefold.daemon.hosting.messages import Channel, Drawing, Flowing, Order, Recovered, Report, Status, Totals
 from onefold.daemon.hosting.process import HostProcess
+from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
+from onefold.daemon.hosting.works import EngineWork, SparkWork
 from onefold.daemon.pipeline_run import Run, RunState
+from onefold.flow.drawing.layers import Box, Connector
 from onefold.pipeline import Pipeline, Restart, Spark, read
 
 Do = Literal["start", "pause", "resume", "drain", "close"]
@@ -40,6 +48,7 @@ class Query:
     is_paused = ends = is_closed = False
     waiting_for: OnefoldError | None = None
     started: Started | None = None
+    graph: Any = None
 
     def __init__(self, raises: Exception | None = None, closing: Exception | None = None) -> None:
         self.raises, self.closing = raises, closing
@@ -92,6 +101,7 @@ class Daemon:
         return SimpleNamespace(
             name=named.removesuffix("-renamed"),
             runtime=Spark(),
+            checkpoint="",
             spark=SimpleNamespace(session_for=lambda *_: nullcontext(self._spark)),
             stop_within_s=5.0,
             writer=lambda **_: query,
@@ -303,6 +313,125 @@ def test_one_that_a_signal_ended_is_not_taken_for_finished(daemon_of: Callable[.
     assert failure is not None and (failure.kind, failure.code) == ("Retriable", "host-stopped")
 
 
+def test_a_file_with_another_runtime_now_is_refused(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=Query())
+    daemon.order("start", is_of_engine=True)
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == ("ConfigError", "pipeline-changed")
+
+
+def test_a_function_that_ends_its_thread_ends_the_run_and_hurts_no_other(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=Query(SystemExit(3)), returns=(other := Query()))  # type: ignore[arg-type]
+    daemon.order("start", "returns", 2)
+    daemon.order("start")
+    failure = daemon.ended().failure
+    assert failure is not None and "SystemExit: 3" in failure.message
+    assert not other.over.is_set()
+
+
+def test_a_signals_handler_waits_for_no_lock(daemon_of: Callable[..., Daemon]) -> None:
+    daemon = daemon_of(orders=Query())
+    daemon.order("start")
+    daemon.until(is_running)
+    (work,) = daemon.host._works.values()
+    assert isinstance(work, SparkWork)
+    with work._changing:
+        handling = threading.Thread(target=daemon.host.end, daemon=True)
+        handling.start()
+        handling.join(2)
+        assert not handling.is_alive()
+
+
+def test_a_pause_that_comes_while_the_flow_is_opened_is_not_lost() -> None:
+    class Flow:
+        was_set = threading.Event()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            self.__dict__[name] = value
+            self.was_set.set()
+            time.sleep(0.3)
+
+    work = EngineWork(SimpleNamespace(), is_paused=False)  # type: ignore[arg-type]
+    opening = threading.Thread(target=work._opened, args=(flow := Flow(),))
+    opening.start()
+    assert flow.was_set.wait(5)
+    work.hold(True)
+    opening.join(5)
+    assert flow.__dict__["is_paused"]
+
+
+def test_a_files_name_that_is_no_utf_8_reaches_the_host() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        order = Order(do="start", work=1, pipeline=os.fsdecode(b"/srv/\xff/orders.toml"), name="orders")
+        Channel(here, Report).send(order)
+        assert Channel(there, Order).receive() == [order]
+
+
+def test_a_channel_of_a_process_with_many_open_files_is_heard() -> None:
+    number = 1500
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], number + 1), limits[1]))
+    here, there = socket.socketpair()
+    try:
+        with here, there, socket.socket(fileno=fcntl.fcntl(there, fcntl.F_DUPFD_CLOEXEC, number)) as far:
+            Channel(here, Report).send(order := Order(do="pause", work=1))
+            assert Channel(far, Order).receive(5) == [order]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+class Hosting:
+    """The daemon's side without a process: `of` gives a host, to which `start` says what is run."""
+
+    def __init__(self) -> None:
+        self.started = threading.Semaphore(0)
+        self.traffic: dict[str, TrafficRates] = {}
+
+    def of(self, _pipeline: Pipeline) -> Hosting:
+        return self
+
+    def start(self, _hosted: Hosted, _order: Order) -> None:
+        self.started.release()
+
+
+@contextmanager
+def running(hosted: Hosted, on_start: Callable[[], None]) -> Iterator[None]:
+    """One run of it, which ends with the block."""
+
+    def run() -> None:
+        with suppress(Retriable):
+            hosted.run(on_start, False)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert hosted._hosts.started.acquire(timeout=5)  # type: ignore[attr-defined]
+    yield
+    hosted.lost(Retriable("test", "down"))
+    thread.join(5)
+
+
+def test_what_is_said_of_the_run_before_is_not_taken_for_a_start_and_hides_no_generation() -> None:
+    pipeline: Any = SimpleNamespace(name="orders", named="orders.toml", runtime=Spark(), checkpoint="")
+    hosted = Hosted(pipeline, hosting := Hosting())  # type: ignore[arg-type]
+    starts: list[float] = []
+    found = Recovered(generation=1, finished=0, given_up=0)
+    status = Status(started_at_s=1.0, recovered=found, totals=Totals(replays=2))
+    with running(hosted, lambda: starts.append(1.0)):
+        hosted.report(Report(work=1, status=status))
+    with running(hosted, lambda: starts.append(2.0)):
+        hosted.report(Report(work=1, status=status))
+        assert starts == [1.0]
+        hosted.report(Report(work=1, status=Status(started_at_s=2.0)))
+        assert starts == [1.0, 2.0]
+    hosted._hosts = another = Hosting()  # type: ignore[assignment]
+    assert another is not hosting
+    hosted.report(Report(work=1, status=status))
+    with running(hosted, lambda: starts.append(3.0)):
+        hosted.report(Report(work=1))
+        assert (starts, hosted.status.recovered, hosted.totals.replays) == ([1.0, 2.0], found, 2)
+
+
 # The same with a process of its own.
 
 FILE = """\
@@ -425,6 +554,117 @@ def test_a_host_that_cannot_be_started_is_a_failure_that_may_pass(
         assert run.error is not None and run.error.code == "host-not-started"
 
 
+@pytest.mark.parametrize("of", ["socket", "thread"])
+def test_what_keeps_a_host_from_being_started_leaves_none_and_may_pass(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    started: list[int] = []
+
+    class Process(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            started.append(self.pid)
+
+    def no_socket() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            if self.name == "onefold-reports":
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    with hosts_of(pipeline) as hosts:
+        pipeline.__dict__["restart"] = Restart(strategy="none")
+        run = Run(pipeline, hosts(pipeline))
+        monkeypatch.setattr("subprocess.Popen", Process)
+        if of == "socket":
+            monkeypatch.setattr("socket.socketpair", no_socket)
+        else:
+            monkeypatch.setattr("threading.Thread", NoThread)
+        run.start()
+        assert run.join(20)
+    assert run.error is not None and run.error.code == "host-not-started"
+    assert len(started) == (of == "thread") and not any(is_there(pid) for pid in started)
+
+
+def test_a_host_that_a_signal_without_a_name_has_ended_is_started_again(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        until(lambda: run.state is RunState.RUNNING)
+        os.kill(host_of(hosts), signal.SIGRTMIN + 1)
+        until(lambda: run.totals.restarts == 1 and run.state is RunState.RUNNING)
+        assert f"was ended by signal {signal.SIGRTMIN + 1}" in caplog.text
+        assert run.stop(20)
+
+
+@pytest.fixture
+def lingering(pipeline: Pipeline) -> Pipeline:
+    """One whose file of functions starts a thread that does not end, in the host."""
+    place = Path(pipeline.directory)
+    (place / "functions.py").write_text(
+        'import sys, threading, time\nif "onefold.daemon.hosting.process" in sys.orig_argv:\n'
+        "    threading.Thread(target=time.sleep, args=(600,)).start()\ndef same(batch):\n    return batch\n"
+    )
+    file = place / "orders.toml"
+    file.write_text(file.read_text().replace("[[sinks]]", '[[steps]]\nmap_batches = "functions.py:same"\n[[sinks]]'))
+    return read(str(file))
+
+
+@pytest.mark.parametrize("end_s", [0.2, 60.0], ids=["the-daemon-kills-it", "it-ends-itself"])
+def test_a_host_whose_module_has_a_thread_that_does_not_end_ends(
+    lingering: Pipeline, monkeypatch: pytest.MonkeyPatch, end_s: float
+) -> None:
+    monkeypatch.setattr("onefold.daemon.hosting.hosts._END_S", end_s)
+    with hosts_of(lingering) as hosts:
+        run = Run(lingering, hosts(lingering))
+        run.start()
+        until(lambda: run.state is RunState.RUNNING)
+        group = host_of(hosts)
+        assert run.stop(20)
+        until(lambda: not is_there(group))
+
+
+def command_of(pipeline: Pipeline, *options: str) -> list[str]:
+    onefold = [sys.executable, "-c", "from onefold.cli.entry import main; main()", "run"]
+    return [*onefold, str(Path(pipeline.directory) / "orders.toml"), "--listen", "none", *options]
+
+
+def test_a_daemon_without_standard_streams_and_a_function_that_prints_do_not_meet_on_a_socket(
+    pipeline: Pipeline,
+) -> None:
+    place = Path(pipeline.directory)
+    (place / "functions.py").write_text(
+        "def told(batch):\n    import os\n    os.write(1, b'told\\n')\n    return batch\n"
+    )
+    file = place / "orders.toml"
+    file.write_text(file.read_text().replace("[[sinks]]", '[[steps]]\nmap_batches = "functions.py:told"\n[[sinks]]'))
+    closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command_of(pipeline)]
+    with subprocess.Popen(closed) as daemon:
+        try:
+            until(lambda: written(pipeline) == 3)
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+        finally:
+            daemon.kill()
+
+
+def test_a_second_signal_while_the_hosts_end_kills_them(lingering: Pipeline) -> None:
+    with subprocess.Popen(command_of(lingering, "--text-logs"), stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        until(lambda: written(lingering) == 3)
+        daemon.terminate()
+        for line in daemon.stderr:
+            if "has ended" in line:
+                break
+        time.sleep(1.5)
+        daemon.terminate()
+        assert daemon.wait(20) == Retriable.exit_code
+
+
 def test_killed_hosts_leave_nothing_behind(pipeline: Pipeline) -> None:
     with hosts_of(pipeline) as hosts:
         run = Run(pipeline, hosts(pipeline))
@@ -443,3 +683,66 @@ def is_there(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_file_that_somebody_is_writing_when_a_host_is_lost_is_waited_for(pipeline: Pipeline) -> None:
+    path = Path(pipeline.named)
+    whole = path.read_text()
+    with hosts_of(pipeline) as hosts:
+        pipeline.__dict__["restart"] = Restart(strategy="fixed_delay", delay_s=0.2)
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        until(lambda: run.state is RunState.RUNNING)
+        path.write_text(whole[:50])
+        os.kill(host_of(hosts), signal.SIGKILL)
+        until(lambda: run.error is not None and run.error.code != "host-lost")
+        assert str(path) in str(run.error) and not run.state.is_over
+        path.write_text(whole)
+        until(lambda: run.state is RunState.RUNNING)
+        assert run.stop(20)
+
+
+def test_a_file_with_another_checkpoint_is_not_run_there(pipeline: Pipeline) -> None:
+    path = Path(pipeline.named)
+    path.write_text(f'checkpoint = "elsewhere"\n{path.read_text()}')
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        assert run.join(20)
+        assert run.error is not None and run.error.code == "pipeline-changed"
+    assert not (path.parent / "elsewhere").exists()
+
+
+def test_what_flows_in_a_flow_on_the_engine_is_reported_with_its_graph(pipeline: Pipeline) -> None:
+    with hosts_of(pipeline) as hosts:
+        run = Run(pipeline, hosts(pipeline))
+        run.start()
+        until(lambda: [edge.rows for edge in run.traffic.edges()] == [3])
+        (edge,) = run.traffic.edges()
+        assert edge.target == "rows" and edge.bytes == 3 * 8
+        until(lambda: [each.busy is not None for each in run.traffic.operators()] == [True, True])
+        os.kill(host_of(hosts), signal.SIGKILL)
+        put(Path(pipeline.directory), 4)
+        until(lambda: [edge.rows for edge in run.traffic.edges()] == [7])
+        assert run.stop(20)
+
+
+def test_rates_are_of_the_last_reports_and_sums_go_on_over_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("onefold.daemon.hosting.traffic_rates.time.monotonic", lambda: now_s)
+    boxes = tuple(Box(number, name, "", (), "function") for number, name in enumerate(("in", "out")))
+    drawing, rates = Drawing(boxes=boxes, ways=(Connector(0, 1, "by key", True),)), TrafficRates()
+    assert rates.edges() == rates.operators() == []
+    rates.draw(drawing)
+    assert rates.edges() == [EdgeRate("in", "out", "by key", None, None, None, None)], "nobody counts on Spark"
+    for at in range(30):
+        now_s = 100.0 + at
+        rates.take(Flowing(ways=((at * at, 10 * at),), busy={1: 2 * at}, looks=4 * at))
+    (edge,) = rates.edges()
+    assert (edge.rows, edge.bytes, edge.rows_per_s, edge.bytes_per_s) == (29 * 29, 290, (29**2 - 19**2) / 10, 10)
+    assert [each.busy for each in rates.operators()] == [0, 0.5]
+    rates.draw(drawing)
+    (edge,) = rates.edges()
+    assert (edge.rows, edge.rows_per_s) == (29 * 29, None)
+    rates.take(Flowing(ways=((5, 50),), busy={}, looks=4))
+    assert rates.edges()[0].rows == 29 * 29 + 5

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -154,6 +156,15 @@ def test_a_line_of_a_forked_process_does_not_stand_behind_the_last_epoch(monkeyp
     monkeypatch.setattr("os.getpid", lambda: -1)
     console.handle(logging.LogRecord("onefold", logging.INFO, "worker.py", 1, "of a worker", None, None))
     assert written == ["epoch 1", "\r\x1b[Kof a worker\n"], "each in one piece: others write to the terminal, too"
+
+
+def test_a_log_without_a_reader_ends_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    console = Console(stream := os.fdopen(writing, "w"))
+    console.handle(logging.LogRecord("onefold", logging.INFO, "query.py", 1, "not heard", None, None))
+    with suppress(BrokenPipeError):
+        stream.close()
 
 
 def test_what_a_job_says_needs_no_logging_to_be_configured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 import uuid
@@ -89,6 +90,14 @@ def test_a_worker_that_is_gone_is_lost(by: Callable[[Fleet], object]) -> None:
     with raises(WorkerFailed, "worker-lost"):
         by(fleet)
     assert not fleet.is_up
+
+
+def test_a_worker_that_a_signal_without_a_name_has_ended_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, worker = launched()
+    monkeypatch.setattr(fleet._fork_server, "end", lambda _pid: -(signal.SIGRTMIN + 1))
+    worker.close()
+    with raises(WorkerFailed, "worker-lost"):
+        fleet.look()
 
 
 def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> None:

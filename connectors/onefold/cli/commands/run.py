@@ -46,9 +46,11 @@ def run(
     from onefold.daemon.hosting.hosts import Hosts
     from onefold.daemon.hosting.logs import log_as_json
     from onefold.daemon.service import serve, stop_signals
+    from onefold.engine.workers.fork_server import fill_standard_streams
     from onefold.pipeline import read
     from onefold.store.job.logs import show_progress
 
+    fill_standard_streams()  # for the hosts, too
     found = [read(named) for named in pipelines]
     names = [pipeline.name for pipeline in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -57,7 +59,8 @@ def run(
     if twice := next((place for place in places if places.count(place) > 1), None):
         raise ConfigError("checkpoint-twice", f"two pipelines have the checkpoint {twice}: each needs its own")
     listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
-    is_json = not sys.stderr.isatty() if json_logs is None else json_logs
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    is_json = not is_terminal if json_logs is None else json_logs
     if is_json:
         log_as_json()
     else:
@@ -65,11 +68,11 @@ def run(
     hosts = Hosts(found, "json" if is_json else "text")
     controls = Controls(found, hosts)
     with (
+        stop_signals(hosts.kill) as asked,  # until the hosts have ended, too
         closing(hosts),
-        stop_signals(hosts.kill) as asked,
         answering(controls, listening) if listening is not None else nullcontext() as answers,
     ):
-        if answers is not None and sys.stderr.isatty() and not is_json:
+        if answers is not None and is_terminal and not is_json:
             typer.echo(f"The status page: {answers.page}", err=True)
             if tls_cert is None:
                 typer.echo(PRIVATELY, err=True)

@@ -12,6 +12,7 @@ __all__ = [
     "CommittableModel",
     "Counts",
     "EdgeModel",
+    "ElementModel",
     "EpochDetail",
     "EpochModel",
     "EpochPage",
@@ -131,8 +132,18 @@ class OperatorModel(_Model):
     busy: float | None = Field(description="the share of the workers' time that was spent in its code, lately: 0 to 1")
 
 
+class ElementModel(_Model):
+    """Of an SVG."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list[ElementModel | str]
+
+
 class GraphModel(_Model):
-    svg: str | None = Field(description="the pipeline's graph, with what flows in it; null before its first start")
+    svg: ElementModel | None = Field(
+        description="the pipeline's graph, with what flows in it; null before its first start"
+    )
 
 
 class LagPoint(_Model):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Literal
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from onefold.core import EpochState, Guarantee, Positions, Sink
 from onefold.core.source import Source
@@ -13,6 +15,7 @@ from onefold.daemon.api.models import (
     CommittableModel,
     Counts,
     EdgeModel,
+    ElementModel,
     EpochDetail,
     EpochModel,
     EpochsFailed,
@@ -39,7 +42,7 @@ from onefold.operate.letters.browse import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = ["epoch_detail", "epoch_view", "graph_view", "lag_point", "pipeline_view"]
+__all__ = ["elements_of", "epoch_detail", "epoch_view", "graph_view", "lag_point", "pipeline_view"]
 
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",
@@ -103,7 +106,22 @@ def graph_view(traffic: TrafficRates) -> GraphModel:
         replace(way, label=", ".join(filter(None, [way.label.removeprefix("by "), _rate(each)])))
         for way, each in zip(drawing.ways, traffic.edges(), strict=True)
     ]
-    return GraphModel(svg=drawn("", boxes, ways, (), is_styled=False))
+    return GraphModel(svg=elements_of(drawn("", boxes, ways, (), is_styled=False)))
+
+
+def elements_of(svg: str) -> ElementModel:
+    """A picture of our own."""
+    return _element(ElementTree.fromstring(svg))
+
+
+def _element(found: Element) -> ElementModel:
+    texts = [found.text, *(child.tail for child in found)]
+    children: list[ElementModel | str] = []
+    for text, child in zip(texts, [*found, None], strict=True):
+        children += [text] if text and not text.isspace() else []
+        children += [] if child is None else [_element(child)]
+    attributes = {name: value for name, value in found.attrib.items() if not name.startswith("{")}  # but xml:space
+    return ElementModel(tag=found.tag.rpartition("}")[2], attributes=attributes, children=children)
 
 
 def _rate(edge: EdgeRate) -> str:

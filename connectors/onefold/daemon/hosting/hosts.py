@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
+from onefold.core.values.names import signal_name
 from onefold.daemon.hosting.messages import Channel, Order, Report, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
@@ -43,6 +44,7 @@ class Hosts:
         for pipeline in pipelines:
             self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
         self._hosts: dict[object, _Host] = {}
+        self._left: list[_Host] = []  # that others have replaced, while their processes end
         self.traffic: dict[str, TrafficRates] = {}  # by the pipelines' names
         self._starting = threading.Lock()
 
@@ -56,6 +58,7 @@ class Hosts:
         with self._starting:
             host = self._hosts.get(key)
             if host is None or host.is_over:
+                self._left = [each for each in (*self._left, host) if each is not None and not each.has_ended]
                 host = self._hosts[key] = _Host(self._members[key], self._logs)
             return host
 
@@ -71,7 +74,7 @@ class Hosts:
 
     def kill(self) -> None:
         """All that are left end now, with whatever they started. Also from a signal's handler."""
-        for host in list(self._hosts.values()):
+        for host in [*self._hosts.values(), *self._left]:
             host.kill()
 
 
@@ -79,18 +82,24 @@ class Hosted:
     """A pipeline that is run in a host, one run after the other. One thread calls `run`, any the others."""
 
     def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
-        self.status = Status()
         self.traffic = hosts.traffic.setdefault(pipeline.name, TrafficRates())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
         self._host: _Host | None = None
-        self._before = Totals()  # that other hosts have counted
+        # What other hosts have counted, and what this one says: in one piece, for another thread that adds them up.
+        self._stands = Totals(), Status()
+        self._started_before_s: float | None = None
         self._on_start: Callable[[], None] | None = None  # of the run that goes on, before it could start
         self._ends: SimpleQueue[OnefoldError | None] = SimpleQueue()
         self._is_draining = False
 
     @property
+    def status(self) -> Status:
+        return self._stands[1]
+
+    @property
     def totals(self) -> Totals:
-        return self._before + self.status.totals
+        before, status = self._stands
+        return before + status.totals
 
     @property
     def memory_bytes(self) -> int | None:
@@ -102,8 +111,9 @@ class Hosted:
         it."""
         host = self._hosts.of(self._pipeline)
         if host is not self._host:
-            self._before, self.status = self.totals, Status(recovered=self.status.recovered)
+            self._stands = self.totals, Status(recovered=self.status.recovered)
             self._host = host
+        self._started_before_s = self.status.started_at_s
         self._on_start = on_start
         host.start(self, self._order("start").model_copy(update={"is_paused": is_paused}))
         if self._is_draining:
@@ -126,7 +136,6 @@ class Hosted:
         """It is not run again."""
         if self._host is None:
             return
-        self._host.leave(self._number)
         if isinstance(self._pipeline.runtime, Engine):
             self._host.close()
         else:
@@ -134,12 +143,15 @@ class Hosted:
 
     def report(self, report: Report) -> None:
         """Of its host."""
-        self.status = report.status
         if report.drawing is not None:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
             self.traffic.take(report.flowing)
-        if report.status.started_at_s is not None and (on_start := self._on_start) is not None:
+        before, earlier = self._stands
+        found = report.status.recovered or earlier.recovered  # that of the start before, until this one has found any
+        self._stands = before, report.status.model_copy(update={"recovered": found})
+        has_started = report.status.started_at_s not in (None, self._started_before_s)
+        if has_started and (on_start := self._on_start) is not None:
             self._on_start = None
             on_start()
         if report.has_ended:
@@ -156,36 +168,48 @@ class Hosted:
             self._host.send(self._order(do))
 
     def _order(self, do: str) -> Order:
-        named = self._pipeline.named, self._pipeline.name
-        return Order(do=do, work=self._number, pipeline=named[0], name=named[1])  # type: ignore[arg-type]
+        pipeline = self._pipeline
+        return Order(
+            do=do,  # type: ignore[arg-type]
+            work=self._number,
+            pipeline=pipeline.named,
+            name=pipeline.name,
+            is_of_engine=isinstance(pipeline.runtime, Engine),
+            checkpoint=pipeline.checkpoint,
+            goes_on=self.status.recovered is not None,
+        )
 
 
 class _Host:
     """One process, and what it reports."""
 
     def __init__(self, names: Sequence[str], logs: str) -> None:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "onefold.daemon.hosting.process", str(theirs.fileno()), logs, *names]
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0
-                )
-            except OSError as error:
-                ours.close()
-                raise OutOfResources(
-                    "host-not-started",
-                    f"the process that is to run {', '.join(names)} cannot be started: {error.strerror or error}",
-                ) from error
         self.is_over = False  # it takes no start any more
         self._names = names
-        self._channel = Channel(ours, Report)
         self._running: dict[int, Hosted] = {}
-        self._known: dict[int, Hosted] = {}
         self._changing = threading.Lock()
-        self._socket = ours
-        threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
-        threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
+        with ExitStack() as undoing:
+            try:
+                self._socket, theirs = socket.socketpair()
+                undoing.callback(self._socket.close)
+                self._channel = Channel(self._socket, Report)
+                with theirs:
+                    number = theirs.fileno()
+                    command = [sys.executable, "-P", "-m", "onefold.daemon.hosting.process", str(number), logs, *names]
+                    self._process = subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, pass_fds=[number], process_group=0
+                    )
+                undoing.callback(self._process.wait)
+                undoing.callback(self.kill)
+                threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
+                threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
+            except (OSError, RuntimeError) as error:  # of a thread that cannot be started
+                raise OutOfResources(
+                    "host-not-started",
+                    f"the process that is to run {', '.join(names)} cannot be started:"
+                    f" {getattr(error, 'strerror', None) or error}",
+                ) from error
+            undoing.pop_all()
 
     @property
     def memory_bytes(self) -> int | None:
@@ -195,20 +219,22 @@ class _Host:
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:
-            if self.is_over:
-                hosted.lost(self._lost())
-                return
-            self._known[order.work] = self._running[order.work] = hosted
-        self.send(order)
+            is_over = self.is_over
+            if not is_over:
+                self._running[order.work] = hosted
+        if is_over:
+            self.wait(_END_S)
+            hosted.lost(self._lost())
+        else:
+            self.send(order)
 
     def send(self, order: Order) -> None:
         with suppress(OSError):  # it is gone, which `_listen` notices
             self._channel.send(order)
 
-    def leave(self, number: int) -> None:
-        """That work is over."""
-        with self._changing:
-            self._known.pop(number, None)
+    @property
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
 
     def close(self) -> None:
         self.is_over = True
@@ -220,7 +246,7 @@ class _Host:
 
     def kill(self) -> None:
         """And all that it has started: it is the first of its process group."""
-        if self._process.returncode is None:
+        if not self.has_ended:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -237,8 +263,11 @@ class _Host:
             self.is_over = True
             lost = list(self._running.values())
             self._running.clear()
-        if lost:
-            self.wait(_END_S)
+        self.wait(_END_S)
+        if not self.has_ended:
+            log.warning("the process that ran %s does not end, and is killed", ", ".join(self._names))
+            self.kill()
+            self._process.wait()
         for hosted in lost:
             hosted.lost(self._lost())
         self._socket.close()
@@ -246,7 +275,7 @@ class _Host:
     def _take(self, report: Report) -> None:
         with self._changing:
             self.is_over = self.is_over or report.is_last
-            hosted = self._known.get(report.work)
+            hosted = self._running.get(report.work)  # what it says of an earlier run is of no use
             if report.has_ended:
                 self._running.pop(report.work, None)
         if hosted is not None:
@@ -256,7 +285,7 @@ class _Host:
         status = self._process.poll()
         how = "is gone" if status is None else f"has ended with status {status}"
         if status is not None and status < 0:
-            how = f"was ended by signal {signal.Signals(-status).name}"
+            how = f"was ended by signal {signal_name(-status)}"
         return Retriable(
             "host-lost",
             f"the process that runs {', '.join(self._names)} {how}, in the middle of its work. The next start resolves"

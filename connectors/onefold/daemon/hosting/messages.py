@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import threading
@@ -100,6 +101,9 @@ class Order(_Message):
     work: int
     pipeline: str = ""  # to start: how commands call it, and its name
     name: str = ""
+    is_of_engine: bool = False  # its runtime and its checkpoint, as the daemon has read them
+    checkpoint: str = ""
+    goes_on: bool = False  # it has run before
     is_paused: bool = False
 
 
@@ -126,11 +130,14 @@ class Channel(Generic[M]):
     def send(self, message: _Message) -> None:
         """Raises OSError where the other process is gone."""
         with self._sending:
-            self._socket.sendall(message.model_dump_json().encode() + b"\n")
+            # By `json`, which keeps the bytes of a file's name that are no UTF-8.
+            self._socket.sendall(json.dumps(message.model_dump()).encode() + b"\n")
 
     def receive(self, within_s: float | None = None) -> list[M] | None:
         """What has come; after a while, nothing. None once the other process is gone."""
-        if not select.select([self._socket], (), (), within_s)[0]:
+        waiting = select.poll()  # which takes the sockets of a process with more than 1024 open files
+        waiting.register(self._socket, select.POLLIN)
+        if not waiting.poll(None if within_s is None else within_s * 1000):
             return []
         try:
             part = self._socket.recv(_READ_BYTES)
@@ -139,7 +146,7 @@ class Channel(Generic[M]):
         if not part:
             return None
         *lines, self._rest = (self._rest + part).split(b"\n")
-        return [self._kind.model_validate_json(line) for line in lines]
+        return [self._kind.model_validate(json.loads(line)) for line in lines]
 
     def close(self) -> None:
         """The other process reads an end, and so does who receives here."""

@@ -24,7 +24,7 @@ from onefold.core.extras import naming_extras
 from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
 from onefold.flow.explaining import boxes, connectors
-from onefold.pipeline import Engine, read
+from onefold.pipeline import Engine, Pipeline, read
 from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = ["HostProcess", "main"]
 _REPORT_S = 0.2
 _FLOWING_S = 1.0
 _GRACE_S = 5.0
+_TELL_S = 1.0
 
 log = logging.getLogger("onefold")
 
@@ -45,7 +46,8 @@ class HostProcess:
     def __init__(self, connection: socket.socket, title: str) -> None:
         self._channel = Channel(connection, Order)
         self._title = title
-        self._starts: SimpleQueue[Order | None] = SimpleQueue()  # a signal's handler may put something into it
+        self._starts: SimpleQueue[Order | None] = SimpleQueue()
+        self._ends: SimpleQueue[None] = SimpleQueue()  # a signal's handler may put something into it
         self._works: dict[int, Work] = {}
         self._drained: set[int] = set()  # as the daemon ordered
         self._is_ending = False
@@ -61,9 +63,11 @@ class HostProcess:
         """Until the daemon is gone, or has let go of it."""
         obeying = threading.Thread(target=self._obey, name="onefold-orders", daemon=True)
         obeying.start()
+        threading.Thread(target=self._end_when_asked, name="onefold-end", daemon=True).start()
         with ExitStack() as opened:
             opened.callback(obeying.join)
             opened.callback(self._channel.close)
+            opened.callback(self.end)
             opened.callback(self._at_rest.set)
             while (order := self._starts.get()) is not None:
                 with logged_as(pipeline=order.name):
@@ -75,7 +79,7 @@ class HostProcess:
         try:
             with naming_extras():
                 work = self._works.get(order.work) or self._made(order, opened)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report(Report(work=order.work, has_ended=True, failure=Failure.of(meaning(order.name, error))))
             return
         self._works[order.work] = work
@@ -89,12 +93,25 @@ class HostProcess:
         thread.start()
 
     def _made(self, order: Order, opened: ExitStack) -> Work:
-        pipeline = read(order.pipeline)
+        pipeline = _read(order)
         if pipeline.name != order.name:
             raise ConfigError(
                 "pipeline-renamed",
                 f"{order.pipeline} is pipeline {pipeline.name!r} now, and was {order.name!r} when this daemon was"
                 " started: start it anew",
+            )
+        if isinstance(pipeline.runtime, Engine) is not order.is_of_engine:
+            was, now = ("engine", "spark") if order.is_of_engine else ("spark", "engine")
+            raise ConfigError(
+                "pipeline-changed",
+                f"{order.pipeline} has runtime = {now!r} now, and had {was!r} when this daemon was started: start it"
+                " anew",
+            )
+        if pipeline.checkpoint != order.checkpoint:
+            raise ConfigError(
+                "pipeline-changed",
+                f"{order.pipeline} has the checkpoint {pipeline.checkpoint} now, and had {order.checkpoint} when this"
+                " daemon was started: start it anew",
             )
         if isinstance(pipeline.runtime, Engine):
             return EngineWork(pipeline, order.is_paused)
@@ -115,7 +132,7 @@ class HostProcess:
                         f"the process that ran pipeline {order.name!r} was asked to end, by a signal and not by its"
                         " daemon, and has ended after a complete epoch: nothing is lost",
                     )
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # by which a thread would end in silence
                 failure = meaning(order.name, error)
         is_last = isinstance(work, EngineWork) or (failure is not None and self._has_lost_spark(failure))
         said = None if failure is None else Failure.of(failure)
@@ -134,7 +151,10 @@ class HostProcess:
             for order in orders:
                 self._do(order)
             for number, work in list(self._works.items()):
-                self._look(number, work)
+                try:
+                    self._look(number, work)
+                except Exception:  # orders are obeyed all the same
+                    log.exception("where pipeline %r stands could not be told", work.pipeline.name)
         self.end()
 
     def _look(self, number: int, work: Work) -> None:
@@ -184,27 +204,46 @@ class HostProcess:
             self._channel.send(report)
 
     def end(self) -> None:
-        """After the epochs that are run: the daemon is gone, or has let go of it, or a signal came."""
-        if self._is_ending:
-            return
+        """After the epochs that are run: the daemon is gone, or has let go of it, or a signal came. Takes no lock: a
+        signal's handler would wait for the thread that it has interrupted."""
+        self._ends.put(None)
+
+    def _end_when_asked(self) -> None:
+        self._ends.get()
         self._is_ending = True
         self._starts.put(None)
         works = list(self._works.values())
-        within_s = max((work.pipeline.stop_within_s for work in works), default=0.0) + _GRACE_S
-        threading.Thread(target=self._end_late, args=(within_s,), name="onefold-end", daemon=True).start()
         for work in works:
             work.drain()
+        within_s = max((work.pipeline.stop_within_s for work in works), default=0.0) + _GRACE_S
+        if not self._at_rest.wait(within_s):
+            _exit("not at rest in time (stop_within_s): the process ends, and the next start resolves what it began")
 
-    def _end_late(self, within_s: float) -> None:
-        if self._at_rest.wait(within_s):
-            return
-        try:
-            log.error(
-                "not at rest in time (stop_within_s): the process ends, and the next start resolves what it began"
-            )
-            sys.stderr.flush()
-        finally:
-            os._exit(Retriable.exit_code)
+
+def _read(order: Order) -> Pipeline:
+    """Raises Retriable for whatever is wrong with the file of a pipeline that has run: somebody may be writing it."""
+    try:
+        return read(order.pipeline)
+    except ConfigError as error:
+        raise error.retyped(Retriable) if order.goes_on else error from error
+
+
+def _exit(because: str) -> None:
+    """At once, also where nobody reads what is logged, so that this takes for ever."""
+    telling = threading.Thread(target=log.error, args=(because,), daemon=True)
+    telling.start()
+    telling.join(_TELL_S)
+    os._exit(Retriable.exit_code)
+
+
+def _exit_late() -> None:
+    time.sleep(_GRACE_S)
+    waited_for = [
+        each.name for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()
+    ]
+    _exit(
+        f"the process has done its work and ends, without waiting for what a module of a flow has begun: {waited_for}"
+    )
 
 
 def main() -> None:
@@ -221,6 +260,7 @@ def main() -> None:
     for signalled in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signalled, lambda _number, _frame: host.end())
     host.run()
+    threading.Thread(target=_exit_late, name="onefold-exit", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.daemon.hosting.messages import Drawing, Flowing
-from onefold.flow.drawing.layers import Box
 
 __all__ = ["EdgeRate", "OperatorBusy", "TrafficRates"]
 
@@ -16,8 +14,8 @@ _SPAN = 10  # reports that a rate is of
 
 @dataclass(frozen=True, slots=True)
 class EdgeRate:
-    """`rows` and `bytes` since the daemon was started; the rates are None before there are two reports, and the sums
-    where nobody counts: on Spark."""
+    """`rows` and `bytes` since the daemon was started, None where nobody counts them: on Spark. The rates are None
+    before there are two reports."""
 
     source: str
     target: str
@@ -36,53 +34,69 @@ class OperatorBusy:
     busy: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """In one piece, since one thread reports and others ask."""
+
+    drawing: Drawing | None = None
+    before: tuple[tuple[int, int], ...] = ()  # that other hosts have counted
+    seen: tuple[tuple[float, Flowing], ...] = ()  # the last reports, and when they came
+
+    def sums(self) -> tuple[tuple[int, int], ...]:
+        if not self.seen:
+            return self.before
+        _, last = self.seen[-1]
+        return tuple((rows + r, size + s) for (rows, size), (r, s) in zip(self.before, last.ways, strict=True))
+
+
 class TrafficRates:
     """Takes what hosts report of a pipeline, also when they change: the sums go on."""
 
     def __init__(self) -> None:
-        self.drawing: Drawing | None = None
-        self._before: list[tuple[int, int]] = []  # by other hosts
-        self._seen: deque[tuple[float, Flowing]] = deque(maxlen=_SPAN + 1)
+        self._found = _Found()
+
+    @property
+    def drawing(self) -> Drawing | None:
+        return self._found.drawing
 
     def draw(self, drawing: Drawing) -> None:
-        if drawing != self.drawing:
-            self.drawing, self._before = drawing, [(0, 0)] * len(drawing.ways)
-        elif self._seen:  # another host counts from 0 on
-            self._before = self._sums()
-        self._seen.clear()
+        """Of a host that begins with it, and counts from 0 on."""
+        found = self._found
+        before = found.sums() if drawing == found.drawing else ((0, 0),) * len(drawing.ways)
+        self._found = _Found(drawing, before)
 
     def take(self, flowing: Flowing) -> None:
-        self._seen.append((time.monotonic(), flowing))
+        found = self._found
+        self._found = replace(found, seen=(*found.seen, (time.monotonic(), flowing))[-_SPAN - 1 :])
 
     def edges(self) -> list[EdgeRate]:
-        if self.drawing is None:
+        found = self._found
+        if found.drawing is None:
             return []
-        titles = {box.number: box.title for box in self.drawing.boxes}
-        sums, rates = self._sums() if self._seen else None, self._rates()
-        found = []
-        for at, way in enumerate(self.drawing.ways):
-            rows, size = (None, None) if sums is None else sums[at]
-            rows_per_s, bytes_per_s = (None, None) if rates is None else rates[at]
-            found.append(EdgeRate(titles[way.start], titles[way.end], way.label, rows, size, rows_per_s, bytes_per_s))
-        return found
+        titles = {box.number: box.title for box in found.drawing.boxes}
+        nothing = [(None, None)] * len(found.drawing.ways)
+        sums = found.sums() if found.seen or any(map(any, found.before)) else nothing
+        named = [(titles[way.start], titles[way.end], way.label) for way in found.drawing.ways]
+        rates = _rates(found) or nothing
+        return [EdgeRate(*name, *count, *rate) for name, count, rate in zip(named, sums, rates, strict=True)]
 
     def operators(self) -> list[OperatorBusy]:
-        return [] if self.drawing is None else [OperatorBusy(b.title, self._busy(b)) for b in self.drawing.boxes]
+        found = self._found
+        if found.drawing is None:
+            return []
+        if len(found.seen) < 2:
+            return [OperatorBusy(box.title, None) for box in found.drawing.boxes]
+        (_, first), (_, last) = found.seen[0], found.seen[-1]
+        looks = max(1, last.looks - first.looks)
+        return [
+            OperatorBusy(box.title, (last.busy.get(box.number, 0) - first.busy.get(box.number, 0)) / looks)
+            for box in found.drawing.boxes
+        ]
 
-    def _sums(self) -> list[tuple[int, int]]:
-        _, last = self._seen[-1]
-        return [(rows + r, size + s) for (rows, size), (r, s) in zip(self._before, last.ways, strict=True)]
 
-    def _rates(self) -> list[tuple[float, float]] | None:
-        if len(self._seen) < 2:
-            return None
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        took_s = max(last_s - first_s, 1e-3)
-        return [((b[0] - a[0]) / took_s, (b[1] - a[1]) / took_s) for a, b in zip(first.ways, last.ways, strict=True)]
-
-    def _busy(self, box: Box) -> float | None:
-        if len(self._seen) < 2:
-            return None
-        (_, first), (_, last) = self._seen[0], self._seen[-1]
-        looks = last.looks - first.looks
-        return (last.busy.get(box.number, 0) - first.busy.get(box.number, 0)) / looks if looks else None
+def _rates(found: _Found) -> list[tuple[float, float]] | None:
+    if len(found.seen) < 2:
+        return None
+    (first_s, first), (last_s, last) = found.seen[0], found.seen[-1]
+    took_s = max(last_s - first_s, 1e-3)
+    return [((b[0] - a[0]) / took_s, (b[1] - a[1]) / took_s) for a, b in zip(first.ways, last.ways, strict=True)]

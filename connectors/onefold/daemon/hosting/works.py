@@ -179,15 +179,19 @@ class SparkWork(Work):
 class EngineWork(Work):
     """A flow's run in the main thread of this process, which forks its workers."""
 
-    _flow: FlowRun | None = None
+    def __init__(self, pipeline: Pipeline, is_paused: bool) -> None:
+        super().__init__(pipeline, is_paused)
+        self._flow: FlowRun | None = None
+        self._holding = threading.Lock()
 
     def run(self) -> None:
         if not self._is_draining:
             self.pipeline.run_here(on_outcome=self._note, on_opened=self._opened)
 
     def _opened(self, flow: FlowRun) -> None:
-        flow.is_paused = self._is_paused
-        self._flow = flow
+        with self._holding:
+            flow.is_paused = self._is_paused
+            self._flow = flow
         if self._is_draining:
             flow.drain()
 
@@ -201,9 +205,10 @@ class EngineWork(Work):
         return self._is_draining or (self._flow is not None and self._flow.drains)  # by a signal
 
     def hold(self, is_paused: bool) -> None:
-        self._is_paused = is_paused
-        if self._flow is not None:
-            self._flow.is_paused = is_paused
+        with self._holding:
+            self._is_paused = is_paused
+            if self._flow is not None:
+                self._flow.is_paused = is_paused
 
     @property
     def graph(self) -> Graph | None:
@@ -226,11 +231,11 @@ class EngineWork(Work):
         return self._status(flow.started, flow.waiting_for, totals)
 
 
-def meaning(pipeline: str, error: Exception) -> OnefoldError:
+def meaning(pipeline: str, error: Exception | SystemExit) -> OnefoldError:
     """What an error says that ended a pipeline's run."""
     if isinstance(error, OnefoldError):
         return error
-    if "pyspark" in sys.modules:
+    if "pyspark" in sys.modules and isinstance(error, Exception):
         from onefold.spark.errors.failures import from_spark, is_of_spark
 
         if is_of_spark(error):

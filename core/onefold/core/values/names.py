@@ -1,16 +1,17 @@
-"""Names that users give: of columns, options, pipelines, words."""
+"""Names: those that users give to columns, options, pipelines, and those of signals."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import signal
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["check_columns", "check_pipeline_name", "near"]
+__all__ = ["check_columns", "check_pipeline_name", "near", "signal_name"]
 
 
 def near(name: str, known: Collection[str]) -> str:
@@ -18,6 +19,14 @@ def near(name: str, known: Collection[str]) -> str:
     proper = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), list(proper), 1) if name and name not in known else []
     return f"; did you mean {proper[close[0]]!r}?" if close else ""
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL, for one; its number where it has no name, as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
 
 
 def check_columns(names: Iterable[str], schema: pa.Schema, label: str) -> None:

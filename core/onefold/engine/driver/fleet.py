@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import selectors
-import signal
 import socket
 import time
 import zlib
@@ -15,6 +14,7 @@ from onefold.core.checks import require
 from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
+from onefold.core.values.names import signal_name
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.restarts import WorkerFailed
@@ -203,7 +203,7 @@ class Fleet:
         lost = self._members.pop(index)
         lost.orders.socket.close()
         self.end()
-        told = f"signal {signal.Signals(-how).name}" if how < 0 else f"status {how}"
+        told = f"signal {signal_name(-how)}" if how < 0 else f"status {how}"
         return WorkerFailed(
             "worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work"
         )

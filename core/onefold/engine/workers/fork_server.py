@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-__all__ = ["ForkServer", "ForkServerLost"]
+__all__ = ["ForkServer", "ForkServerLost", "fill_standard_streams"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -41,7 +41,7 @@ class ForkServer:
     the fork server, while the driver goes on: what it imports, no worker has to."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
-        _fill_standard_streams()
+        fill_standard_streams()
         self._socket, theirs = socket.socketpair()
         driver = os.getpid()
         self._pid = _fork()
@@ -122,13 +122,14 @@ def _end(pid: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _fill_standard_streams() -> None:
+def fill_standard_streams() -> None:
     """Where one is closed, a socket would get its number, and whatever is printed."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            # The lowest number that is free, which is this one; for programs that are started, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _flush() -> None:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
@@ -58,15 +58,17 @@ class Console(logging.Handler):
         self._is_open = not stays
         # What moves along is one line of the terminal, and is read now: no time stands before it.
         shown = self.format(record) if stays else record.getMessage()[: shutil.get_terminal_size().columns - 1]
-        # In one piece: other processes write here, too.
-        self._stream.write(f"{before}{shown}\n" if stays else f"{before}{shown}")
-        self._stream.flush()
+        with suppress(OSError):  # its reader is gone, or the disk is full: that ends no pipeline
+            # In one piece: other processes write here, too.
+            self._stream.write(f"{before}{shown}\n" if stays else f"{before}{shown}")
+            self._stream.flush()
 
     def flush(self) -> None:
         """Ends the line that shows the last epoch."""
         if self._is_open:
             self._is_open = False
-            print(file=self._stream, flush=True)
+            with suppress(OSError):
+                print(file=self._stream, flush=True)
 
 
 def show_progress() -> Console | None:
