@@ -1,0 +1,150 @@
+"""One daemon with pipelines of both runtimes: what kills one process of it, or takes a server away, changes no row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness.daemon_stubs import Asking
+from harness.daemons import SQL, Daemon, Start, jvm_of, producing, write
+from harness.support import Rig, wait_until
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+SOON = '[restart]\nstrategy = "fixed_delay"\ndelay_s = 0.5\n'
+PATIENT = "patience_s = 5\n"
+TABLES = ("plain", "direct", "query")  # of one row a record: on the engine, and twice on Spark
+AWAY_S = 120.0
+TOTALS = """\
+from onefold.flow import Flow, count, sum_
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+
+def flow(settings):
+    made = Flow("totals")
+    source = KafkaSource(
+        settings["topic"], bootstrap_servers=settings["servers"], format="json", schema="id long, n long",
+        max_offsets_per_trigger=500,
+    )
+    totals = made.source(source, uid="orders").key_by("n").aggregate(uid="totals", orders=count(), ids=sum_("id"))
+    totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="n", order="onefold_epoch"))
+    return made
+"""
+NAMED = """\
+flow = "jobs/totals.py:flow"
+runtime = "engine"
+patience_s = 5
+[settings]
+topic = "{topic}"
+servers = "{servers}"
+url = "{url}"
+"""
+
+
+def files(rig: Rig) -> list[Path]:
+    """Rows on the engine, state on the engine, and two on Spark, which share a session."""
+    (rig.directory / "jobs").mkdir()
+    (rig.directory / "jobs" / "totals.py").write_text(TOTALS)
+    totals = rig.directory / "totals.toml"
+    totals.write_text(NAMED.format(topic=rig.topic, servers=rig.servers, url=rig.url) + SOON)
+    return [
+        write(rig, SOON, f'runtime = "engine"\n{PATIENT}', "plain", table="plain"),
+        totals,
+        write(rig, SOON, PATIENT, "direct", table="direct"),
+        write(rig, SQL + SOON, PATIENT, "query", table="query"),
+    ]
+
+
+def counted(rig: Rig) -> dict[str, int]:
+    """The records that each pipeline has written."""
+    found = {}
+    for name in (*TABLES, "totals"):
+        is_there = rig.sql(f"SELECT to_regclass('{name}') IS NOT NULL")[0][0]
+        what = "coalesce(sum(orders), 0)" if name == "totals" else "count(*)"
+        found[name] = int(rig.sql(f"SELECT {what} FROM {name}")[0][0]) if is_there else 0
+    return found
+
+
+def go_on(rig: Rig, daemon: Daemon, *names: str) -> None:
+    """Each of these pipelines, or all, writes what comes from here on."""
+    sent = len(rig.sent)
+    daemon.until(lambda: all(counted(rig)[name] > sent for name in names or (*TABLES, "totals")), "more rows", 300)
+
+
+def states(ask: Asking) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in ask.get("/pipelines")}
+
+
+def until_state(ask: Asking, is_so: Callable[[dict[str, str]], bool]) -> None:
+    wait_until(lambda: is_so(states(ask)), 120, "that state")
+
+
+def hosts_of(daemon: Daemon) -> dict[str, psutil.Process]:
+    """By the names of the pipelines, as they stand in the process's command."""
+    children = [each for each in daemon.members()[1:] if each.ppid() == daemon.process.pid]
+    return {" ".join(each.cmdline()[6:]): each for each in children}
+
+
+def test_whatever_process_is_killed_and_whichever_server_is_away_rows_and_totals_are_exact(
+    rig: Rig, start: Start, postgres_server: Any
+) -> None:
+    paths = files(rig)
+    rig.put(200)
+    with producing(rig, 10):
+        daemon = start(*paths)
+        ask = Asking(daemon.url)
+        go_on(rig, daemon)
+        assert hosts_of(daemon).keys() == {"plain", "totals", "direct query"}
+        assert set(states(ask).values()) == {"running"}
+
+        jvm = jvm_of(daemon)
+        assert jvm is not None
+        os.kill(jvm, signal.SIGKILL)
+        until_state(ask, lambda found: {found["direct"], found["query"]} <= {"waiting", "starting"})
+        assert (states(ask)["plain"], states(ask)["totals"]) == ("running", "running")
+        go_on(rig, daemon)
+
+        for name, host in hosts_of(daemon).items():
+            host.kill()
+            go_on(rig, daemon, *name.split())
+        until_state(ask, lambda found: set(found.values()) == {"running"})
+        restarts = {one["name"]: one["restarts"] for one in ask.get("/pipelines")}
+        assert restarts["plain"] == restarts["totals"] == 1 and restarts["direct"] >= 2 <= restarts["query"]
+
+        before = daemon.members()
+        daemon.process.kill()
+        daemon = start(*paths)  # while the hosts of the one before it end
+        ask = Asking(daemon.url)
+        go_on(rig, daemon)
+        _, alive = psutil.wait_procs(before, 30)
+        assert not alive, "the hosts of the daemon that was killed have ended"
+
+        postgres_server.kill()
+        try:
+            wait_until(
+                lambda: all(one["error"] is not None for one in ask.get("/pipelines")), 60, "the server's errors"
+            )
+            time.sleep(AWAY_S)
+            assert "failed" not in states(ask).values()
+        finally:
+            postgres_server.start()
+        go_on(rig, daemon)
+    daemon.until(lambda: set(counted(rig).values()) == {len(rig.sent)}, "all rows", 300)
+    until_state(ask, lambda found: set(found.values()) == {"running"})
+    members = daemon.members()
+    daemon.stop()
+    _, alive = psutil.wait_procs(members, 30)
+    assert not alive, "nothing is left behind"
+    assert all(rig.rows(table) == rig.sent for table in TABLES) and rig.prepared() == []
+    wanted: dict[int, tuple[int, int]] = {}
+    for id, n in rig.sent:
+        orders, ids = wanted.get(n, (0, 0))
+        wanted[n] = orders + 1, ids + id
+    totals = rig.sql("SELECT n, orders, ids FROM totals ORDER BY n")
+    assert [tuple(map(int, row)) for row in totals] == [(n, *wanted[n]) for n in sorted(wanted)]
