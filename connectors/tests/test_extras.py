@@ -102,6 +102,17 @@ def test_exit_codes_imports_no_spark() -> None:
     assert without(set(), script, json.dumps(sorted(packages("spark")))).stdout == "[]\n"
 
 
+def test_the_daemon_of_a_flow_on_the_engine_and_its_host_need_no_spark_and_no_driver_of_what_the_flow_does_not_use() -> (
+    None
+):
+    hidden = packages(*(set(_PACKAGES) - {"cli", "engine"}))
+    script = (
+        "from onefold.daemon import service; from onefold.daemon.api import serving;"
+        " from onefold.daemon.hosting import hosts, process; print('there')"
+    )
+    assert without(hidden, script).stdout == "there\n"
+
+
 COMMANDS = ("new", "schema", "validate", "doctor", "plan", "run", "verify", "reset", "txn", "local", "demo")
 RUN = "from onefold.cli.entry import main; main()"
 

@@ -33,8 +33,8 @@ from onefold.daemon.access.proof import NONCE
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.connections import LimitedListener, Loop
 from onefold.daemon.api.listening import Listening
-from onefold.operate.letters.browse import RecordPlace
-from onefold.operate.letters.resend import NotSendable, send_again
+from onefold.operate.letters.letter import NotSendable, RecordPlace
+from onefold.operate.letters.resend import send_again
 from onefold.sinks import PostgresSink
 
 NOBODY = 65534

@@ -14,9 +14,8 @@ from harness.errors import raises
 
 from onefold.core import InDoubt
 from onefold.operate.letters import resend
-from onefold.operate.letters.browse import RecordPlace
-from onefold.operate.letters.resend import HEADER, NotSendable, send_again
-from onefold.operate.letters.resend_marks import MarkState
+from onefold.operate.letters.letter import MarkState, NotSendable, RecordPlace
+from onefold.operate.letters.resend import HEADER, send_again
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource

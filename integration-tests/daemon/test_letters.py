@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import ConfigError, Retriable
 from onefold.operate.letters import bounded_queries
-from onefold.operate.letters.browse import RecordPlace, newest, reasons, whole
+from onefold.operate.letters.browse import newest, reasons, whole
+from onefold.operate.letters.letter import RecordPlace
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import TargetName

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 from onefold.cli.main import app
 from onefold.core import InDoubt
 from onefold.operate.letters import resend
-from onefold.operate.letters.browse import RecordPlace, newest
-from onefold.operate.letters.resend import HEADER, NotSendable, send_again
-from onefold.operate.letters.resend_marks import MarkState
+from onefold.operate.letters.browse import newest
+from onefold.operate.letters.letter import MarkState, NotSendable, RecordPlace
+from onefold.operate.letters.resend import HEADER, send_again
 from onefold.pipeline import Pipeline
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource

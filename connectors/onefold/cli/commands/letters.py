@@ -15,7 +15,7 @@ from onefold.core import ConfigError
 from onefold.core.values.plain import plain
 
 if TYPE_CHECKING:
-    from onefold.operate.letters.browse import Letter, ReasonCount, RecordPlace
+    from onefold.operate.letters.letter import Letter, ReasonCount, RecordPlace
     from onefold.pipeline import Pipeline
 
 __all__ = ["letters"]
@@ -74,7 +74,8 @@ def letters(
 
 def _send(pipeline: Pipeline, places: Iterable[RecordPlace], as_json: bool) -> None:
     """Each by itself: what cannot be sent is said, and the next one is."""
-    from onefold.operate.letters.resend import NotSendable, send_again
+    from onefold.operate.letters.letter import NotSendable
+    from onefold.operate.letters.resend import send_again
 
     done: list[dict[str, Any]] = []
     for place in places:
@@ -115,7 +116,7 @@ def _say_whole(text: str) -> None:
 
 
 def _place(text: str) -> RecordPlace:
-    from onefold.operate.letters.browse import RecordPlace
+    from onefold.operate.letters.letter import RecordPlace
 
     if (found := _PLACE.fullmatch(text)) is None:
         raise ConfigError("option-value", f"{text!r} is no record's place: TOPIC:PARTITION=OFFSET, such as orders:0=17")

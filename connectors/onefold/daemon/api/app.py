@@ -30,7 +30,7 @@ from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
-from onefold.operate.letters.resend import NotSendable
+from onefold.operate.letters.letter import NotSendable
 
 __all__ = ["NotThere", "make_app"]
 

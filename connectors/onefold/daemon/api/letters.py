@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from onefold.core.extras import naming_extras
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.models import Problem
 from onefold.daemon.watch.watch import Watch
-from onefold.operate.letters.browse import Letter, RecordPlace, newest, reasons
-from onefold.operate.letters.resend import send_again
-from onefold.operate.letters.resend_marks import Mark
+from onefold.operate.letters.letter import FoundLetters, Letter, Mark, ReasonCount, RecordPlace, takes_letters
+from onefold.pipeline import Pipeline
 
 __all__ = ["add_letters"]
 
@@ -94,14 +94,14 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     ) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
         pipeline = named(name).control.pipeline
-        found = await calls[name].ask(lambda: newest(pipeline, limit, reason))
+        found = await calls[name].ask(lambda: _newest(pipeline, limit, reason))
         return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
 
     @app.get("/pipelines/{name}/dead-letters/reasons", tags=["dead letters"], responses=problems)
     async def counted(name: Name) -> list[ReasonModel]:
         """How many dead letters have which reason, the most first."""
         pipeline = named(name).control.pipeline
-        found = await calls[name].ask(lambda: reasons(pipeline))
+        found = await calls[name].ask(lambda: _reasons(pipeline))
         return [ReasonModel(**asdict(each)) for each in found]
 
     @app.post(
@@ -117,7 +117,32 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
         pipeline, at = named(name).control.pipeline, RecordPlace(place.topic, place.partition, place.offset)
-        return _sent(await calls[name].ask(lambda: send_again(pipeline, at)))
+        return _sent(await calls[name].ask(lambda: _send_again(pipeline, at)))
+
+
+# The drivers of Postgres and Kafka are imported by those who ask: a daemon without such sinks does without them.
+
+
+def _newest(pipeline: Pipeline, limit: int, reason: str) -> FoundLetters:
+    if not takes_letters(pipeline):
+        return FoundLetters((), ())
+    with naming_extras():
+        from onefold.operate.letters.browse import newest
+    return newest(pipeline, limit, reason)
+
+
+def _reasons(pipeline: Pipeline) -> Sequence[ReasonCount]:
+    if not takes_letters(pipeline):
+        return ()
+    with naming_extras():
+        from onefold.operate.letters.browse import reasons
+    return reasons(pipeline)
+
+
+def _send_again(pipeline: Pipeline, at: RecordPlace) -> Mark:
+    with naming_extras():
+        from onefold.operate.letters.resend import send_again
+    return send_again(pipeline, at)
 
 
 def _letter(letter: Letter) -> LetterModel:

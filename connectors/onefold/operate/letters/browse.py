@@ -5,92 +5,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from psycopg import sql
 
 from onefold.core import Sink
 from onefold.operate.letters.bounded_queries import reading
-from onefold.operate.letters.resend_marks import Mark, marks_of
+from onefold.operate.letters.letter import FoundLetters, Letter, ReasonCount, RecordPlace
+from onefold.operate.letters.resend_marks import marks_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.naming import TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["CUT", "FoundLetters", "Letter", "ReasonCount", "RecordPlace", "newest", "reasons", "takes_letters", "whole"]
+__all__ = ["newest", "reasons", "whole"]
 
 REASONS_MAX = 100
 REASON_CHARACTERS = 200  # by which letters are counted
 SHOWN_BYTES_MAX = 4096  # of each value, and of all headers of a letter as the table has them
-CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPlace:
-    """Where the record is in the source."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition} offset {self.offset}"
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One dead letter. `place` is a record's; a row has `position`, the columns that `source_position` names. Of a
-    value longer than `SHOWN_BYTES_MAX` only the beginning is here, and of so long headers the first; `value_bytes` is
-    its whole size."""
-
-    sink: str
-    epoch: int
-    at: datetime | None
-    reason: str
-    place: RecordPlace | None
-    position: Mapping[str, Any] | None
-    key: bytes | None
-    value: bytes | None
-    value_bytes: int | None
-    headers: Sequence[tuple[str, bytes | None]]
-    mark: Mark | None = None
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the letter has less than the record had: then it can't be sent again."""
-        return self.reason.startswith(CUT)
-
-    @property
-    def is_sendable(self) -> bool:
-        """Whether its record can be sent again, or it is not known yet whether it was."""
-        return self.place is not None and not self.is_cut and (self.mark is None or self.mark.sent_offset is None)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundLetters:
-    """`elsewhere` names the sinks of dead letters that are read with other tools: topics, tables of other databases."""
-
-    letters: Sequence[Letter]
-    elsewhere: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonCount:
-    """How many letters of a sink have a reason that begins so, and the first and the last of their epochs."""
-
-    sink: str
-    reason: str
-    letters: int
-    first_epoch: int
-    last_epoch: int
-
-
-def takes_letters(pipeline: Pipeline) -> bool:
-    """Whether `newest` has something to look into, or names where else to look."""
-    return bool(pipeline.dead_letters) or any(_puts_rows_aside(sink) for sink in pipeline.sinks)
 
 
 def newest(pipeline: Pipeline, limit: int, reason: str = "") -> FoundLetters:

@@ -18,25 +18,22 @@ from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.sessions import Connection
-from onefold.core import ConfigError, InDoubt, Retriable
+from onefold.core import InDoubt, Retriable
 from onefold.core.values.plain import plain
-from onefold.operate.letters.browse import CUT, RecordPlace, headers_of
-from onefold.operate.letters.resend_marks import Mark, MarkState, begin, finish
+from onefold.operate.letters.browse import headers_of
+from onefold.operate.letters.letter import CUT, Mark, MarkState, NotSendable, RecordPlace
+from onefold.operate.letters.resend_marks import begin, finish
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 from onefold.sources import KafkaSource
 from onefold.sources.kafka.fetching.fetched_records import headers_of as headers_in
 
-__all__ = ["HEADER", "NotSendable", "send_again"]
+__all__ = ["HEADER", "send_again"]
 
 HEADER = "onefold.sent-again"
 _WITHIN_S = 20.0
 _AT_ONCE_MAX = 32  # messages: each may have a hundred thousand headers
-
-
-class NotSendable(ConfigError):
-    """The letter can't be sent, or was sent already."""
 
 
 def send_again(pipeline: Pipeline, place: RecordPlace) -> Mark:

@@ -5,37 +5,20 @@ A mark is there before the record is sent. SENDING means that whether it was is 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.operate.letters.bounded_queries import reading
+from onefold.operate.letters.letter import Mark, MarkState
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["Mark", "MarkState", "begin", "finish", "marks_of"]
+__all__ = ["begin", "finish", "marks_of"]
 
 _COLUMNS = """pipeline text, topic text, "partition" int, "offset" bigint, state text NOT NULL, at timestamptz NOT NULL,
  from_offset bigint NOT NULL, sent_offset bigint, PRIMARY KEY (pipeline, topic, "partition", "offset")"""
-
-
-class MarkState(enum.Enum):
-    SENDING = "sending"
-    SENT = "sent"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """`from_offset` is where its partition ended before it was first sent: the record is there or behind it.
-    `sent_offset` is where it is."""
-
-    state: MarkState
-    at: datetime
-    from_offset: int
-    sent_offset: int | None
 
 
 def marks_of(settings: PostgresSinkConfig, pipeline: str) -> Mapping[tuple[str, int, int], Mark]:
