@@ -102,9 +102,7 @@ def test_exit_codes_imports_no_spark() -> None:
     assert without(set(), script, json.dumps(sorted(packages("spark")))).stdout == "[]\n"
 
 
-def test_the_daemon_of_a_flow_on_the_engine_and_its_host_need_no_spark_and_no_driver_of_what_the_flow_does_not_use() -> (
-    None
-):
+def test_the_daemon_of_a_flow_on_the_engine_and_its_host_need_no_spark_and_no_driver() -> None:
     hidden = packages(*(set(_PACKAGES) - {"cli", "engine"}))
     script = (
         "from onefold.daemon import service; from onefold.daemon.api import serving;"
