@@ -15,6 +15,7 @@ from harness.support import Rig
 from onefold.core import OutOfResources
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
+ONCE = '[restart]\nstrategy = "none"\n'
 IMPATIENT = "patience_s = 2\n"
 SHUFFLES = '[[steps]]\nsql = "SELECT id, n FROM source DISTRIBUTE BY id"\nschema = "id long, n long"\n'
 NO_RESTART = '[restart]\nstrategy = "none"\n'
@@ -113,11 +114,11 @@ def test_without_restarts_a_full_disk_ends_the_process_as_what_may_pass(
 def test_a_start_without_room_for_temporary_files_ends_as_what_may_pass(tmp_path: Path, start: Start) -> None:
     nowhere = {"topic": "orders", "servers": "127.0.0.1:1", "url": "postgresql://nobody@127.0.0.1:1/shop"}
     path = tmp_path / "orders.toml"
-    path.write_text(FILE.format(name="orders", table="rows", at_most=1, top="", spark="", tables="", **nowhere))
+    path.write_text(FILE.format(name="orders", table="rows", at_most=1, top="", spark="", tables=ONCE, **nowhere))
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))  # no file takes a byte
     try:
-        full = start(path)
+        full = start(path, options=["--listen", "none"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
     assert full.wait() == OutOfResources.exit_code, full.text()
