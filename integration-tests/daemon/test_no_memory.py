@@ -26,7 +26,7 @@ def test_a_jvm_without_memory_ends_the_process_as_what_may_pass_and_the_next_sta
     rig: Rig, start: Start
 ) -> None:
     rig.put(1000)
-    path = write(rig, HUGE)
+    path = write(rig, f'[restart]\nstrategy = "none"\n{HUGE}')
     path.write_text(f'{path.read_text()}settings = {{ "spark.driver.memory" = "512m" }}\n')
     ended = start(path)
     assert ended.wait() == Retriable.exit_code, ended.text()
