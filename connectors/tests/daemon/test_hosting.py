@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 
-from onefold.core import Fenced, OnefoldError, Retriable, Terminal
+from onefold.core import ConfigError, Fenced, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
@@ -102,11 +102,16 @@ class Daemon:
             name=named.removesuffix("-renamed"),
             runtime=Spark(),
             checkpoint="",
-            spark=SimpleNamespace(session_for=lambda *_: nullcontext(self._spark)),
+            spark=SimpleNamespace(session_for=self.session),
             stop_within_s=5.0,
             writer=lambda **_: query,
             start=started,
         )
+
+    def session(self, *_: object) -> AbstractContextManager[Any]:
+        if isinstance(self._spark, Exception):
+            raise self._spark
+        return nullcontext(self._spark)
 
     def order(self, do: Do, name: str = "orders", work: int = 1, **more: Any) -> None:
         self.channel.send(Order(do=do, work=work, pipeline=name, name=name, **more))
@@ -286,6 +291,16 @@ def test_a_stop_whose_jvm_got_the_same_signal_ends_as_the_jvms_end_says(daemon_o
     daemon.order("drain")
     failure = daemon.ended().failure
     assert failure is not None and failure.code == "jvm-gone"
+
+
+@pytest.mark.parametrize(("goes_on", "kind"), [(False, "ConfigError"), (True, "Retriable")])
+def test_a_spark_that_does_not_start_may_pass_where_it_did_before(
+    daemon_of: Callable[..., Daemon], goes_on: bool, kind: str
+) -> None:
+    daemon = daemon_of(ConfigError("spark-not-started", "Spark has ended"), orders=Query())
+    daemon.order("start", goes_on=goes_on)
+    failure = daemon.ended().failure
+    assert failure is not None and (failure.kind, failure.code) == (kind, "spark-not-started")
 
 
 def test_a_file_that_names_another_pipeline_now_is_refused(daemon_of: Callable[..., Daemon]) -> None:

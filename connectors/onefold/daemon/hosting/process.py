@@ -15,7 +15,8 @@ import socket
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from onefold.core.extras import naming_extras
 from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
 from onefold.flow.explaining import boxes, connectors
-from onefold.pipeline import Engine, Pipeline, read
+from onefold.pipeline import Engine, read
 from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class HostProcess:
         thread.start()
 
     def _made(self, order: Order, opened: ExitStack) -> Work:
-        pipeline = _read(order)
+        with _may_pass_of_what_has_run(order):
+            pipeline = read(order.pipeline)
         if pipeline.name != order.name:
             raise ConfigError(
                 "pipeline-renamed",
@@ -116,7 +118,8 @@ class HostProcess:
         if isinstance(pipeline.runtime, Engine):
             return EngineWork(pipeline, order.is_paused)
         if self._spark is None:
-            self._spark = opened.enter_context(pipeline.spark.session_for(f"onefold {self._title}", "run"))
+            with _may_pass_of_what_has_run(order):  # a JVM that is killed while it starts looks like one that cannot
+                self._spark = opened.enter_context(pipeline.spark.session_for(f"onefold {self._title}", "run"))
         return SparkWork(pipeline, order.is_paused, self._spark)
 
     def _live(self, order: Order, work: Work) -> None:
@@ -220,12 +223,15 @@ class HostProcess:
             _exit("not at rest in time (stop_within_s): the process ends, and the next start resolves what it began")
 
 
-def _read(order: Order) -> Pipeline:
-    """Raises Retriable for whatever is wrong with the file of a pipeline that has run: somebody may be writing it."""
+@contextmanager
+def _may_pass_of_what_has_run(order: Order) -> Iterator[None]:
+    """Raises Retriable for what is wrong with the settings of a pipeline that has run: its file may be being written."""
     try:
-        return read(order.pipeline)
+        yield
     except ConfigError as error:
-        raise error.retyped(Retriable) if order.goes_on else error from error
+        if not order.goes_on:
+            raise
+        raise error.retyped(Retriable) from error
 
 
 def _exit(because: str) -> None:
