@@ -225,7 +225,7 @@ class HostProcess:
 
 @contextmanager
 def _may_pass_of_what_has_run(order: Order) -> Iterator[None]:
-    """Raises Retriable for what is wrong with the settings of a pipeline that has run: its file may be being written."""
+    """Raises Retriable for what is wrong now of a pipeline that has run: somebody may be writing its file."""
     try:
         yield
     except ConfigError as error:
