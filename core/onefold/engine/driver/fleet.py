@@ -17,8 +17,8 @@ from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
+from onefold.engine.dataflow.traffic import Traffic
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.driver.traffic import Traffic
 from onefold.engine.driver.watching import WorkerWatch
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing

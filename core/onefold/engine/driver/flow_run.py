@@ -20,12 +20,12 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.chains import Plan
+from onefold.engine.dataflow.traffic import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
 from onefold.engine.driver.run_settings import RunSettings
-from onefold.engine.driver.traffic import Traffic
 from onefold.engine.driver.writers import Writers
 from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.own_process import OwnProcess
