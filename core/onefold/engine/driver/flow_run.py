@@ -20,7 +20,7 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.dataflow.traffic import Traffic
+from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
