@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from onefold.engine.dataflow.chain_operators import Operators
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.progress_marks import NODE
+from onefold.engine.dataflow.progress_marks import NODE, STREAMS
 from onefold.flow.graph import Edge, Node
 from onefold.flow.operators import MappingBatches
 
@@ -44,6 +44,23 @@ def test_the_mark_names_the_node_whose_code_runs_also_after_those_that_it_fed() 
     assert len(list(operators.take(BATCH, 0))) == 2 + 4 + 8
     list(operators.flush(cast(Any, None)))
     assert all({*of} == {number} for number, of in noted.items())
+
+
+class Passing:
+    """A logic that gives what it takes."""
+
+    def take(self, batch: Any, port: int) -> Iterator[Any]:
+        del port
+        yield None, batch
+
+
+def test_rows_are_counted_and_bytes_about() -> None:
+    node = Node(0, MappingBatches(cast(Any, None)), (), ROWS)
+    mark = [0] * 4
+    operators = Operators(Chain(0, (node,), (), ()), cast(Any, {0: Passing()}), mark)
+    for rows in (1, 30_000, 30_000, 30_000):
+        list(operators.take(pa.record_batch([[1] * rows], schema=ROWS), 0))
+    assert mark[STREAMS:] == [90_001, 8 * 90_001]
 
 
 class Forking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -19,6 +20,8 @@ from onefold.engine.own_process import OwnProcess
 
 __all__ = ["Emitted", "Operators"]
 
+_WEIGH_EVERY = 50_000  # rows
+
 Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's number, on one of its outputs
 
 
@@ -28,6 +31,7 @@ class Operators:
     def __init__(self, chain: Chain, logics: Mapping[int, Logic], mark: Mark | None = None) -> None:
         self._chain = chain
         self._streams = {stream: STREAMS + 2 * number for stream, number in chain.streams.items()}
+        self._weighed_next, self._row_bytes = Counter[int](), dict[int, float]()  # by these places
         self._mark = no_mark(chain.first_stream + len(self._streams)) if mark is None else mark
         self._logics = logics
         self._own = OwnProcess()
@@ -93,13 +97,20 @@ class Operators:
             self._own.check()
             if not batch.num_rows:
                 continue
-            at = self._streams[node, output]
-            self._mark[at] += batch.num_rows
-            self._mark[at + 1] += batch.nbytes
+            self._count(self._streams[node, output], batch)
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch
             self._mark[NODE] = node + 1
+
+    def _count(self, at: int, batch: pa.RecordBatch) -> None:
+        """Its rows, and about its bytes: to weigh each batch would take longer than many a function."""
+        rows = self._mark[at] + batch.num_rows
+        if rows >= self._weighed_next[at]:
+            self._weighed_next[at] = rows + _WEIGH_EVERY
+            self._row_bytes[at] = batch.nbytes / batch.num_rows
+        self._mark[at] = rows
+        self._mark[at + 1] += round(batch.num_rows * self._row_bytes[at])
 
     def _named(self, number: int, call: Callable[[], Iterable[Output]]) -> Iterator[Output]:
         """What a logic gives. Raises what a function in it raises with the operator's name and the function's line."""
