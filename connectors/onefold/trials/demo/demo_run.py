@@ -76,7 +76,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
         print_report(console, settings, play.tally, verification, directory)
         if console.record:
             report = directory / "report.html"
-            console.save_html(str(report))
+            console.save_html(str(report), clear=False)
             console.print(f"The same as a page: {report}", soft_wrap=True)
         return verification.is_exact and failed is None
 
