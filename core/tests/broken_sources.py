@@ -43,6 +43,11 @@ class StopsShort(Planned):
             return at(max(line_of(start), min(line_of(start) + EPOCH_MAX, last - 1)))
 
 
+class CountsNothing(Planned):
+    class PLANNER(LinesPlanner):
+        unit = ""
+
+
 class CountsWhatItHasRead(Planned):
     class PLANNER(LinesPlanner):
         def behind(self, start: Positions) -> Mapping[str, int]:

@@ -61,6 +61,7 @@ def test_a_source_that_is_read_once_passes_by_other_promises(
         (broken.HoldsALock, Promise.SOURCE_PICKLES, "cannot pickle this"),
         (broken.BeginsAtTheEnd, Promise.SOURCE_INITIAL, "('lines/0', 20)"),
         (broken.StopsShort, Promise.SOURCE_END, "('lines/0', 29)"),
+        (broken.CountsNothing, Promise.SOURCE_BEHIND, "the unit ''"),
         (broken.CountsWhatItHasRead, Promise.SOURCE_BEHIND, "'lines/0': 30"),
         (broken.OthersColumns, Promise.SOURCE_SCHEMA, "id: int64"),
         (broken.Overlaps, Promise.SOURCE_SPLITS, "beyond [13, 19, 26, 6]"),

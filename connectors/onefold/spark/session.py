@@ -39,12 +39,12 @@ _RETRIES = """\
 logger.retries.name = org.apache.spark.scheduler
 logger.retries.level = warn
 """
-# Nobody else is there who would need to know the secret: Spark makes one for itself.
 _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.authenticate": "true",
 }
+# Masters with which nobody else is there who would need to know the secret: Spark makes one for itself.
+_MAKES_SECRET = re.compile(r"local(\[([0-9]+|\*)( *, *[0-9]+)?\])?|local-cluster\[.*\]")
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _LOG = "spark.log"
 _NO_REASON = re.compile(r"NOTE:|WARNING:|Picked up |Error occurred during initialization of VM|\s|$")
@@ -61,6 +61,7 @@ def spark_session(
     OutOfResources where there is no room for its files.
     """
     is_local = master.startswith("local")
+    makes_secret = _MAKES_SECRET.fullmatch(master) is not None  # else Spark asks for one before it reads the master
     os.environ.update(_environment(is_local, settings))
     scratch = directory / "scratch"
     log_settings = directory / "log4j2.properties"
@@ -70,6 +71,7 @@ def spark_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **(_ON_THIS_MACHINE if is_local else {}),
+        **({"spark.authenticate": "true"} if makes_secret else {}),
         "spark.driver.memory": "2g",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

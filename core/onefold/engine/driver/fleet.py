@@ -73,7 +73,7 @@ class Fleet:
         them."""
         require(not self._members, "workers are launched when none runs")
         self._launched_s, self.worked_s = time.monotonic(), 0.0
-        self._watch.launched()
+        self._watch.ended()  # those before these
         links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
         for link in self._links():
             out, into = socket.socketpair()
@@ -152,6 +152,7 @@ class Fleet:
         for member in members:
             self._fork_server.end(member.pid)
             member.orders.socket.close()
+        self._watch.ended()
         self._ready, self._done, self._runs, self._epochs = {}, {}, 0, {}
 
     def _look(self, run: int) -> None:

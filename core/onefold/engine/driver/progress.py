@@ -17,6 +17,7 @@ __all__ = ["Progress", "records_between"]
 epochs_log = logging.getLogger("onefold.epochs")
 
 EVERY_S = 1.0
+REST = 9  # times as long as the sources took to say how far they go: no epoch is run meanwhile
 
 
 class Progress:
@@ -27,6 +28,7 @@ class Progress:
         self.last: EpochRecord | None = None
         self._flow = flow
         self._told_s = time.monotonic()
+        self._next_s = self._told_s + EVERY_S
         self._told_rows = self._told_epochs = 0
         self._behind: Callable[[], Mapping[str, int]] | None = None
 
@@ -35,7 +37,7 @@ class Progress:
         self.epochs += 1
         self.rows += sum(committable.rows for committable in record.manifest if committable.sink != STATE)
         self.last, self._behind = record, behind
-        if time.monotonic() - self._told_s >= EVERY_S:
+        if time.monotonic() >= self._next_s:
             self._tell()
 
     def end(self) -> None:
@@ -60,6 +62,8 @@ class Progress:
             behind,
         )
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
+        asked_s = time.monotonic() - now_s
+        self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
 
 
 def records_between(start: Positions, end: Positions) -> int:

@@ -57,8 +57,8 @@ class WorkerWatch:
             )
         return name
 
-    def launched(self) -> None:
-        """The workers are new ones. Those before them may have ended in a function."""
+    def ended(self) -> None:
+        """There are no workers. They may have ended in a function."""
         self._marks.clear()
 
     def forget(self) -> None:

@@ -172,6 +172,8 @@ def _begun(subject: _Subject, planner: SourcePlanner) -> Positions:
 def _counted(subject: _Subject, planner: SourcePlanner, begin: Positions, end: Positions) -> None:
     """All there is lies between these."""
     with subject.book.holding(Promise.SOURCE_BEHIND, "behind") as held:
+        unit = getattr(planner, "unit", None)
+        held.expect(isinstance(unit, str) and bool(unit), "a unit, as 'record'", f"the unit {unit!r}")
         there, none = planner.behind(begin), planner.behind(end)
         strange = [name for name in there if not subject.source.covers(name)]
         held.expect(not strange, "partitions of the source", strange)

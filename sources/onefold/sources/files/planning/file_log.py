@@ -227,12 +227,13 @@ class FileLog:
         digest = _digest_of(position)
         try:
             index = Index.of(self._texts([digest])[digest])
-            names = index.all
-            segments = {name: _entries(text) for name, text in self._texts(names).items()}
+            known = self._at.segments  # a segment never changes
+            segments = {name: known[name] for name in index.all if name in known}
+            segments |= {name: _entries(text) for name, text in self._texts(index.all - segments.keys()).items()}
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(digest) from error
-        known = {entry.path: entry for name, _ in index.segments for entry in segments[name]}
-        return LogStanding(position, index, segments, known)
+        files = {entry.path: entry for name, _ in index.segments for entry in segments[name]}
+        return LogStanding(position, index, segments, files)
 
     def _texts(self, names: Collection[str]) -> Mapping[str, str]:
         found = self._journal.read(names)

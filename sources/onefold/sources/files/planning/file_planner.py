@@ -102,7 +102,6 @@ class FilePlanner:
         there = self._folder.list(self._source.pattern)
         listing_s = time.monotonic() - begun_s
         unknown = self._unknown(at, there)
-        self._held = {seen: since_s for seen, since_s in self._held.items() if seen[0] in unknown}
         new = self._ripe(unknown)
         if self._is_bounded and self._ends is None:
             self._ends = {path: file.version for path, file in new.items()}
@@ -149,7 +148,8 @@ class FilePlanner:
 
     def _ripe(self, files: Mapping[str, ListedFile]) -> dict[str, ListedFile]:
         """Those that nobody has written to for `settle_s`: by their times, or, since clocks differ, by what was seen
-        here."""
+        here. What is none of them any more is forgotten."""
+        self._held = {seen: since_s for seen, since_s in self._held.items() if seen[0] in files}
         if not self._source.settle_s:
             return dict(files)
         ripe_ns = time.time_ns() - int(self._source.settle_s * 1e9)
