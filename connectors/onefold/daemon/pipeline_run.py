@@ -79,6 +79,7 @@ class Run:
         self._hosted = hosted
         self._is_paused = False
         self._is_stopping = threading.Event()
+        self._has_ended = threading.Event()
         self._moving = threading.Lock()  # from state to state
         self._ran_from_s: float | None = None  # None: the last start failed
         self._thread = threading.Thread(target=self._run, name=f"onefold-{pipeline.name}", daemon=True)
@@ -132,9 +133,7 @@ class Run:
 
     def join(self, within_s: float | None = None) -> bool:
         """Wait for its end. False on a timeout."""
-        if self._thread.ident is not None:  # else it is still to be started
-            self._thread.join(within_s)
-        return self._thread.ident is not None and not self._thread.is_alive()
+        return self._has_ended.wait(within_s)
 
     def pause(self) -> None:
         self._hold(True)
@@ -173,6 +172,7 @@ class Run:
             self._hosted.close()
             self.ended_s = time.monotonic()
             self._move(ended)
+            self._has_ended.set()
 
     def _live(self) -> RunState:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import json
-import logging
 import os
 import resource
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -28,16 +21,14 @@ from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.daemon.hosting import process
-from onefold.daemon.hosting.hosts import Hosted, Hosts
-from onefold.daemon.hosting.messages import Channel, Drawing, Flowing, Order, Recovered, Report, Status, Totals
+from onefold.daemon.hosting.hosts import Hosted
+from onefold.daemon.hosting.identity import identity
+from onefold.daemon.hosting.messages import Channel, Do, Order, Recovered, Report, Status, Totals
 from onefold.daemon.hosting.process import HostProcess
-from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
+from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import EngineWork, SparkWork
-from onefold.daemon.pipeline_run import Run, RunState
-from onefold.flow.drawing.layers import Box, Connector
-from onefold.pipeline import Pipeline, Restart, Spark, read
+from onefold.pipeline import Pipeline, Spark
 
-Do = Literal["start", "pause", "resume", "drain", "close"]
 SPARK: Any = SimpleNamespace(_sc=None)  # nobody asks it anything
 GONE = Retriable("jvm-gone", "Spark's JVM does not answer any more")
 
@@ -99,9 +90,12 @@ class Daemon:
             return object()
 
         return SimpleNamespace(
-            name=named.removesuffix("-renamed"),
+            name=named,
             runtime=Spark(),
             checkpoint="",
+            store_url="",
+            everyone=(),
+            flow=SimpleNamespace(sources=lambda: ()),
             spark=SimpleNamespace(session_for=self.session),
             stop_within_s=5.0,
             writer=lambda **_: query,
@@ -303,11 +297,18 @@ def test_a_spark_that_does_not_start_may_pass_where_it_did_before(
     assert failure is not None and (failure.kind, failure.code) == (kind, "spark-not-started")
 
 
-def test_a_file_that_names_another_pipeline_now_is_refused(daemon_of: Callable[..., Daemon]) -> None:
-    daemon = daemon_of(**{"orders-renamed": Query()})
-    daemon.order("start", "orders-renamed")
+@pytest.mark.parametrize("part", ["name", "runtime", "checkpoint", "store", "sources", "sinks"])
+def test_a_file_that_says_something_else_than_the_daemon_shows_is_refused(
+    daemon_of: Callable[..., Daemon], part: str
+) -> None:
+    daemon = daemon_of(orders=(query := Query()))
+    parts = identity(daemon.read("orders"))
+    daemon.order("start", parts={**parts, part: "another"})
     failure = daemon.ended().failure
-    assert failure is not None and (failure.kind, failure.code) == ("ConfigError", "pipeline-renamed")
+    assert failure is not None and (failure.kind, failure.code) == ("ConfigError", "pipeline-changed")
+    assert f"another {part} than" in failure.message and query.starts == 0
+    daemon.order("start", work=2, parts=parts)
+    daemon.until(is_running)
 
 
 def test_a_host_whose_daemon_is_gone_ends_after_the_epochs_that_are_run(daemon_of: Callable[..., Daemon]) -> None:
@@ -326,13 +327,6 @@ def test_one_that_a_signal_ended_is_not_taken_for_finished(daemon_of: Callable[.
     daemon.host.end()
     failure = daemon.ended().failure
     assert failure is not None and (failure.kind, failure.code) == ("Retriable", "host-stopped")
-
-
-def test_a_file_with_another_runtime_now_is_refused(daemon_of: Callable[..., Daemon]) -> None:
-    daemon = daemon_of(orders=Query())
-    daemon.order("start", is_of_engine=True)
-    failure = daemon.ended().failure
-    assert failure is not None and (failure.kind, failure.code) == ("ConfigError", "pipeline-changed")
 
 
 def test_a_function_that_ends_its_thread_ends_the_run_and_hurts_no_other(daemon_of: Callable[..., Daemon]) -> None:
@@ -427,7 +421,15 @@ def running(hosted: Hosted, on_start: Callable[[], None]) -> Iterator[None]:
 
 
 def test_what_is_said_of_the_run_before_is_not_taken_for_a_start_and_hides_no_generation() -> None:
-    pipeline: Any = SimpleNamespace(name="orders", named="orders.toml", runtime=Spark(), checkpoint="")
+    pipeline: Any = SimpleNamespace(
+        name="orders",
+        named="orders.toml",
+        runtime=Spark(),
+        checkpoint="",
+        store_url="",
+        everyone=(),
+        flow=SimpleNamespace(sources=lambda: ()),
+    )
     hosted = Hosted(pipeline, hosting := Hosting())  # type: ignore[arg-type]
     starts: list[float] = []
     found = Recovered(generation=1, finished=0, given_up=0)
@@ -445,319 +447,3 @@ def test_what_is_said_of_the_run_before_is_not_taken_for_a_start_and_hides_no_ge
     with running(hosted, lambda: starts.append(3.0)):
         hosted.report(Report(work=1))
         assert (starts, hosted.status.recovered, hosted.totals.replays) == ([1.0, 2.0], found, 2)
-
-
-# The same with a process of its own.
-
-FILE = """\
-name = "orders"
-runtime = "engine"
-[[sources]]
-kind = "files"
-path = "{place}/in"
-format = "json"
-schema = "id long"
-settle_s = 0.01
-[[sinks]]
-kind = "sql"
-url = "sqlite:///{place}/out.db"
-table = "rows"
-"""
-
-
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "orders.toml").write_text(FILE.format(place=tmp_path))
-    put(tmp_path, 3)
-    return read(str(tmp_path / "orders.toml"))
-
-
-def put(place: Path, count: int) -> None:
-    name = f"{time.monotonic_ns()}.json"
-    (place / name).write_text("".join(json.dumps({"id": number}) + "\n" for number in range(count)))
-    (place / name).rename(place / "in" / name)
-
-
-def written(pipeline: Pipeline) -> int:
-    import sqlite3
-    from contextlib import closing
-
-    with closing(sqlite3.connect(Path(pipeline.directory) / "out.db")) as connection:
-        try:
-            return int(connection.execute("SELECT count(*) FROM rows").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    wait = Wait(20)
-    while not is_so():
-        assert wait.again()
-
-
-@contextmanager
-def hosts_of(pipeline: Pipeline) -> Iterator[Hosts]:
-    hosts = Hosts([pipeline], "text")
-    try:
-        yield hosts
-    finally:
-        hosts.close()
-
-
-def host_of(hosts: Hosts) -> int:
-    (host,) = hosts._hosts.values()
-    return host._process.pid
-
-
-def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
-    place = Path(pipeline.directory)
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosted := hosts(pipeline))
-        assert isinstance(hosted, Hosted)
-        run.start()
-        until(lambda: run.state is RunState.RUNNING and written(pipeline) == 3)
-        run.pause()
-        time.sleep(0.5)  # the order reaches it
-        put(place, 4)
-        time.sleep(0.5)
-        assert (run.state, written(pipeline)) == (RunState.PAUSED, 3)
-        os.kill(host_of(hosts), signal.SIGKILL)
-        until(lambda: run.totals.restarts == 1 and run.state is RunState.PAUSED)
-        assert (run.generation, written(pipeline)) == (2, 3)
-        run.resume()
-        until(lambda: written(pipeline) == 7)
-        assert run.stop(20)
-        assert (run.state, run.error) == (RunState.STOPPED, None)
-
-
-def test_a_flow_whose_process_gets_a_signal_is_started_again(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        until(lambda: run.state is RunState.RUNNING)
-        os.kill(host_of(hosts), signal.SIGTERM)
-        until(lambda: run.totals.restarts == 1 and run.state is RunState.RUNNING)
-        assert "host-stopped" in caplog.text
-        assert run.stop(20)
-
-
-def test_a_host_that_ends_at_once_is_a_failure_that_may_pass_and_says_how_it_ended(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    with hosts_of(pipeline) as hosts:
-        pipeline.__dict__["restart"] = Restart(strategy="none")
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        assert run.join(20)
-        assert run.error is not None and run.error.code == "host-lost" and "status 1" in run.error.message
-
-
-def test_a_host_that_cannot_be_started_is_a_failure_that_may_pass(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    with hosts_of(pipeline) as hosts:
-        pipeline.__dict__["restart"] = Restart(strategy="none")
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        assert run.join(20)
-        assert run.error is not None and run.error.code == "host-not-started"
-
-
-@pytest.mark.parametrize("of", ["socket", "thread"])
-def test_what_keeps_a_host_from_being_started_leaves_none_and_may_pass(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, of: str
-) -> None:
-    started: list[int] = []
-
-    class Process(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **more: Any) -> None:
-            super().__init__(*args, **more)
-            started.append(self.pid)
-
-    def no_socket() -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    class NoThread(threading.Thread):
-        def start(self) -> None:
-            if self.name == "onefold-reports":
-                raise RuntimeError("can't start new thread")
-            super().start()
-
-    with hosts_of(pipeline) as hosts:
-        pipeline.__dict__["restart"] = Restart(strategy="none")
-        run = Run(pipeline, hosts(pipeline))
-        monkeypatch.setattr("subprocess.Popen", Process)
-        if of == "socket":
-            monkeypatch.setattr("socket.socketpair", no_socket)
-        else:
-            monkeypatch.setattr("threading.Thread", NoThread)
-        run.start()
-        assert run.join(20)
-    assert run.error is not None and run.error.code == "host-not-started"
-    assert len(started) == (of == "thread") and not any(is_there(pid) for pid in started)
-
-
-def test_a_host_that_a_signal_without_a_name_has_ended_is_started_again(
-    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
-) -> None:
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        until(lambda: run.state is RunState.RUNNING)
-        os.kill(host_of(hosts), signal.SIGRTMIN + 1)
-        until(lambda: run.totals.restarts == 1 and run.state is RunState.RUNNING)
-        assert f"was ended by signal {signal.SIGRTMIN + 1}" in caplog.text
-        assert run.stop(20)
-
-
-@pytest.fixture
-def lingering(pipeline: Pipeline) -> Pipeline:
-    """One whose file of functions starts a thread that does not end, in the host."""
-    place = Path(pipeline.directory)
-    (place / "functions.py").write_text(
-        'import sys, threading, time\nif "onefold.daemon.hosting.process" in sys.orig_argv:\n'
-        "    threading.Thread(target=time.sleep, args=(600,)).start()\ndef same(batch):\n    return batch\n"
-    )
-    file = place / "orders.toml"
-    file.write_text(file.read_text().replace("[[sinks]]", '[[steps]]\nmap_batches = "functions.py:same"\n[[sinks]]'))
-    return read(str(file))
-
-
-@pytest.mark.parametrize("end_s", [0.2, 60.0], ids=["the-daemon-kills-it", "it-ends-itself"])
-def test_a_host_whose_module_has_a_thread_that_does_not_end_ends(
-    lingering: Pipeline, monkeypatch: pytest.MonkeyPatch, end_s: float
-) -> None:
-    monkeypatch.setattr("onefold.daemon.hosting.hosts._END_S", end_s)
-    with hosts_of(lingering) as hosts:
-        run = Run(lingering, hosts(lingering))
-        run.start()
-        until(lambda: run.state is RunState.RUNNING)
-        group = host_of(hosts)
-        assert run.stop(20)
-        until(lambda: not is_there(group))
-
-
-def command_of(pipeline: Pipeline, *options: str) -> list[str]:
-    onefold = [sys.executable, "-c", "from onefold.cli.entry import main; main()", "run"]
-    return [*onefold, str(Path(pipeline.directory) / "orders.toml"), "--listen", "none", *options]
-
-
-def test_a_daemon_without_standard_streams_and_a_function_that_prints_do_not_meet_on_a_socket(
-    pipeline: Pipeline,
-) -> None:
-    place = Path(pipeline.directory)
-    (place / "functions.py").write_text(
-        "def told(batch):\n    import os\n    os.write(1, b'told\\n')\n    return batch\n"
-    )
-    file = place / "orders.toml"
-    file.write_text(file.read_text().replace("[[sinks]]", '[[steps]]\nmap_batches = "functions.py:told"\n[[sinks]]'))
-    closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command_of(pipeline)]
-    with subprocess.Popen(closed) as daemon:
-        try:
-            until(lambda: written(pipeline) == 3)
-            daemon.terminate()
-            assert daemon.wait(20) == 0
-        finally:
-            daemon.kill()
-
-
-def test_a_second_signal_while_the_hosts_end_kills_them(lingering: Pipeline) -> None:
-    with subprocess.Popen(command_of(lingering, "--text-logs"), stderr=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stderr is not None
-        until(lambda: written(lingering) == 3)
-        daemon.terminate()
-        for line in daemon.stderr:
-            if "has ended" in line:
-                break
-        time.sleep(1.5)
-        daemon.terminate()
-        assert daemon.wait(20) == Retriable.exit_code
-
-
-def test_killed_hosts_leave_nothing_behind(pipeline: Pipeline) -> None:
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        until(lambda: run.state is RunState.RUNNING)
-        group = host_of(hosts)
-        run.announce_stop()
-        hosts.kill()
-        assert run.join(20)
-        until(lambda: not is_there(group))
-
-
-def is_there(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_a_file_that_somebody_is_writing_when_a_host_is_lost_is_waited_for(pipeline: Pipeline) -> None:
-    path = Path(pipeline.named)
-    whole = path.read_text()
-    with hosts_of(pipeline) as hosts:
-        pipeline.__dict__["restart"] = Restart(strategy="fixed_delay", delay_s=0.2)
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        until(lambda: run.state is RunState.RUNNING)
-        path.write_text(whole[:50])
-        os.kill(host_of(hosts), signal.SIGKILL)
-        until(lambda: run.error is not None and run.error.code != "host-lost")
-        assert str(path) in str(run.error) and not run.state.is_over
-        path.write_text(whole)
-        until(lambda: run.state is RunState.RUNNING)
-        assert run.stop(20)
-
-
-def test_a_file_with_another_checkpoint_is_not_run_there(pipeline: Pipeline) -> None:
-    path = Path(pipeline.named)
-    path.write_text(f'checkpoint = "elsewhere"\n{path.read_text()}')
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        assert run.join(20)
-        assert run.error is not None and run.error.code == "pipeline-changed"
-    assert not (path.parent / "elsewhere").exists()
-
-
-def test_what_flows_in_a_flow_on_the_engine_is_reported_with_its_graph(pipeline: Pipeline) -> None:
-    with hosts_of(pipeline) as hosts:
-        run = Run(pipeline, hosts(pipeline))
-        run.start()
-        until(lambda: [edge.rows for edge in run.traffic.edges()] == [3])
-        (edge,) = run.traffic.edges()
-        assert edge.target == "rows" and edge.bytes == 3 * 8
-        until(lambda: [each.busy is not None for each in run.traffic.operators()] == [True, True])
-        os.kill(host_of(hosts), signal.SIGKILL)
-        put(Path(pipeline.directory), 4)
-        until(lambda: [edge.rows for edge in run.traffic.edges()] == [7])
-        assert run.stop(20)
-
-
-def test_rates_are_of_the_last_reports_and_sums_go_on_over_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr("onefold.daemon.hosting.traffic_rates.time.monotonic", lambda: now_s)
-    boxes = tuple(Box(number, name, "", (), "function") for number, name in enumerate(("in", "out")))
-    drawing, rates = Drawing(boxes=boxes, ways=(Connector(0, 1, "by key", True),)), TrafficRates()
-    assert rates.edges() == rates.operators() == []
-    rates.draw(drawing)
-    assert rates.edges() == [EdgeRate("in", "out", "by key", None, None, None, None)], "nobody counts on Spark"
-    for at in range(30):
-        now_s = 100.0 + at
-        rates.take(Flowing(ways=((at * at, 10 * at),), busy={1: 2 * at}, looks=4 * at))
-    (edge,) = rates.edges()
-    assert (edge.rows, edge.bytes, edge.rows_per_s, edge.bytes_per_s) == (29 * 29, 290, (29**2 - 19**2) / 10, 10)
-    assert [each.busy for each in rates.operators()] == [0, 0.5]
-    rates.draw(drawing)
-    (edge,) = rates.edges()
-    assert (edge.rows, edge.rows_per_s) == (29 * 29, None)
-    rates.take(Flowing(ways=((5, 50),), busy={}, looks=4))
-    assert rates.edges()[0].rows == 29 * 29 + 5

@@ -23,7 +23,8 @@ from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.core.values.names import signal_name
-from onefold.daemon.hosting.messages import Channel, Order, Report, Status, Totals
+from onefold.daemon.hosting.identity import identity
+from onefold.daemon.hosting.messages import Channel, Do, Order, Report, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
 
@@ -84,6 +85,7 @@ class Hosted:
     def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
         self.traffic = hosts.traffic.setdefault(pipeline.name, TrafficRates())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
+        self._parts = identity(pipeline)
         self._host: _Host | None = None
         # What other hosts have counted, and what this one says: in one piece, for another thread that adds them up.
         self._stands = Totals(), Status()
@@ -111,11 +113,12 @@ class Hosted:
         it."""
         host = self._hosts.of(self._pipeline)
         if host is not self._host:
-            self._stands = self.totals, Status(recovered=self.status.recovered)
+            self._stands = self.totals, _known(Status(), self.status)
             self._host = host
         self._started_before_s = self.status.started_at_s
         self._on_start = on_start
-        host.start(self, self._order("start").model_copy(update={"is_paused": is_paused}))
+        start = {"parts": self._parts, "goes_on": self.status.recovered is not None, "is_paused": is_paused}
+        host.start(self, self._order("start").model_copy(update=start))
         if self._is_draining:
             self._send("drain")
         if (error := self._ends.get()) is not None:
@@ -148,8 +151,7 @@ class Hosted:
         if report.flowing is not None:
             self.traffic.take(report.flowing)
         before, earlier = self._stands
-        found = report.status.recovered or earlier.recovered  # that of the start before, until this one has found any
-        self._stands = before, report.status.model_copy(update={"recovered": found})
+        self._stands = before, _known(report.status, earlier)
         has_started = report.status.started_at_s not in (None, self._started_before_s)
         if has_started and (on_start := self._on_start) is not None:
             self._on_start = None
@@ -163,21 +165,18 @@ class Hosted:
         self._on_start = None
         self._ends.put(error)
 
-    def _send(self, do: str) -> None:
+    def _send(self, do: Do) -> None:
         if self._host is not None:
             self._host.send(self._order(do))
 
-    def _order(self, do: str) -> Order:
-        pipeline = self._pipeline
-        return Order(
-            do=do,  # type: ignore[arg-type]
-            work=self._number,
-            pipeline=pipeline.named,
-            name=pipeline.name,
-            is_of_engine=isinstance(pipeline.runtime, Engine),
-            checkpoint=pipeline.checkpoint,
-            goes_on=self.status.recovered is not None,
-        )
+    def _order(self, do: Do) -> Order:
+        return Order(do=do, work=self._number, pipeline=self._pipeline.named, name=self._pipeline.name)
+
+
+def _known(now: Status, before: Status) -> Status:
+    """With what was found before, until this start has found, or written, anything."""
+    known = {name: getattr(now, name) or getattr(before, name) for name in ("recovered", "progress_at_s")}
+    return now.model_copy(update=known)
 
 
 class _Host:
@@ -256,9 +255,13 @@ class _Host:
         self._channel.close()
 
     def _listen(self) -> None:
-        while (reports := self._channel.receive()) is not None:
-            for report in reports:
-                self._take(report)
+        try:
+            while (reports := self._channel.receive()) is not None:
+                for report in reports:
+                    self._take(report)
+        except Exception:  # what it runs would be shown as it was, for ever
+            log.exception("the process that runs %s is not understood, and ends", ", ".join(self._names))
+            self._channel.close()
         with self._changing:
             self.is_over = True
             lost = list(self._running.values())

@@ -8,7 +8,7 @@ import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,10 +17,11 @@ from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing.layers import Box, Connector
 
-__all__ = ["Channel", "Drawing", "Failure", "Flowing", "Order", "Recovered", "Report", "Status", "Totals"]
+__all__ = ["Channel", "Do", "Drawing", "Failure", "Flowing", "Order", "Recovered", "Report", "Status", "Totals"]
 
 _READ_BYTES = 1 << 16
 M = TypeVar("M", bound="_Message")
+Do: TypeAlias = 'Literal["start", "pause", "resume", "drain", "close"]'
 
 
 class _Message(BaseModel):
@@ -97,12 +98,11 @@ class Flowing(_Message):
 class Order(_Message):
     """To a host. `start` begins the work, or goes on with one that has failed; `close` forgets that."""
 
-    do: Literal["start", "pause", "resume", "drain", "close"]
+    do: Do
     work: int
-    pipeline: str = ""  # to start: how commands call it, and its name
+    pipeline: str = ""  # how commands call it, and its name
     name: str = ""
-    is_of_engine: bool = False  # its runtime and its checkpoint, as the daemon has read them
-    checkpoint: str = ""
+    parts: dict[str, str] = {}  # to start: its identity, as the daemon has read it
     goes_on: bool = False  # it has run before
     is_paused: bool = False
 

@@ -18,10 +18,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
+from onefold.daemon.hosting.identity import changed
 from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
 from onefold.flow.explaining import boxes, connectors
@@ -30,6 +31,8 @@ from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from onefold.flow.graph import Graph
 
 __all__ = ["HostProcess", "main"]
 
@@ -81,7 +84,7 @@ class HostProcess:
             with naming_extras():
                 work = self._works.get(order.work) or self._made(order, opened)
         except (Exception, SystemExit) as error:
-            self._report(Report(work=order.work, has_ended=True, failure=Failure.of(meaning(order.name, error))))
+            self._send(Report(work=order.work, has_ended=True, failure=Failure.of(meaning(order.name, error))))
             return
         self._works[order.work] = work
         if self._is_ending or order.work in self._drained:  # which came before it was there
@@ -96,24 +99,11 @@ class HostProcess:
     def _made(self, order: Order, opened: ExitStack) -> Work:
         with _may_pass_of_what_has_run(order):
             pipeline = read(order.pipeline)
-        if pipeline.name != order.name:
-            raise ConfigError(
-                "pipeline-renamed",
-                f"{order.pipeline} is pipeline {pipeline.name!r} now, and was {order.name!r} when this daemon was"
-                " started: start it anew",
-            )
-        if isinstance(pipeline.runtime, Engine) is not order.is_of_engine:
-            was, now = ("engine", "spark") if order.is_of_engine else ("spark", "engine")
+        if parts := changed(pipeline, order.parts):
             raise ConfigError(
                 "pipeline-changed",
-                f"{order.pipeline} has runtime = {now!r} now, and had {was!r} when this daemon was started: start it"
-                " anew",
-            )
-        if pipeline.checkpoint != order.checkpoint:
-            raise ConfigError(
-                "pipeline-changed",
-                f"{order.pipeline} has the checkpoint {pipeline.checkpoint} now, and had {order.checkpoint} when this"
-                " daemon was started: start it anew",
+                f"{order.pipeline} has another {' and another '.join(parts)} than when this daemon was started, which"
+                " shows what it read then: start the daemon anew",
             )
         if isinstance(pipeline.runtime, Engine):
             return EngineWork(pipeline, order.is_paused)
@@ -139,7 +129,7 @@ class HostProcess:
                 failure = meaning(order.name, error)
         is_last = isinstance(work, EngineWork) or (failure is not None and self._has_lost_spark(failure))
         said = None if failure is None else Failure.of(failure)
-        self._report(Report(work=order.work, status=work.status, has_ended=True, failure=said, is_last=is_last))
+        self._tell(order.work, work, has_ended=True, failure=said, is_last=is_last)
         if is_last:
             self._starts.put(None)
 
@@ -154,26 +144,28 @@ class HostProcess:
             for order in orders:
                 self._do(order)
             for number, work in list(self._works.items()):
+                if isinstance(work, EngineWork):
+                    work.look()
                 try:
-                    self._look(number, work)
+                    self._tell(number, work)
                 except Exception:  # orders are obeyed all the same
                     log.exception("where pipeline %r stands could not be told", work.pipeline.name)
         self.end()
 
-    def _look(self, number: int, work: Work) -> None:
-        flowing = work.flowing()
+    def _tell(self, number: int, work: Work, **ended: Any) -> None:
+        """Where it stands, if that has changed; and what flows in it, once a second and at its end."""
         with self._reporting:
-            report = Report(work=number, status=work.status)
-            if number in self._works and self._reported.get(number) != report:
-                self._reported[number] = report
-                self._send(report)
+            report = Report(work=number, status=work.status, **ended)
+            more: dict[str, Any] = {}
             if number not in self._drawn and (graph := work.graph) is not None:
                 self._drawn.add(number)
-                drawing = Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
-                self._send(report.model_copy(update={"drawing": drawing}))
-            if flowing is not None and time.monotonic() >= self._flowing_s:
+                more["drawing"] = _drawing(graph)
+            if ended or time.monotonic() >= self._flowing_s:
                 self._flowing_s = time.monotonic() + _FLOWING_S
-                self._send(report.model_copy(update={"flowing": flowing}))
+                more["flowing"] = work.flowing()
+            if any(more.values()) or report != self._reported.get(number):
+                self._reported[number] = report
+                self._send(report.model_copy(update=more))
 
     def _do(self, order: Order) -> None:
         if order.do == "start":
@@ -192,15 +184,13 @@ class HostProcess:
                     work.drain()
                 case "close":
                     del self._works[order.work]
+                    self._reported.pop(order.work, None)
+                    self._drawn.discard(order.work)
+                    self._drained.discard(order.work)
                     if isinstance(work, SparkWork):
                         work.close()
         except Exception as error:
             log.error("pipeline %r: %s failed: %s", order.name, order.do, meaning(order.name, error))
-
-    def _report(self, report: Report) -> None:
-        with self._reporting:
-            self._reported[report.work] = report
-            self._send(report)
 
     def _send(self, report: Report) -> None:
         with suppress(OSError):  # the daemon is gone: nobody listens
@@ -221,6 +211,14 @@ class HostProcess:
         within_s = max((work.pipeline.stop_within_s for work in works), default=0.0) + _GRACE_S
         if not self._at_rest.wait(within_s):
             _exit("not at rest in time (stop_within_s): the process ends, and the next start resolves what it began")
+
+
+def _drawing(graph: Graph) -> Drawing | None:
+    try:
+        return Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
+    except Exception:  # it is run all the same
+        log.exception("flow %r could not be drawn", graph.flow)
+        return None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from onefold.daemon.hosting.messages import Drawing, Flowing
 __all__ = ["EdgeRate", "OperatorBusy", "TrafficRates"]
 
 _SPAN = 10  # reports that a rate is of
+_STALE_S = 5.0  # without a report: it has ended, or its host has
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class _Found:
     drawing: Drawing | None = None
     before: tuple[tuple[int, int], ...] = ()  # that other hosts have counted
     seen: tuple[tuple[float, Flowing], ...] = ()  # the last reports, and when they came
+
+    def lately(self) -> tuple[float, Flowing, Flowing] | None:
+        """The first and the last of the reports, and how long was between them; None where there are not two, or none
+        came lately."""
+        if len(self.seen) < 2 or time.monotonic() - self.seen[-1][0] > _STALE_S:
+            return None
+        (first_s, first), (last_s, last) = self.seen[0], self.seen[-1]
+        return max(last_s - first_s, 1e-3), first, last
 
     def sums(self) -> tuple[tuple[int, int], ...]:
         if not self.seen:
@@ -84,9 +93,9 @@ class TrafficRates:
         found = self._found
         if found.drawing is None:
             return []
-        if len(found.seen) < 2:
+        if (lately := found.lately()) is None:
             return [OperatorBusy(box.title, None) for box in found.drawing.boxes]
-        (_, first), (_, last) = found.seen[0], found.seen[-1]
+        _, first, last = lately
         looks = max(1, last.looks - first.looks)
         return [
             OperatorBusy(box.title, (last.busy.get(box.number, 0) - first.busy.get(box.number, 0)) / looks)
@@ -95,8 +104,7 @@ class TrafficRates:
 
 
 def _rates(found: _Found) -> list[tuple[float, float]] | None:
-    if len(found.seen) < 2:
+    if (lately := found.lately()) is None:
         return None
-    (first_s, first), (last_s, last) = found.seen[0], found.seen[-1]
-    took_s = max(last_s - first_s, 1e-3)
+    took_s, first, last = lately
     return [((b[0] - a[0]) / took_s, (b[1] - a[1]) / took_s) for a, b in zip(first.ways, last.ways, strict=True)]

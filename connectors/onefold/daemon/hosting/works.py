@@ -38,7 +38,6 @@ class Work(ABC):
         self.pipeline = pipeline
         self._is_draining = False
         self._is_paused = is_paused
-        self._started_at_s: float | None = None
         self._recovered: Recovered | None = None
         self._progress_at_s: float | None = None
         self._replays = 0
@@ -69,20 +68,23 @@ class Work(ABC):
         """What it runs, once that is known."""
 
     def flowing(self) -> Flowing | None:
-        """What flows in it; None where that is not counted. It looks where the workers are, with each call."""
+        """What has flowed in it; None where that is not counted."""
         return None
 
     def _note(self, outcome: Outcome) -> None:
         self._progress_at_s = time.time()
         self._replays += outcome.replayed
 
-    def _status(self, started: Started | None, waiting_for: OnefoldError | None, totals: Totals) -> Status:
+    def _status(
+        self, at_s: float | None, started: Started | None, waiting_for: OnefoldError | None, totals: Totals
+    ) -> Status:
+        """`at_s` is when its run started, `started` what that found."""
         if started is not None:
             self._recovered = Recovered(
                 generation=started.generation.number, finished=started.finished, given_up=started.given_up
             )
         return Status(
-            started_at_s=self._started_at_s,
+            started_at_s=at_s,
             recovered=self._recovered,
             waiting_for=None if waiting_for is None else Failure.of(waiting_for),
             progress_at_s=self._progress_at_s,
@@ -99,6 +101,7 @@ class SparkWork(Work):
         self._spark = spark
         self._writer: FlowWriter | None = None  # made by the first run: a source's server may be asked for that
         self._query: StreamingQuery | None = None
+        self._started_at_s: float | None = None
         self._changing = threading.Lock()
 
     def run(self) -> None:
@@ -167,9 +170,10 @@ class SparkWork(Work):
     def status(self) -> Status:
         writer = self._writer
         if writer is None:
-            return self._status(None, None, Totals())
+            return self._status(None, None, None, Totals())
         bad = writer.bad_records
         return self._status(
+            self._started_at_s,
             writer.started,
             writer.waiting_for,
             Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped),
@@ -214,21 +218,24 @@ class EngineWork(Work):
     def graph(self) -> Graph | None:
         return None if self._flow is None else self._flow.graph
 
+    def look(self) -> None:
+        """Note where its workers are; called every now and then."""
+        if self._flow is not None:
+            self._flow.traffic.look()
+
     def flowing(self) -> Flowing | None:
         if self._flow is None:
             return None
         traffic = self._flow.traffic
-        traffic.look()
         return Flowing(ways=tuple(traffic.edges()), busy=dict(traffic.busy), looks=traffic.looks)
 
     @property
     def status(self) -> Status:
         flow = self._flow
         if flow is None:
-            return self._status(None, None, Totals())
-        self._started_at_s = flow.started_at_s
+            return self._status(None, None, None, Totals())
         totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"])
-        return self._status(flow.started, flow.waiting_for, totals)
+        return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals)
 
 
 def meaning(pipeline: str, error: Exception | SystemExit) -> OnefoldError:
