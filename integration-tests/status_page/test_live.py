@@ -149,6 +149,20 @@ def test_a_daemon_that_is_gone_is_said_with_when_it_was_last_seen_and_comes_back
     expect(page.get_by_role("button", name="Pause")).to_be_enabled()
 
 
+def test_without_the_store_the_graph_and_the_lag_are_shown_and_without_these_the_history(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    away = (503, {"code": "postgres-unreachable", "message": "no answer"})
+    daemon.answers["/pipelines/orders/epochs"] = away
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_text("no answer (postgres-unreachable)")).to_be_visible()
+    expect(page.get_by_role("group", name="Graph of orders")).to_be_visible()
+    expect(page.get_by_role("img", name="Lag: ")).to_be_visible()
+    daemon.answers = {"/pipelines/orders/graph": away}
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("link", name="Epoch 60").first).to_be_visible()
+
+
 def test_an_address_of_nothing_says_so(daemon: RecordedDaemon, opened: Open) -> None:
     expect(opened("#/pipelines/other").get_by_text("This daemon has no pipeline other.")).to_be_visible()
     daemon.answers["/pipelines/orders/epochs/99"] = (404, {"code": "epoch-unknown", "message": "there is no epoch 99"})

@@ -6,8 +6,9 @@ import gzip
 import os
 import subprocess
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,32 @@ def test_a_file_that_grows_while_it_is_read_is_data_loss(tmp_path: Path) -> None
     put_file(tmp_path, path.name, ids(0, 3), T0_S + 9)
     with raises(DataLoss, "file-changed"):
         list(parts)
+
+
+def test_what_is_behind_is_counted_without_a_plan_a_text_or_a_trace(tmp_path: Path) -> None:
+    class Counted(MemoryJournal):
+        reads = 0
+
+        def read(self, names: Collection[str]) -> dict[str, str]:
+            self.reads += len(names)
+            return super().read(names)
+
+    of, journal = source(tmp_path, max_files_per_trigger=1, settle_s=60), Counted()
+    for number in range(3):
+        put_file(tmp_path, f"{number}.json", ids(number, number + 1), T0_S + number)
+    driver, looker = of.planner(journal=journal), of.planner(journal=journal)
+    assert sum(looker.behind(Positions()).values()) == 3
+    first = driver.end(Positions())
+    second = driver.end(first)
+    texts, before = dict(journal.texts), journal.reads
+    assert [sum(looker.behind(at).values()) for at in (first, first, second)] == [2, 2, 1]
+    assert journal.reads - before == 4, "of each position its index, and a segment that it has not seen"
+    assert journal.texts == texts
+    put_file(tmp_path, "young.json", ids(3, 4), int(time.time()))
+    assert sum(looker.behind(second).values()) == 1, "it has not settled"
+    (tmp_path / "young.json").unlink()
+    looker.behind(second)
+    assert looker._held == {}, "nothing is kept of what is gone"
 
 
 def test_a_young_file_waits_until_it_has_settled(tmp_path: Path) -> None:

@@ -479,7 +479,7 @@ def test_the_lag_of_a_folder_is_its_files_that_were_not_read_and_its_history_is_
         assert points[0] == {"file": 2} and points[-1] == {"file": 3}
         metric = f'onefold_behind{{pipeline="orders",source="{source.name}",unit="file"}} 3.0'
         assert metric in ask("GET", "/metrics").body.decode()
-    assert journal() == before, "what looks writes nothing"
+    assert journal() == before
 
 
 def test_what_was_prepared_before_a_stop_is_not_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,15 +102,24 @@ def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
 
 
 def test_a_stop_before_it_is_started_is_obeyed_and_a_restart_takes_it_back() -> None:
-    control = Control(pipeline_of(Query), hosted)
+    class Drained(Query):
+        drains = 0
+
+        def drain(self) -> None:
+            self.drains += 1
+            super().drain()
+
+    control = Control(pipeline_of(Drained), hosted)
     assert (control.state, control.actions) == (RunState.STARTING, [Action.STOP])
     with raises(NotNow, "action-not-allowed"):
         control.act(Action.PAUSE)
     control.act(Action.STOP)
     assert control.state is RunState.STOPPING
+    time.sleep(0.3)
     control.begin()
     until(lambda: control.state is RunState.STOPPED, control)
-    assert control.pipeline.queries[0].starts == 0  # type: ignore[attr-defined]
+    (query,) = control.pipeline.queries  # type: ignore[attr-defined]
+    assert (query.starts, query.drains) == (0, 1), "it is asked once, and waited for"
     control.act(Action.RESTART)
     until(lambda: control.state is RunState.RUNNING, control)
     early = Control(pipeline_of(Query), hosted)

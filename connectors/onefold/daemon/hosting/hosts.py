@@ -158,11 +158,13 @@ class Hosted:
             on_start()
         if report.has_ended:
             self._on_start = None
+            self.traffic.end()
             self._ends.put(None if report.failure is None else report.failure.error())
 
     def lost(self, error: Retriable) -> None:
         """Its host has ended, and it was run."""
         self._on_start = None
+        self.traffic.end()
         self._ends.put(error)
 
     def _send(self, do: Do) -> None:

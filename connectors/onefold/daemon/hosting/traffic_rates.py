@@ -10,7 +10,7 @@ from onefold.daemon.hosting.messages import Drawing, Flowing
 __all__ = ["EdgeRate", "OperatorBusy", "TrafficRates"]
 
 _SPAN = 10  # reports that a rate is of
-_STALE_S = 5.0  # without a report: it has ended, or its host has
+_STALE_S = 5.0  # without a report: its host hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,11 @@ class TrafficRates:
     def take(self, flowing: Flowing) -> None:
         found = self._found
         self._found = replace(found, seen=(*found.seen, (time.monotonic(), flowing))[-_SPAN - 1 :])
+
+    def end(self) -> None:
+        """Nothing flows any more: its run has ended, and the next one is of another host, or is not counted."""
+        found = self._found
+        self._found = _Found(found.drawing, found.sums())
 
     def edges(self) -> list[EdgeRate]:
         found = self._found

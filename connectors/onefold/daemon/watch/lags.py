@@ -38,8 +38,8 @@ def in_all(lags: Iterable[Lag]) -> dict[str, int]:
 
 
 class Lags:
-    """Keeps what it has open at the sources' servers from one question to the next, but not after one that failed.
-    Each server gets `within_s` seconds to answer."""
+    """Keeps what it has open at the sources' servers from one question to the next, but not after one that failed. The
+    brokers of a topic get `within_s` seconds to answer, other servers as long as their source says."""
 
     def __init__(self, pipeline: Pipeline, journal: Callable[[str], Journal], within_s: float) -> None:
         self._pipeline, self._journal, self._within_s = pipeline, journal, within_s
@@ -56,6 +56,10 @@ class Lags:
             found += self._planned(source, own) if topic is None else self._of_topic(topic, own)
         return tuple(found)
 
+    def close(self) -> None:
+        while self._planners:
+            self._planners.popitem()[1].close()
+
     def _of_topic(self, source: KafkaSource, at: Positions) -> Iterator[Lag]:
         from onefold.sources.kafka.planning.lag import lag
 
@@ -67,6 +71,11 @@ class Lags:
 
     def _planned(self, source: Source, at: Positions) -> Iterator[Lag]:
         planner = self._planners.pop(source.name, None) or source.planner(at, None, self._journal(source.name))
-        for partition, behind in planner.behind(at).items():
-            yield Lag(source.name, planner.unit, partition, behind)
+        try:
+            behind = planner.behind(at)
+        except BaseException:
+            planner.close()
+            raise
         self._planners[source.name] = planner
+        for partition, count in behind.items():
+            yield Lag(source.name, planner.unit, partition, count)

@@ -16,14 +16,17 @@ log = logging.getLogger("onefold.daemon")
 T = TypeVar("T")
 _STALE_LOOKS = 4
 _FRESH_S = 30.0
+_REST = 9  # times as long as the answer took
 
 
 class Poller(Generic[T]):
-    """Asks every `every_s` seconds. A server that hangs makes the answer old, and nothing else."""
+    """Asks every `every_s` seconds; where answers take long, less often. A server that hangs makes the answer old, and
+    nothing else."""
 
     def __init__(self, what: str, ask: Callable[[], T], every_s: float) -> None:
         self.error: OnefoldError | None = None  # of the last look
         self._what, self._ask, self._every_s = what, ask, every_s
+        self._rests_s = every_s
         self._answer: tuple[T, float] | None = None
         self._is_over = threading.Event()
         self._is_wanted = threading.Event()
@@ -60,7 +63,7 @@ class Poller(Generic[T]):
         return answer is not None and self._is_fresh(answer[1])
 
     def _is_fresh(self, at_s: float) -> bool:
-        return time.monotonic() - at_s <= max(_FRESH_S, _STALE_LOOKS * self._every_s)
+        return time.monotonic() - at_s <= max(_FRESH_S, _STALE_LOOKS * self._rests_s)
 
     def look(self) -> None:
         """Ask now, in this thread."""
@@ -80,5 +83,8 @@ class Poller(Generic[T]):
     def _run(self) -> None:
         while not self._is_over.is_set():
             self._is_wanted.clear()
+            asked_s = time.monotonic()
             self.look()
-            self._is_wanted.wait(self._every_s)
+            took_s = 0.0 if self.error is not None else time.monotonic() - asked_s  # a server that is away: soon again
+            self._rests_s = max(self._every_s, _REST * took_s)
+            self._is_wanted.wait(self._rests_s)

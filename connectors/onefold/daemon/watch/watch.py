@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from onefold.core import Guarantee, OnefoldError
+from onefold.core import DataLoss, Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
 from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
@@ -23,6 +24,7 @@ _GUARANTEES_S = 60.0
 _WITHIN_S = 5.0  # of one statement in the store
 _PAGE = 500
 _LAGS_KEPT = 720  # an hour
+_TRIES = 3
 _READY = (RunState.RUNNING, RunState.PAUSED, RunState.FINISHED)
 
 
@@ -54,6 +56,7 @@ class Watch:
     def stop(self) -> None:
         for look in self._looks:
             look.stop()
+        self._ask_lags.close()
 
     @property
     def held(self) -> Mapping[str, list[Held]] | None:
@@ -90,13 +93,17 @@ class Watch:
             self._seen = epoch.record.epoch
 
     def _lags(self) -> tuple[Lag, ...] | None:
-        """None where it is not known yet where the pipeline stands."""
-        status = self.status.value
-        if status is None or status.positions is None:
-            return None
-        found = self._ask_lags(status.positions.of_records())
-        self.lags.append((time.time(), in_all(found)))
-        return found
+        """None where it is not known where the pipeline stands, or it goes on faster than a source can be asked: the
+        driver forgets what it has left behind."""
+        for _ in range(_TRIES):
+            status = self.history.status(self.control.name)
+            if status is None or status.positions is None:
+                return None
+            with suppress(DataLoss):  # if it is one, the pipeline says so
+                found = self._ask_lags(status.positions.of_records())
+                self.lags.append((time.time(), in_all(found)))
+                return found
+        return None
 
     def _prepared(self) -> Mapping[str, list[Held]]:
         sinks = [sink for sink in self.control.pipeline.everyone if isinstance(sink, Holding)]

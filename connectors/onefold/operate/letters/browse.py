@@ -6,13 +6,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 from psycopg import sql
 
-from onefold.core import Sink
 from onefold.operate.letters.bounded_queries import reading
-from onefold.operate.letters.letter import FoundLetters, Letter, ReasonCount, RecordPlace
+from onefold.operate.letters.letter import FoundLetters, Letter, ReasonCount, RecordPlace, puts_rows_aside
 from onefold.operate.letters.resend_marks import marks_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
@@ -71,11 +70,7 @@ def _tables_of_records(pipeline: Pipeline) -> list[PostgresSinkConfig]:
 
 
 def _tables_of_rows(pipeline: Pipeline) -> list[PostgresSinkConfig]:
-    return [sink.settings for sink in pipeline.sinks if _puts_rows_aside(sink)]
-
-
-def _puts_rows_aside(sink: Sink) -> TypeGuard[PostgresSink]:
-    return isinstance(sink, PostgresSink) and sink.settings.on_error == "dead_letter"
+    return [sink.settings for sink in pipeline.sinks if isinstance(sink, PostgresSink) and puts_rows_aside(sink)]
 
 
 def _records(

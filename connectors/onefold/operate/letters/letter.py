@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Sink
 from onefold.pipeline import Pipeline
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "NotSendable",
     "ReasonCount",
     "RecordPlace",
+    "puts_rows_aside",
     "takes_letters",
 ]
 
@@ -108,6 +109,9 @@ class ReasonCount:
 
 def takes_letters(pipeline: Pipeline) -> bool:
     """Whether there is something to look into, or to name where else to look."""
-    # Its driver need not be installed.
-    asides = [sink.settings for sink in pipeline.sinks if type(sink).__name__ == "PostgresSink"]  # type: ignore[attr-defined]
-    return bool(pipeline.dead_letters) or any(each.on_error == "dead_letter" for each in asides)
+    return bool(pipeline.dead_letters) or any(map(puts_rows_aside, pipeline.sinks))
+
+
+def puts_rows_aside(sink: Sink) -> bool:
+    """Whether rows that it refuses become dead letters. Its driver need not be installed."""
+    return getattr(getattr(sink, "settings", None), "on_error", None) == "dead_letter"

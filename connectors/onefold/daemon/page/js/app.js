@@ -61,7 +61,7 @@ async function look() {
 /** What the route needs beside the pipelines, null where that is not asked for time and again; an error of the API about it is shown in its place. */
 async function detail({ view, name, number }) {
   try {
-    if (view === "pipeline") return { history: await history(name), lags: (await api.lags(name)).points, graph: (await api.graph(name)).svg };
+    if (view === "pipeline") return await parts({ history: () => history(name), lags: async () => (await api.lags(name)).points, graph: async () => (await api.graph(name)).svg });
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
     if (view === "letters") return null;
   } catch (error) {
@@ -69,6 +69,15 @@ async function detail({ view, name, number }) {
     return { ...state.shown, error };
   }
   return {};
+}
+
+/** Each for itself: the history is the store's, which may not answer. Its error is shown in its place. */
+async function parts(asking) {
+  const found = await Promise.allSettled(Object.values(asking).map((ask) => ask()));
+  const unreachable = found.find(({ reason }) => reason && !(reason instanceof api.ApiError));
+  if (unreachable) throw unreachable.reason;
+  const known = Object.keys(asking).map((name, at) => [name, found[at].value]);
+  return { ...Object.fromEntries(known), error: found[0].reason };
 }
 
 /** The newest epochs, and the older ones that were asked for already. */
