@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from harness.daemon_stubs import Asking
-from harness.daemons import SQL, Daemon, Start, jvm_of, producing, write
+from harness.daemons import SQL, TOTALS_FILE, TOTALS_FLOW, Daemon, Start, jvm_of, producing, write
 from harness.support import Rig, wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
@@ -21,38 +21,14 @@ SOON = '[restart]\nstrategy = "fixed_delay"\ndelay_s = 0.5\n'
 PATIENT = "patience_s = 5\n"
 TABLES = ("plain", "direct", "query")  # of one row a record: on the engine, and twice on Spark
 AWAY_S = 120.0
-TOTALS = """\
-from onefold.flow import Flow, count, sum_
-from onefold.sinks import PostgresSink
-from onefold.sources import KafkaSource
-
-def flow(settings):
-    made = Flow("totals")
-    source = KafkaSource(
-        settings["topic"], bootstrap_servers=settings["servers"], format="json", schema="id long, n long",
-        max_offsets_per_trigger=500,
-    )
-    totals = made.source(source, uid="orders").key_by("n").aggregate(uid="totals", orders=count(), ids=sum_("id"))
-    totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="n", order="onefold_epoch"))
-    return made
-"""
-NAMED = """\
-flow = "jobs/totals.py:flow"
-runtime = "engine"
-patience_s = 5
-[settings]
-topic = "{topic}"
-servers = "{servers}"
-url = "{url}"
-"""
 
 
 def files(rig: Rig) -> list[Path]:
     """Rows on the engine, state on the engine, and two on Spark, which share a session."""
     (rig.directory / "jobs").mkdir()
-    (rig.directory / "jobs" / "totals.py").write_text(TOTALS)
+    (rig.directory / "jobs" / "totals.py").write_text(TOTALS_FLOW)
     totals = rig.directory / "totals.toml"
-    totals.write_text(NAMED.format(topic=rig.topic, servers=rig.servers, url=rig.url) + SOON)
+    totals.write_text(PATIENT + TOTALS_FILE.format(runtime="engine", topic=rig.topic, servers=rig.servers) + SOON)
     return [
         write(rig, SOON, f'runtime = "engine"\n{PATIENT}', "plain", table="plain"),
         totals,
@@ -97,7 +73,7 @@ def test_whatever_process_is_killed_and_whichever_server_is_away_rows_and_totals
     paths = files(rig)
     rig.put(200)
     with producing(rig, 10):
-        daemon = start(*paths)
+        daemon = start(*paths, DATABASE=rig.url)
         ask = Asking(daemon.url)
         go_on(rig, daemon)
         assert hosts_of(daemon).keys() == {"plain", "totals", "direct query"}
@@ -119,7 +95,7 @@ def test_whatever_process_is_killed_and_whichever_server_is_away_rows_and_totals
 
         before = daemon.members()
         daemon.process.kill()
-        daemon = start(*paths)  # while the hosts of the one before it end
+        daemon = start(*paths, DATABASE=rig.url)  # while the hosts of the one before it end
         ask = Asking(daemon.url)
         go_on(rig, daemon)
         _, alive = psutil.wait_procs(before, 30)

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness.daemons import Start, is_whole, rows, wait_for_rows
+from harness.daemons import TOTALS_FILE, TOTALS_FLOW, Start, is_whole, rows, wait_for_rows
 from harness.definitions import piped
 from harness.support import Rig
 
@@ -67,34 +67,6 @@ import pyarrow.compute as pc
 def plus_one(batch):
     yield batch.set_column(1, "n", pc.add(batch["n"], 1))
 """
-FLOW = """\
-from onefold.flow import Flow
-from onefold.flow import count, sum_
-from onefold.sinks import PostgresSink
-from onefold.sources import KafkaSource
-
-
-def flow(settings):
-    made = Flow("totals")
-    source = KafkaSource(
-        settings["topic"], bootstrap_servers=settings["servers"], format="json", schema="id long, n long",
-        max_offsets_per_trigger=settings["at_most"],
-    )
-    totals = made.source(source, uid="orders").key_by("n").aggregate(uid="totals", orders=count(), ids=sum_("id"))
-    totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="n", order="onefold_epoch"))
-    return made
-"""
-NAMED = """\
-flow = "jobs/totals.py:flow"
-runtime = "{runtime}"
-[settings]
-topic = "{topic}"
-servers = "{servers}"
-url = "${{DATABASE}}"
-at_most = 200
-[spark]
-master = "local[2]"
-"""
 RUNTIMES = ["engine", "spark"]
 
 
@@ -142,8 +114,8 @@ def test_a_flow_with_state_that_a_file_names_and_gives_its_settings_is_exact_tho
     rig: Rig, start: Start, runtime: str
 ) -> None:
     (rig.directory / "jobs").mkdir()
-    (rig.directory / "jobs" / "totals.py").write_text(FLOW)
-    path = written(rig, NAMED, runtime)
+    (rig.directory / "jobs" / "totals.py").write_text(TOTALS_FLOW)
+    path = written(rig, TOTALS_FILE, runtime)
 
     def found() -> int:
         is_there = rig.sql("SELECT to_regclass('totals') IS NOT NULL")[0][0]

@@ -42,6 +42,34 @@ table = "{table}"
 master = "local[2]"
 {spark}
 """
+TOTALS_FLOW = """\
+from onefold.flow import Flow
+from onefold.flow import count, sum_
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+
+
+def flow(settings):
+    made = Flow("totals")
+    source = KafkaSource(
+        settings["topic"], bootstrap_servers=settings["servers"], format="json", schema="id long, n long",
+        max_offsets_per_trigger=settings["at_most"],
+    )
+    totals = made.source(source, uid="orders").key_by("n").aggregate(uid="totals", orders=count(), ids=sum_("id"))
+    totals.sink(PostgresSink(settings["url"], "totals", mode="upsert", key="n", order="onefold_epoch"))
+    return made
+"""
+TOTALS_FILE = """\
+flow = "jobs/totals.py:flow"
+runtime = "{runtime}"
+[settings]
+topic = "{topic}"
+servers = "{servers}"
+url = "${{DATABASE}}"
+at_most = 200
+[spark]
+master = "local[2]"
+"""
 _ANSWERS = re.compile(r"the API answers at (https?://[\w.:\[\]]+)")
 SQL = '[[steps]]\nsql = "SELECT id, n FROM source"\nschema = "id long, n long"\n'
 NOW = "available_now = true"

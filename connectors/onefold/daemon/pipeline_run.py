@@ -192,7 +192,7 @@ class Run:
             self._fail(error)
             self.next_start_at_s = time.time() + delay_s
             self._move(RunState.WAITING)
-            log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
+            log.warning("pipeline %r failed and is started again in %.1f s: %s", self.name, delay_s, error)
             if self._is_stopping.wait(delay_s):
                 if error.code == _SIGNALLED:  # which came to this process a little later
                     self.error = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from onefold.engine.driver.flow_run import FlowRun
     from onefold.flow.graph import Graph
     from onefold.sources.kafka import KafkaSource
     from onefold.spark.flows.flow_writer import FlowWriter
@@ -71,7 +72,7 @@ class Pipeline(Operation):
     store        URL of the checkpoint store: by default the first sink's own database, else SQLite: `.onefold/NAME.db`
     restart      whether, and after how long, it is started again once it has failed; by default on Spark without end,
                  and on the engine, where a function that raises is such a failure, three times in a row
-    stop_within_s  how long `onefold run` on Spark waits, when it is stopped, for the epoch that runs
+    stop_within_s  how long `onefold run` waits, when it is stopped, for the epoch that runs
     patience_s   how long a server that is down is waited for
     require_tls  refuse every connection that leaves this machine without verified TLS, and a Spark whose driver asks
                  nobody for a secret
@@ -226,10 +227,18 @@ class Pipeline(Operation):
                     log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
                     time.sleep(delay_s)
 
-    def run_here(self, **watching: Any) -> None:
-        """Run it on the engine, once. `watching` are `on_outcome` and `on_opened` of `onefold.engine.run`."""
+    def run_here(
+        self,
+        on_outcome: Callable[[Outcome], None] | None = None,
+        on_opened: Callable[[FlowRun], None] | None = None,
+    ) -> None:
+        """Run it on the engine, once; both functions as `onefold.engine.run` has them. Raises ConfigError where its
+        runtime is Spark."""
         runtime = self.runtime
-        assert isinstance(runtime, Engine)
+        if not isinstance(runtime, Engine):
+            raise ConfigError(
+                "only-on-engine", f"pipeline {self.name!r} runs on Spark: run it with `onefold run`, or pipeline.run()"
+            )
         with self.in_its_words():
             self.flow.run(
                 checkpoint=self.checkpoint,
@@ -239,7 +248,8 @@ class Pipeline(Operation):
                 retain=runtime.retain,
                 store=self.store_url,
                 patience_s=self.patience_s,
-                **watching,
+                on_outcome=on_outcome,
+                on_opened=on_opened,
                 **({} if self.restart is None else {"restart": self.restart}),
             )
 

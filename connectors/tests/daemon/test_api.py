@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from harness.daemon_stubs import Asking, HoldingSink, Query, daemon_of, pipeline_of, whole
+from harness.daemon_stubs import Asking, HoldingSink, Query, daemon_of, whole
 from harness.errors import raises
 from harness.stored_epochs import with_epochs
 
@@ -25,13 +25,8 @@ from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.connections import BoundedConnection, LimitedListener
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.watch.poller import Poller
-from onefold.flow import Flow
-from onefold.pipeline import Engine, Pipeline
-from onefold.sinks import PostgresSink, SqlSink
-from onefold.sources import FileSource, KafkaSource
-from onefold.sources.files.source import BoundedFiles
-from onefold.store.checkpoint_store import CheckpointStore
-from onefold.store.journal import StoreJournal
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -444,42 +439,6 @@ def test_a_source_is_asked_within_seconds_however_patient_its_pipeline_is(
         while not asked:
             assert wait.again()
     assert asked[0] == 5.0
-
-
-def test_the_lag_of_a_folder_is_its_files_that_were_not_read_and_its_history_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.05)
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "1.json").write_text('{"id":1}\n')
-    source = FileSource(str(folder), format="json", schema="id long", settle_s=0)
-
-    def reading(of: FileSource | BoundedFiles) -> Pipeline:
-        flow = Flow("orders")
-        flow.source(of, uid="in").sink(SqlSink(f"sqlite:///{tmp_path}/out.db", "rows"))
-        return Pipeline(flow, runtime=Engine(), directory=str(tmp_path))
-
-    def journal() -> set[str]:
-        with closing(CheckpointStore(pipeline.store_url)) as store:
-            return StoreJournal(store, "orders", source.name).names()
-
-    reading(source.bounded()).run()
-    pipeline = reading(source)
-    before = journal()
-    for number in (2, 3):
-        (folder / f"{number}.json").write_text('{"id":1}\n')
-    names = ("store_url", "everyone", "flow", "topics", "dead_letters", "sinks")
-    found = pipeline_of(Query, **{name: getattr(pipeline, name) for name in names})
-    with daemon_of(found) as ask:
-        until(ask, "behind", {"file": 2})
-        (folder / "4.json").write_text('{"id":1}\n')
-        until(ask, "behind", {"file": 3})
-        points = [point["behind"] for point in ask.get("/pipelines/orders/lags")["points"]]
-        assert points[0] == {"file": 2} and points[-1] == {"file": 3}
-        metric = f'onefold_behind{{pipeline="orders",source="{source.name}",unit="file"}} 3.0'
-        assert metric in ask("GET", "/metrics").body.decode()
-    assert journal() == before
 
 
 def test_what_was_prepared_before_a_stop_is_not_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
