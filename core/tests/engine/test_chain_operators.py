@@ -63,6 +63,23 @@ def test_rows_are_counted_and_bytes_about() -> None:
     assert mark[STREAMS:] == [90_001, 8 * 90_001]
 
 
+class Refusing:
+    """A logic whose rows go to an output that nobody reads, and that its node does not declare."""
+
+    def take(self, batch: Any, port: int) -> Iterator[Any]:
+        del port
+        yield "bad", batch
+        yield None, batch
+
+
+def test_what_goes_to_an_output_that_is_not_declared_is_not_counted() -> None:
+    node = Node(0, MappingBatches(cast(Any, None)), (), ROWS)
+    mark = [0] * 4
+    operators = Operators(Chain(0, (node,), (), ()), cast(Any, {0: Refusing()}), mark)
+    assert [output for _, output, _ in operators.take(BATCH, 0)] == ["bad", None]
+    assert mark[STREAMS:] == [1, 8]
+
+
 class Forking:
     """A logic whose process becomes two."""
 

@@ -97,7 +97,8 @@ class Operators:
             self._own.check()
             if not batch.num_rows:
                 continue
-            self._count(self._streams[node, output], batch)
+            if (at := self._streams.get((node, output))) is not None:  # else bad records that are skipped
+                self._count(at, batch)
             for other, port in self._readers(node, output):
                 yield from self._process(other, batch, port)
             yield node, output, batch
