@@ -47,11 +47,14 @@ def options_model(model: type[Model]) -> type[Model]:
 def constructed_from(
     model: Callable[P, Model],
 ) -> Callable[[Callable[[Self, Model], None]], Callable[Concatenate[Self, P], None]]:
-    """Decorates an `__init__` that takes the options as one value: callers give the model's own arguments."""
+    """Decorates an `__init__` that takes the options as one value: callers give the model's own arguments. What is made
+    keeps them as `given`."""
 
     def decorate(init: Callable[[Self, Model], None]) -> Callable[Concatenate[Self, P], None]:
         def construct(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, model(*args, **kwargs))
+            options = model(*args, **kwargs)
+            init(self, options)
+            setattr(self, "given", options)  # noqa: B010 - of any class
 
         parameters = inspect.signature(model).parameters.values()
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)

@@ -67,7 +67,7 @@ def databases_of(
             "options-conflict",
             "--store, --ledger and --pipeline go with --postgres: a pipeline itself says what they say",
         )
-    described = read(str(named))
+    described = read(str(named), is_stopped=True)
     sinks = [sink for sink in described.everyone if isinstance(sink, PostgresSink)]
     found = [LedgerDatabase(s.url, s.settings.ledger, described.store_url, described.name) for s in sinks]
     return list(dict.fromkeys(found)), described

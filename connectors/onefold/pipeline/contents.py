@@ -34,9 +34,10 @@ class PipelineFile(Operation):
     engine: Engine = field(default_factory=Engine)
     spark: Spark = field(default_factory=Spark)
 
-    def pipeline(self, directory: Path) -> Pipeline:
-        """The pipeline. Raises ConfigError where its parts do not go together."""
-        flow = self._of_parts() if self.flow is None else self._named(self.flow, directory)
+    def pipeline(self, directory: Path, flow: Flow | None = None) -> Pipeline:
+        """The pipeline; of this flow, where one is given. Raises ConfigError where its parts do not go together."""
+        if flow is None:
+            flow = self._of_parts() if self.flow is None else self._named(self.flow, directory)
         made = Pipeline(
             flow,
             runtime=self.engine if self.runtime == "engine" else self.spark,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from onefold.core import ConfigError
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
+from onefold.pipeline.remembered import RememberedFlow, endpoints, secrets_of
 from onefold.pipeline.secrets import filled
 from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
+from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.pins import ENDPOINTS, pinned
 
 __all__ = ["read"]
 
@@ -33,13 +37,14 @@ _WORDS = {  # of pydantic's, where they are not what somebody calls it who write
 _TYPES = ("bool", "date", "datetime", "float", "int", "str")
 
 
-def read(named: str) -> Pipeline:
+def read(named: str, *, is_stopped: bool = False) -> Pipeline:
     """The pipeline in `orders.toml`, or that `jobs/orders.py:pipeline` or `package.module:pipeline` names.
 
     Connects to no server, but to one that a source's schema is left to. Raises ConfigError, with the file and the key,
-    for whatever is wrong in it.
+    for whatever is wrong in it. With `is_stopped` the flow that a file names need not be imported: where the store
+    remembers its sources and sinks, they are all that the pipeline has.
     """
-    found = _of_file(Path(named)) if named.endswith(".toml") else imported(named)
+    found = _of_file(Path(named), is_stopped) if named.endswith(".toml") else imported(named)
     if not isinstance(found, Pipeline):
         raise ConfigError(
             "option-value", f"{named} is {type(found).__name__}, and a pipeline is a Pipeline (onefold.pipeline)"
@@ -48,9 +53,11 @@ def read(named: str) -> Pipeline:
     return found
 
 
-def _of_file(path: Path) -> Pipeline:
+def _of_file(path: Path, is_stopped: bool) -> Pipeline:
     try:
-        return _pipeline(_parsed(path), path.absolute().parent)  # not a link's target: a ConfigMap's changes
+        return _pipeline(
+            _parsed(path), path.absolute().parent, is_stopped
+        )  # not a link's target: a ConfigMap's changes
     except ConfigError as error:
         raise error.reworded(f"{path}: {error.message}") from error.__cause__
 
@@ -66,7 +73,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ConfigError("file-invalid", f"this is not TOML: {reason}") from None
 
 
-def _pipeline(raw: dict[str, Any], directory: Path) -> Pipeline:
+def _pipeline(raw: dict[str, Any], directory: Path, is_stopped: bool) -> Pipeline:
     sources, sinks = _kinds(_tables(raw, "sources"), SOURCES), _kinds(_sinks(raw), SINKS)
     values = filled(raw, directory)
     table = file_table(sources, sinks)
@@ -78,7 +85,20 @@ def _pipeline(raw: dict[str, Any], directory: Path) -> Pipeline:
         if sink["kind"] == "sql":
             check_place(f"{place}.url", sink["url"])
     made: PipelineFile = found.make(directory)
-    return made.pipeline(directory)
+    if made.flow is None:
+        return made.pipeline(directory)
+    secrets = secrets_of(raw, values)
+    if is_stopped and made.name and made.store and (text := _remembered(made.name, made.store)):
+        return made.pipeline(directory, RememberedFlow(made.name, text, secrets, directory))
+    pipeline = made.pipeline(directory)
+    pipeline.flow.endpoints = endpoints(pipeline.flow, secrets, directory)
+    return pipeline
+
+
+def _remembered(name: str, url: str) -> str | None:
+    check_place("store", url)
+    with closing(CheckpointStore(url, lock_timeout_s=10)) as store:
+        return None if store.look() is None else pinned(store, name, ENDPOINTS)
 
 
 def _tables(values: dict[str, Any], key: str) -> list[tuple[str, Any]]:

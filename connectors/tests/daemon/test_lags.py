@@ -74,7 +74,7 @@ def test_a_look_that_comes_too_late_for_what_the_driver_has_left_behind_is_no_er
         raise DataLoss("file-log-missing", "the log does not have it")
 
     monkeypatch.setattr("onefold.daemon.watch.watch._SOURCE_S", 0.05)
-    monkeypatch.setattr("onefold.daemon.watch.lags.Lags.__call__", late)
+    monkeypatch.setattr("onefold.operate.lags.Lags.__call__", late)
     with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
     with daemon_of(whole(tmp_path)) as ask:
         until(ask, "state", "running")

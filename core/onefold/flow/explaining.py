@@ -19,6 +19,7 @@ from onefold.flow.operators import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Elided,
     Filtering,
     FlatMapping,
     MappingBatches,
@@ -130,6 +131,8 @@ def _what(operator: Operator) -> str:
                 f"selects in Spark's SQL {query}" if isinstance(query, str) else f"runs {_called(query)} on DataFrames"
             )
             return f"{what}; only Spark does, with output_mode {output_mode}"
+        case Elided():
+            return "keeps state"
         case Writing(sink, is_letters, is_numbered):
             more = " dead letters" if is_letters else " rows and their epoch's number" if is_numbered else ""
             return f"writes{more} to {type(sink).__name__}"

@@ -51,6 +51,7 @@ class Flow:
         self.name = name
         self.max_parallelism = max_parallelism
         self.keep: Keep = lambda _, find: find()  # what is found where a source's settings leave its schema open
+        self.endpoints: str | None = None  # what its store keeps of it for commands that do not import it
         self._nodes = Nodes(name)
 
     def __repr__(self) -> str:
@@ -119,7 +120,7 @@ class Flow:
             for output in node.outputs():
                 if (node.number, output) not in used:
                     raise ConfigError("stream-unused", self._unused(node.name, output))
-        return Graph(self.name, with_query(self.name, self._nodes.made), self.max_parallelism)
+        return Graph(self.name, with_query(self.name, self._nodes.made), self.max_parallelism, self.endpoints)
 
     def explain(self, format: Literal["text", "svg", "mermaid"] = "text") -> str:
         """The graph as text, or as an SVG: operators, the ways and the columns between them, and what is guaranteed.

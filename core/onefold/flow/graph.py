@@ -18,6 +18,7 @@ from onefold.flow.operators import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Elided,
     Filtering,
     FlatMapping,
     MappingBatches,
@@ -84,7 +85,7 @@ class Node:
     @property
     def keeps_state(self) -> bool:
         """Whether it remembers what it saw, which a runtime keeps for it."""
-        return isinstance(self.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting)
+        return isinstance(self.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting | Elided)
 
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""
@@ -93,11 +94,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`."""
+    """All of a flow. Nodes are in an order in which every node comes after its inputs; `nodes[n].number == n`.
+    `endpoints` is what its store keeps of it for commands that do not import it."""
 
     flow: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
+    endpoints: str | None = None
 
     def outputs(self, node: Node) -> list[tuple[Node, Edge]]:
         """The nodes that read from it, and by which edge."""

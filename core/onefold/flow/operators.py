@@ -22,6 +22,7 @@ __all__ = [
     "Aggregating",
     "Connecting",
     "Deduplicating",
+    "Elided",
     "Filtering",
     "FlatMapping",
     "MappingBatches",
@@ -110,6 +111,11 @@ class Aggregating:
 
 
 @dataclass(frozen=True)
+class Elided:
+    """All that a flow remembers, where only its ends are known: commands finish what it left, and nothing runs it."""
+
+
+@dataclass(frozen=True)
 class Deduplicating:
     """Keeps the rows whose id it has not seen.
 
@@ -168,6 +174,7 @@ Operator = (
     | Aggregating
     | Deduplicating
     | Connecting
+    | Elided
     | Querying
     | Writing
 )

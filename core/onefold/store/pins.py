@@ -8,7 +8,9 @@ from onefold.core.errors import Retriable
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import adding
 
-__all__ = ["all_pins", "pin", "pinned"]
+__all__ = ["ENDPOINTS", "all_pins", "pin", "pinned"]
+
+ENDPOINTS = "endpoints"  # what each start writes anew: the sources and sinks, as tables of a pipeline's file
 
 
 def pinned(store: CheckpointStore, pipeline: str, name: str) -> str | None:

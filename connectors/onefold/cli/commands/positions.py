@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,20 +14,23 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.console import Named, TakeOver, Yes, say, shown, table_console
-from onefold.core import ConfigError, EpochRecord, Positions
+from onefold.core import ConfigError, EpochRecord, OnefoldError, Positions
 from onefold.core.moves import MoveNote
 from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.request_checks import check_resolved
-from onefold.core.values.plain import shown_url
+from onefold.core.values.plain import counted, plain, shown_url
+from onefold.store.journal import StoreJournal
 
 if TYPE_CHECKING:
+    from onefold.operate.lags import Lag
     from onefold.operate.positions import MovePlan
     from onefold.operate.stopped import StoppedPipeline
 
 __all__ = ["positions", "sinks"]
 
 MOVES_SHOWN = 5
+_WITHIN_S = 10.0  # the brokers of a topic answer, or are away
 
 
 def positions(
@@ -56,7 +60,7 @@ def positions(
         raise ConfigError("options-conflict", "give one of --set, --reset and --from-spark; --reset is --set earliest")
     if why and from_spark:
         raise ConfigError("options-conflict", "--why is kept with a move, and --from-spark is none: leave it out")
-    pipeline, wanted = read(named), ["earliest"] if reset else to
+    pipeline, wanted = read(named, is_stopped=True), ["earliest"] if reset else to
     with closing(StoppedPipeline(pipeline, "Nothing was moved")) as stopped:
         if from_spark:
             _begin_after_query(stopped, from_spark, yes)
@@ -117,9 +121,7 @@ def sinks(
 
 
 def _show(stopped: StoppedPipeline) -> None:
-    """For each partition the recorded end, what Kafka has, and where the next start begins."""
-    from onefold.sources.kafka import lag
-
+    """For each partition the recorded end, what its source has, and where the next start begins."""
     facts, checkpoint = stopped.facts(), stopped.checkpoint
     stands = chain_end(facts)
     if stands is None:
@@ -127,13 +129,11 @@ def _show(stopped: StoppedPipeline) -> None:
         return
     goes_on = not checkpoint.GOES_ON or checkpoint.is_there or checkpoint.is_elsewhere
     begins = stands if goes_on else facts.origin or facts.frozen
-    next_start = dict((begins or stands).items)
-    table = Table("partition", "written up to", "Kafka has", "behind", "next start", box=None)
-    for each in lag(stopped.pipeline.topic, stands):
-        name = f"{each.topic}/{each.partition}"
-        has = f"{each.first:,} to {each.log_end:,}"
-        table.add_row(name, f"{each.position:,}", has, f"{each.behind:,}", f"{int(next_start.get(name, 0)):,}")
-    Console(soft_wrap=True).print(table)
+    next_start, lags = dict((begins or stands).items), _lags(stopped, stands)
+    table = Table("partition", "written up to", "the source has", "behind", "next start", box=None)
+    for name, position in {**dict.fromkeys(lags, 0), **dict(stands.items)}.items():
+        table.add_row(shown(name), _at(position), *_of_source(position, lags.get(name)), _at(next_start.get(name, 0)))
+    Console(soft_wrap=True, emoji=False).print(table)
     say(_of_last(facts))
     if begins != stands:
         say(
@@ -147,6 +147,34 @@ def _show(stopped: StoppedPipeline) -> None:
         because = f": {note.why}" if note.why else ""
         what = "sinks changed" if record.range.is_empty else "moved"
         say(f"{what} by epoch {record.epoch}, {at:%Y-%m-%d %H:%M:%S} UTC, by {note.by}{because}")
+
+
+def _at(position: int | str) -> str:
+    """Those of topics are numbers."""
+    return f"{position:,}" if isinstance(position, int) else shown(position)
+
+
+def _of_source(position: int | str, lag: Lag | None) -> tuple[str, str]:
+    """What it has, of a topic, and how much of it is not written."""
+    if lag is None:
+        return "?", "?"
+    if lag.headroom is None or not isinstance(position, int):
+        return "", counted(lag.behind, lag.unit)
+    return f"{position - lag.headroom:,} to {position + lag.behind:,}", f"{lag.behind:,}"
+
+
+def _lags(stopped: StoppedPipeline, stands: Positions) -> dict[str, Lag]:
+    """By partition; a source that does not answer is told, and the store's facts are shown without it."""
+    from onefold.operate.lags import Lags
+
+    found: dict[str, Lag] = {}
+    with closing(Lags(stopped.pipeline, partial(StoreJournal, stopped.store, stopped.name), _WITHIN_S)) as lags:
+        for source in stopped.pipeline.flow.sources():
+            try:
+                found |= {lag.partition: lag for lag in lags.of(source, stands)}
+            except OnefoldError as error:
+                typer.echo(f"how far it is behind {plain(source.name)} is not known: {error}", err=True)
+    return found
 
 
 def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> None:

@@ -47,7 +47,7 @@ def recover(
     ways: dict[str, Any] = {way: value for way, value in given.items() if value not in (False, None)}
     if len(ways) > 1:
         raise ConfigError("options-conflict", "give one way out at a time: the one that the error names")
-    pipeline = read(named)
+    pipeline = read(named, is_stopped=True)
     with closing(StoppedPipeline(pipeline, "Nothing was recovered")) as stopped:
         if not adopt_ledger:
             stopped.facts()  # of a pipeline that the store does not know there is nothing to finish

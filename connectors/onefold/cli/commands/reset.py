@@ -32,7 +32,7 @@ def reset(
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
 
-    pipeline = read(named)
+    pipeline = read(named, is_stopped=True)
     places = places_of(pipeline, rows)
     with closing(StoppedPipeline(pipeline, "Nothing was removed")) as stopped:
         reset_pipeline(stopped, places, take_over, yes)

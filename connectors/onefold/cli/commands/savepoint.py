@@ -56,7 +56,7 @@ def create(
 
     if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
         raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
-    pipeline = read(named)
+    pipeline = read(named, is_stopped=True)
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
         if not take_over:
@@ -74,7 +74,7 @@ def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     from onefold.operate.savepoint.listing import listed
     from onefold.pipeline import read
 
-    pipeline = read(named)
+    pipeline = read(named, is_stopped=True)
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
         found = listed(stopped.files.of(into), into)
@@ -109,8 +109,8 @@ def restore(
     from onefold.operate.savepoint.restore import Restore
     from onefold.pipeline import read
 
-    pipeline = read(named)
-    target = pipeline if other is None else read(other)
+    pipeline = read(named, is_stopped=True)
+    target = pipeline if other is None else read(other, is_stopped=True)
     with _stopped(target) as stopped:
         place = folder or _folder(pipeline)
         savepoint = find(stopped.files.of(place), place, name)

@@ -35,9 +35,9 @@ from onefold.daemon.api.models import (
 )
 from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
 from onefold.daemon.pipeline_run import Run
-from onefold.daemon.watch.lags import in_all
 from onefold.daemon.watch.watch import Watch
 from onefold.flow.drawing.svg import drawn
+from onefold.operate.lags import in_all
 from onefold.operate.letters.letter import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote

@@ -11,8 +11,8 @@ from onefold.core import DataLoss, Guarantee, OnefoldError
 from onefold.core.findings import Held, Holding
 from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
-from onefold.daemon.watch.lags import Lag, Lags, in_all
 from onefold.daemon.watch.poller import Poller
+from onefold.operate.lags import Lag, Lags, in_all
 from onefold.store.history import History, PipelineStatus, StoredEpoch
 
 __all__ = ["Watch"]

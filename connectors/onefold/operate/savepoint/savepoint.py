@@ -11,6 +11,7 @@ from typing import Any
 from onefold.core import ConfigError, Positions
 from onefold.core.values.checked import checked
 from onefold.core.values.plain import plain
+from onefold.store.pins import ENDPOINTS
 from onefold.store.savepoint_notes import MADE, RESTORED
 
 __all__ = ["CHECKPOINT", "DESCRIPTION", "PARTIAL", "CopiedFile", "Savepoint", "SinkState", "carried"]
@@ -20,7 +21,7 @@ DESCRIPTION = "savepoint.json"
 CHECKPOINT = "checkpoint"  # the folder with the copy
 PARTIAL = ".partial"  # the end of the name of one that is being made
 # Pins of a pipeline's own tables, savepoints, restores and process.
-_NOT_CARRIED = ("targets", "restore", "beginning", "driver", MADE, RESTORED)
+_NOT_CARRIED = (ENDPOINTS, "targets", "restore", "beginning", "driver", MADE, RESTORED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class FlowWriter(EpochWriter):
             )
         operator = checked_operator(spark, graph)
         session = self._session()
+        session.endpoints = graph.endpoints
         groups = int(session.pin("key groups of the flow", lambda: str(graph.max_parallelism)))
         if groups != graph.max_parallelism:
             raise ConfigError(

@@ -51,7 +51,7 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.restores import check_restored
 from onefold.store.job.targets import accept_targets, check_targets, note_targets
 from onefold.store.journal import StoreJournal
-from onefold.store.pins import pin
+from onefold.store.pins import ENDPOINTS, pin, pinned
 
 __all__ = ["Session", "resolved", "task_of"]
 
@@ -83,6 +83,7 @@ class Session:
         self.lifecycle = self.LIFECYCLE(name, tuple(sink.name for sink in self.sinks), letters)
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
+        self.endpoints: str | None = None  # what the store keeps of it for commands that do not import its flow
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
         self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
         committers: dict[str, Committer] = {}
@@ -314,9 +315,7 @@ class Session:
             shares = partial(self._is_shared, committer)
             check_shared(merging, guarantees[merging], self.patience.retry(shares, "looking for the checkpoint store"))
         if (started := self.started) is not None:
-            self.patience.retry(
-                lambda: note_targets(self.store, started.generation, self.sinks), "noting what the sinks write to"
-            )
+            self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
         self.lifecycle.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
@@ -328,6 +327,11 @@ class Session:
         else:
             columns = str(sorted((name, rows.to_string()) for name, rows in schema.items()))
         return hashlib.sha256(f"{columns}{sorted(modes.items())}{sorted(identities.items())}".encode()).hexdigest()[:16]
+
+    def _note_ends(self, generation: Generation) -> None:
+        note_targets(self.store, generation, self.sinks)
+        if self.endpoints != pinned(self.store, self.name, ENDPOINTS):
+            self.store.note(generation, ENDPOINTS, self.endpoints or "")
 
     def check_targets(self) -> Sequence[Finding]:
         """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to

@@ -48,13 +48,13 @@ class Lags:
 
     def __call__(self, positions: Positions) -> tuple[Lag, ...]:
         """From these positions on. Raises what a source's planner raises."""
-        topics = {source.name: source for source in self._pipeline.topics}
-        found: list[Lag] = []
-        for source in self._pipeline.flow.sources():
-            own = own_positions(source, positions)
-            topic = topics.get(source.name)
-            found += self._planned(source, own) if topic is None else self._of_topic(topic, own)
-        return tuple(found)
+        return tuple(lag for source in self._pipeline.flow.sources() for lag in self.of(source, positions))
+
+    def of(self, source: Source, positions: Positions) -> Iterator[Lag]:
+        """Of one source."""
+        own = own_positions(source, positions)
+        topic = next((each for each in self._pipeline.topics if each.name == source.name), None)
+        yield from self._planned(source, own) if topic is None else self._of_topic(topic, own)
 
     def close(self) -> None:
         while self._planners:
