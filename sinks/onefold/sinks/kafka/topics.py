@@ -32,9 +32,9 @@ from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait
+from onefold.sinks.kafka.producer import initialize
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
-from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Topics"]
 

@@ -20,7 +20,7 @@ from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_f
 from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
 from onefold.sinks.hbase.sequence import SequenceColumn
 from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["Incremental", "IncrementalWriter"]
 
@@ -99,17 +99,18 @@ class Incremental:
         return IncrementalWriter(self, plan, task)
 
 
-class IncrementalWriter(HBaseWriter):
+class IncrementalWriter(WritingThrough):
     """One attempt of one task. Readers see its rows as they are applied."""
 
     def __init__(self, mode: Incremental, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._ids = SequenceColumn.bound(mode.sequence, mode.is_dense, plan.schema)
         self._applier: Applier = (
             ReplaceApplier(plan) if mode.only_replaces else MergeApplier(plan, self._ids, mode.merge, self._where)
         )
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         self._applier.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
         self._bytes += batch.nbytes
 

@@ -37,7 +37,7 @@ from onefold.sinks.hbase.merge.merge import (
 )
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
 from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["Rolling", "RollingWriter", "is_replay"]
 
@@ -113,18 +113,19 @@ class Rolling:
         return RollingWriter(self.merge, plan, task)
 
 
-class RollingWriter(HBaseWriter):
+class RollingWriter(WritingThrough):
     """One attempt of one task. It reads and writes the table once it has all of its rows."""
 
     def __init__(self, merge: Merge, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._table = plan.table()
         self._aggregate = aggregate_of(merge, plan.mapping)
         self._accumulator = Accumulator(self._aggregate)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         self._accumulator.add(self._plan.mapping.keys(batch), batch)
 
     def _finish(self) -> None:

@@ -18,7 +18,7 @@ from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.hidden import check_shown
 from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
 from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
@@ -149,11 +149,12 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, kinds.is_temporal))
 
 
-class RowKeyWriter(HBaseWriter):
+class RowKeyWriter(WritingThrough):
     """One attempt of one task. Without an order it writes rows as they come; with one, when all have come."""
 
     def __init__(self, mode: ByRowKey, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._mode = mode
         self._table = plan.table()
         self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
@@ -163,7 +164,7 @@ class RowKeyWriter(HBaseWriter):
         self._buffer: list[pa.RecordBatch] = []
         self._written: list[tuple[pa.BinaryArray, pa.BooleanArray]] = []  # keys, and which HBase has deleted
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, ROWS_MAX):
             self._buffer.append(batch.slice(start, ROWS_MAX))
             if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:

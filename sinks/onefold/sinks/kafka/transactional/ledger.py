@@ -17,10 +17,10 @@ from onefold.core.failpoints import failpoint
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.waiting import Wait
 from onefold.sinks.epoch_log import entry_to
+from onefold.sinks.kafka.producer import initialize
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
-from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Ledger"]
 

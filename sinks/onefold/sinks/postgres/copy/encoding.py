@@ -11,10 +11,10 @@ from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.values.batches import repeated
-from onefold.sinks.columns import check_names
 from onefold.sinks.postgres.copy.binary_columns import builder, to_wire
 from onefold.sinks.postgres.schema.type_mapping import Column
 from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
+from onefold.sinks.sink_writer import check_names
 
 __all__ = ["Encoding"]
 
