@@ -15,10 +15,10 @@ from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
 from onefold.sinks.sink_writer import AttemptWriter, check_names
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.adapter import driver_of
 from onefold.sinks.sql.adapters.sql_kinds import values_of
 from onefold.sinks.sql.bookkeeping import staged
-from onefold.sinks.sql.databases import database_of, driver_of
+from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.staged.attempts import attempt_number, handle
@@ -57,7 +57,7 @@ class SqlWriter(AttemptWriter):
         super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
         self._plan = plan
         self._database = database_of(settings, task.pipeline)
-        self._adapter = adapter_of(self._database.url)
+        self._adapter = adapter_of(dialect_of(self._database.url))
         self._attempt = attempt_number(task.attempt)
         self._transaction: AbstractContextManager[sa.Connection] | None = None
         self._connection: sa.Connection | None = None
