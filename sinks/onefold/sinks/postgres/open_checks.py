@@ -13,9 +13,8 @@ from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.sinks.postgres import setup_statements
+from onefold.sinks.postgres import dead_letters, setup_statements
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.column_comparison import check_may_insert, columns_of
 from onefold.sinks.postgres.schema.target import TargetTable

@@ -10,9 +10,9 @@ from onefold.clients.postgres.sessions import Connection
 from onefold.clients.postgres.store import store_url
 from onefold.clients.sql.url import shown
 from onefold.core.findings import Finding
+from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.target import TargetTable
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig

@@ -12,11 +12,10 @@ from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres.quoting import identifier, literal, with_parameters
 from onefold.clients.postgres.sessions import Connection
 from onefold.core.errors import SchemaMismatch
+from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import appending, apply, sort_in_memory
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, isolate
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.schema.column_comparison import columns_of
 from onefold.sinks.postgres.sink_options import Delivery
