@@ -16,7 +16,7 @@ from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 
-__all__ = ["RecordProducer", "connect", "initialize"]
+__all__ = ["RecordProducer", "connect", "initialize", "opened"]
 
 _POLL_S = 0.01
 _FLUSH_S = 0.2
@@ -58,9 +58,8 @@ class RecordProducer:
             if error is not None:
                 failures.append(error)
 
-        config = PRODUCER.config(settings.bootstrap_servers, settings.client_config, own)
         self._failures, self._said = failures, said  # not through self: a cycle would keep the producer alive
-        self.client = PRODUCER.open(Producer, {**config, "on_delivery": failed, "error_cb": said.append})
+        self.client = opened(settings, {**own, "on_delivery": failed, "error_cb": said.append})
         connect(self.client, settings, doing)
 
     def send(self, topic: str, records: EncodedRecords) -> None:
@@ -131,6 +130,11 @@ class RecordProducer:
 
 
 _idle = PerProcess(list[RecordProducer])
+
+
+def opened(settings: KafkaSinkConfig, own: dict[str, Any]) -> Producer:
+    """A producer with the sink's settings and those of its own."""
+    return PRODUCER.open(Producer, PRODUCER.config(settings.bootstrap_servers, settings.client_config, own))
 
 
 def connect(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:

@@ -12,7 +12,7 @@ from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
 from onefold.sinks.kafka.encoding import Format, RecordEncoding
-from onefold.sinks.kafka.keyed.ids import Ids
+from onefold.sinks.kafka.keyed_ids import Ids
 from onefold.sinks.kafka.naming import Names, check_prefix, ledger_topic
 
 __all__ = ["KafkaSinkConfig"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Guarantee, SinkKind, TaskId
-from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
-from onefold.sinks.kafka.keyed.id_order import IdOrder
+from onefold.sinks.kafka.keyed_epoch_log import TopicEpochLog
+from onefold.sinks.kafka.keyed_ids import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, WritingThrough
