@@ -63,10 +63,7 @@ def due(rows: DataFrame, sink: HBaseSink) -> DueRows:
     match mode:
         case ByRowKey():
             return DueRows(rows, key, shown, _Newest(mode.order, mode.delete_when_true))
-        case Rolling(merge=None):
-            return DueRows(rows, key, shown, _Newest(mode.order))
         case Rolling(merge=merge):
-            assert merge is not None
             return _merged(rows, merge, mapping)
         case Incremental(merge=merge):
             once = rows.dropDuplicates([*key, mode.sequence])

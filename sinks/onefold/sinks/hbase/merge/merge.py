@@ -28,10 +28,8 @@ Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
 
 
-def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge | None:
-    """The merge that a user has written; None for 'replace'. Raises ConfigError."""
-    if given == "replace":
-        return None
+def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge:
+    """The merge that a user has written, other than 'replace'. Raises ConfigError."""
     if isinstance(given, Mapping):
         return Declared.of(given, order)
     if not callable(given):

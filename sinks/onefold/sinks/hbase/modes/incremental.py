@@ -19,14 +19,14 @@ from onefold.sinks.hbase.merge.aggregates import Function
 from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
 from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
 from onefold.sinks.hbase.sequence import SequenceColumn
-from onefold.sinks.hbase.sink_plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["Incremental", "IncrementalWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Incremental:
+class Incremental(Mode):
     """`sequence` is the column that orders the messages of a row. `merge` None: the values of the highest replace what
     is there."""
 
@@ -38,15 +38,12 @@ class Incremental:
     def of(cls, sequence: str, merge: Mapping[str, str] | Function | str, is_dense: bool) -> Incremental:
         """The mode as a user has written it. Raises ConfigError."""
         has_last = isinstance(merge, Mapping) and "last" in merge.values()
-        return cls(sequence, merge_of(merge, (sequence,) if has_last else ()), is_dense)
+        order = (sequence,) if has_last else ()
+        return cls(sequence, None if merge == "replace" else merge_of(merge, order), is_dense)
 
     @property
     def name(self) -> str:
         return "incremental"
-
-    @property
-    def replaces(self) -> bool:
-        return False
 
     @property
     def only_replaces(self) -> bool:

@@ -42,8 +42,8 @@ def mode_of(options: HBaseSinkConfig) -> Mode:
             f"mode={mode!r} needs merge=, how new values and those of the table become one: {{'amount': 'sum'}}, a"
             " function of two record batches, or 'replace'",
         )
-    if mode == "rolling":
-        return Rolling.of(merge, order)
+    if mode == "rolling":  # without a base to merge into, it is written as by row keys
+        return ByRowKey(order, name=mode) if merge == "replace" else Rolling.of(merge, order)
     if not options.sequence:
         raise ConfigError(
             "option-missing", "mode='incremental' needs sequence=, the column of numbers that grow within a row"

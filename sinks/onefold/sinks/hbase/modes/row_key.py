@@ -17,7 +17,7 @@ from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.hidden import check_shown
 from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
-from onefold.sinks.hbase.sink_plan import HBasePlan
+from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
@@ -29,17 +29,14 @@ HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
 
 
 @dataclass(frozen=True, slots=True)
-class ByRowKey:
+class ByRowKey(Mode):
     """`order`: of several rows of a key in one task, the highest is written. Rows whose boolean column
     `delete_when_true` is true are deleted, by `delete_mode`: with a tombstone, or with HBase's own deletes."""
 
     order: tuple[str, ...]
     delete_when_true: str | None = None
     delete_mode: str = "tombstone"
-
-    @property
-    def name(self) -> str:
-        return "row_key"
+    name: str = "row_key"  # or what the user calls the mode that writes so
 
     @property
     def replaces(self) -> bool:
@@ -125,19 +122,9 @@ class ByRowKey:
             )
         return declared.bound(schema, without=(flag,))
 
-    def identity(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
-        return {}
-
     def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
         """A sink without the tombstone column would leave the old mark, and a row that it puts would stay deleted."""
         return {"tombstone_column": "" if mapping.tombstone_column is None else mapping.tombstone_column.place}
-
-    def counts(self) -> tuple[str, ...]:
-        """None: the newest epoch wins, whatever its rows have."""
-        return ()
-
-    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
-        return ()
 
     def writer(self, plan: HBasePlan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
