@@ -15,10 +15,9 @@ import pyarrow as pa
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
-from onefold.sinks.hbase.merge.aggregates import Function
-from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
-from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
-from onefold.sinks.hbase.sequence import SequenceColumn
+from onefold.sinks.hbase.aggregates import Function
+from onefold.sinks.hbase.merge import Merge, bound, check, merge_of, own_family_of, states_of
+from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier, SequenceColumn
 from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
 

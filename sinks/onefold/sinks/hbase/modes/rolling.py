@@ -21,9 +21,8 @@ from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
-from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import Base, Function
-from onefold.sinks.hbase.merge.merge import (
+from onefold.sinks.hbase.aggregates import Accumulator, Base, Function
+from onefold.sinks.hbase.merge import (
     Merge,
     aggregate_of,
     base_states,

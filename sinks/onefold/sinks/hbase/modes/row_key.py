@@ -15,8 +15,8 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.hbase.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
 from onefold.sinks.hbase.hidden import check_shown
-from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
 from onefold.sinks.write_through import WritingThrough
 

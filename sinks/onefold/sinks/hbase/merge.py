@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.hbase.rows.mapping import CellColumn, TableMapping
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.aggregates import Declared, Function, Own, RowMerge
+from onefold.sinks.hbase.aggregates import Declared, Function, Own, RowMerge
 
 __all__ = [
     "OWN_CELLS",
