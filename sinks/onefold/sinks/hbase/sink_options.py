@@ -47,8 +47,6 @@ MODES = {
 def mode_of(options: HBaseSinkConfig) -> Mode:
     """The mode that a user asked for. Raises ConfigError for options that belong to another, or are missing."""
     mode, merge = options.mode, options.merge
-    if mode not in MODES:
-        raise ConfigError("option-value", f"mode={mode!r} must be one of {', '.join(MODES)}")
     for field in dataclasses.fields(options):
         theirs = [other for other, names in MODES.items() if field.name in names]
         value = getattr(options, field.name)

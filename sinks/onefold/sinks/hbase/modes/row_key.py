@@ -22,7 +22,6 @@ from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
-DELETE_MODES = ("tombstone", "real")
 ROWS_MAX = 100_000  # of a buffer that is not written yet
 BYTES_MAX = 32 << 20
 HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
@@ -47,10 +46,6 @@ class ByRowKey(Mode):
         return self.delete_when_true is not None and self.delete_mode == "real"
 
     def check(self, declared: TableMapping) -> None:
-        if self.delete_mode not in DELETE_MODES:
-            raise ConfigError(
-                "option-value", f"delete_mode={self.delete_mode!r} must be one of {', '.join(DELETE_MODES)}"
-            )
         if self.delete_mode != "tombstone" and self.delete_when_true is None:
             raise ConfigError(
                 "option-missing",
