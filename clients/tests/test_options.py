@@ -24,6 +24,7 @@ class SinkConfig:
     row_count: int = 1
     timeout_s: float = field(default=2.5, metadata={"option": "timeoutMs"})
     is_quick: bool = False
+    mode: Word = "red"
     colours: Word | Sequence[Word] = ()
     columns: Sequence[str] | None = None
     row_key: str | Sequence[str] | None = field(default=None, metadata={"whole": True})
@@ -49,6 +50,7 @@ class Sink:
         (("u",), {"nonsense": 1}, "^{0} has no option 'nonsense'; known are url, row_count"),
         ((), {}, "^{0}: missing a required argument: 'url'"),
         (("u", 3), {}, "^{0}: too many positional arguments"),
+        (("u",), {"mode": "blue"}, "^{0}: mode is 'red' or 'green', not 'blue'"),
     ],
 )
 def test_a_call_that_does_not_fit_is_refused_in_the_name_of_what_was_called(

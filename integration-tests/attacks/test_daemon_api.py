@@ -24,9 +24,9 @@ from schemathesis.specs.openapi.checks import (
 
 from onefold.core.waiting import Wait
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import dead_letters
+from onefold.sinks.postgres.dead_letters import DeadLetter, LetterOrigin
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 
 pytestmark = pytest.mark.servers
 TOKEN = "only-for-the-tests-of-this-page"

@@ -13,10 +13,9 @@ import sqlalchemy as sa
 from harness.errors import raises
 from harness.tables.sql_bench import Bench, Make, rows
 
-from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, OnefoldError
 from onefold.sinks import SqlSink
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.databases import adapter_of
 from onefold.sinks.sql.naming import exactly
 from onefold.store.checkpoint_store import CheckpointStore
 
@@ -175,7 +174,7 @@ def test_a_session_that_lost_its_sql_mode_takes_no_value_for_sql(mariadb_url: st
         connection.exec_driver_sql("SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'")
         connection.exec_driver_sql("CREATE TABLE t (name TEXT)")
         batch = pa.record_batch({"name": ["x'), ('injected') -- ", "\\'), ('injected') -- "]})
-        adapter_of(url_of(mariadb_url, "the")).load(connection, sa.table("t", sa.column("name")), batch)
+        adapter_of(connection.dialect).load(connection, sa.table("t", sa.column("name")), batch)
         found = [name for (name,) in connection.exec_driver_sql("SELECT name FROM t")]
     engine.dispose()
     assert len(found) == 2 and "injected" not in found

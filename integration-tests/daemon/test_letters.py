@@ -18,9 +18,9 @@ from onefold.operate.letters.browse import newest, reasons, whole
 from onefold.operate.letters.letter import RecordPlace
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import dead_letters
+from onefold.sinks.postgres.dead_letters import DeadLetter, LetterOrigin
 from onefold.sinks.postgres.naming import TargetName
-from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers

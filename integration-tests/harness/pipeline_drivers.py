@@ -28,7 +28,7 @@ from onefold.core.writing import attempt
 from onefold.core.writing.bad_records import Policy
 from onefold.sinks import PostgresSink
 from onefold.sinks import sink_writer as writing
-from onefold.sinks.postgres.commit import committer as committing
+from onefold.sinks.postgres import committer as committing
 from onefold.sinks.staged import ledger_committer as merging
 from onefold.store.checkpoint_store import CheckpointStore
 

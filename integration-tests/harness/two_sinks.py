@@ -49,7 +49,7 @@ _LOADED = [  # before the fork, among it what Arrow and the store would load in 
     "psycopg",
     "onefold.clients.postgres.store",
     "onefold.sources.formats.json",
-    "onefold.sinks.postgres.commit.committer",
+    "onefold.sinks.postgres.committer",
     "onefold.clients.hbase.thrift_connection",
 ]
 

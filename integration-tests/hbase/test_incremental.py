@@ -16,7 +16,7 @@ from harness.tables.merging_bench import Bench, dies, held
 
 from onefold.clients.hbase import Cells, HBaseTable
 from onefold.core import InDoubt, Retriable
-from onefold.sinks.hbase.merge.merge import own_cell
+from onefold.sinks.hbase.merge import own_cell
 from onefold.sinks.hbase.modes import appliers
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]

@@ -30,7 +30,7 @@ from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.protocol import coordinator
 from onefold.core.testing import check_sink
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.merge.deduplicate import newest
+from onefold.sinks.hbase.deduplicate import newest
 from onefold.sinks.hbase.modes import row_key
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
 from onefold.sinks.hbase.sink_plan import HBasePlan

@@ -16,7 +16,7 @@ from onefold.core import ConfigError, Fenced
 from onefold.core.protocol.in_doubt import Fate
 from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.commit import committer
+from onefold.sinks.postgres import committer
 
 pytestmark = pytest.mark.servers
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.mapping import CellColumn
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import MERGES, Base, Declared, Own, RowMerge
+from onefold.sinks.hbase.aggregates import MERGES, Accumulator, Base, Declared, Own, RowMerge
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)

@@ -12,8 +12,8 @@ from harness.errors import raises
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import BadRecord, ConfigError, Ordered, SchemaMismatch, SinkKind
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.merge.merge import own_cell, previous_cell
-from onefold.sinks.hbase.sequence import SequenceColumn
+from onefold.sinks.hbase.merge import own_cell, previous_cell
+from onefold.sinks.hbase.modes.appliers import SequenceColumn
 
 ROWS = pa.schema(
     [("k", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("at", pa.int64()), ("part", pa.float64())]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import BadRecord
-from onefold.sinks.hbase.merge.deduplicate import WrittenKeys, newest, rows_of
+from onefold.sinks.hbase.deduplicate import WrittenKeys, newest, rows_of
 
 Row = tuple[str, int, int, bool, str]  # key, two orders, deleted, cell
 

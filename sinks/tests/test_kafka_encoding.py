@@ -225,7 +225,6 @@ def test_two_columns_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     "encoding",
     [
-        RecordEncoding("avro"),
         RecordEncoding("raw", ("id",)),
         RecordEncoding("json", ("id", "id")),
         RecordEncoding("json", ("",)),

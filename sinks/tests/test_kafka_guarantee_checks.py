@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onefold.core.findings import Level
 from onefold.sinks.kafka.guarantee_checks import outage
-from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, TopicState, ledger_faults
+from onefold.sinks.kafka.topics import LEDGER_CONFIG, TopicState, ledger_faults
 
 
 def test_an_outage_may_last_as_long_as_the_slowest_epoch_leaves_of_the_timeout() -> None:

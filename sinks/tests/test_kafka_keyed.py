@@ -27,8 +27,7 @@ from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Sche
 from onefold.sinks.epoch_log import LedgerState
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import RecordEncoding
-from onefold.sinks.kafka.keyed.id_order import IdOrder
-from onefold.sinks.kafka.keyed.ids import Ids
+from onefold.sinks.kafka.keyed_ids import IdOrder, Ids
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 JSON = RecordEncoding("json")

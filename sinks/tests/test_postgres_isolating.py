@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from onefold.sinks.postgres.rejects import bisect_rejects
-from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, TooManyRefused, isolate
+from onefold.sinks.postgres import dead_letters
+from onefold.sinks.postgres.dead_letters import PartRefused, TooManyRefused, isolate
 
 BAD = -1
 
@@ -80,7 +80,7 @@ def test_rows_that_come_before_their_parents_are_not_counted_among_the_bad_ones(
 
 
 def test_where_all_rows_want_for_something_it_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bisect_rejects, "WANTING_MAX", 50)
+    monkeypatch.setattr(dead_letters, "WANTING_MAX", 50)
     tree = Tree()
     with pytest.raises(TooManyRefused, match="no parent"):
         isolate(Rows(tuple((row, 10_000) for row in range(4000))), tree, 5, lambda parts: parts[0])

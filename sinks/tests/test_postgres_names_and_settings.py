@@ -22,7 +22,7 @@ from onefold.clients.postgres.store import store_url
 from onefold.core.errors import ConfigError
 from onefold.core.values.exact import Mismatch
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.copy.binary_columns import to_wire
+from onefold.sinks.postgres.copy.encoding import to_wire
 from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, TargetName, gid_prefix, names_in, stage_name
 from onefold.sinks.postgres.schema.type_mapping import default_type
 from onefold.sinks.staged.attempts import attempt_number

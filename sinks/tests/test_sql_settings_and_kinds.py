@@ -20,11 +20,11 @@ from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, SinkKind
 from onefold.sinks import PostgresSink, SqlSink
 from onefold.sinks.postgres.sink_options import Delivery
-from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
+from onefold.sinks.sql.databases import adapter_of, dialect_of
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
-SQLITE, MARIADB = (adapter_of(url_of(url, "the")) for url in ("sqlite:///x", "mariadb+pymysql://h/d"))
+SQLITE, MARIADB = (adapter_of(dialect_of(url_of(url, "the"))) for url in ("sqlite:///x", "mariadb+pymysql://h/d"))
 
 
 @pytest.mark.parametrize(

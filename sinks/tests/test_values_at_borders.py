@@ -16,7 +16,7 @@ from harness.errors import raises
 from onefold.core import BadRecord
 from onefold.core.values.exact import Mismatch
 from onefold.sinks.kafka.encoding import RecordEncoding
-from onefold.sinks.postgres.copy.binary_columns import to_wire
+from onefold.sinks.postgres.copy.encoding import to_wire
 from onefold.sinks.postgres.schema.type_mapping import Column, PostgresType, fit, own
 from onefold.sinks.sql.adapters.sql_kinds import kind_of, values_of
 

@@ -71,7 +71,7 @@ def test_a_nested_field_may_have_the_name_of_a_positions_column() -> None:
         ({"format": "csv", "csv_delimiter": ";;"}, "one ASCII character"),
         ({"format": "json", "columns": ["keys"]}, "'keys' is not"),
         ({"format": "json", "columns": ["key"], "schema": "kafka_key string"}, "has a column 'kafka_key'"),
-        ({"format": "json", "on_error": "ignore"}, "fail, dead_letter, skip"),
+        ({"format": "json", "on_error": "ignore"}, "'fail' or 'dead_letter' or 'skip'"),
         ({"record_bytes_max": 0}, "how many bytes a record may have"),
         ({"record_bytes_max": 1 << 31}, "how many bytes a record may have"),
         ({"format": "json", "bad_records_max": -1}, "0 or more"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -22,7 +23,8 @@ Self = TypeVar("Self")
 
 
 def options_model(model: type[Model]) -> type[Model]:
-    """Decorates a dataclass of options: a call that does not fit its fields raises ConfigError.
+    """Decorates a dataclass of options: a call that does not fit its fields, or a word that is none of a field's
+    Literal, raises ConfigError.
 
     The error names what the user called: the class itself, or of a sink's `KafkaSinkConfig` the `KafkaSink`.
     """
@@ -30,18 +32,30 @@ def options_model(model: type[Model]) -> type[Model]:
 
     @functools.wraps(init)
     def construct(self: Model, /, *args: Any, **kwargs: Any) -> None:
-        label, signature = type(self).__name__.removesuffix("Config"), inspect.signature(model)
+        kind: Any = type(self)
+        label, signature = kind.__name__.removesuffix("Config"), inspect.signature(model)
         for name in kwargs:
             if name not in signature.parameters:
                 raise no_option(label, name, signature.parameters)
         try:
-            signature.bind(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise ConfigError("option-missing", f"{label}: {error}") from None
+        for name, words in _words(kind).items():
+            if (word := given.get(name, words[0])) not in words:
+                said = f"{label}: {name} is {' or '.join(map(repr, words))}, not {word!r}{near(str(word), words)}"
+                raise ConfigError("option-value", said)
         init(self, *args, **kwargs)
 
     setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
     return model
+
+
+@functools.cache
+def _words(model: Any) -> dict[str, tuple[str, ...]]:
+    """What a field may be that takes a few words only."""
+    hints = typing.get_type_hints(model)
+    return {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is typing.Literal}
 
 
 def constructed_from(

@@ -15,7 +15,7 @@ from onefold.clients.hbase import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core import Committable, TaskId
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.merge.merge import own_cell
+from onefold.sinks.hbase.merge import own_cell
 from onefold.sinks.hbase.modes import appliers, rolling
 
 __all__ = ["Bench", "Died", "Held", "dies", "held"]

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, OnefoldError
+from onefold.core.errors import BadRecord, OnefoldError, SchemaMismatch
 from onefold.core.failpoints import failpoint
 
-__all__ = ["AttemptWriter"]
+__all__ = ["AttemptWriter", "check_names"]
 
 
 class AttemptWriter(ABC):
     """One attempt of one task. It connects when the first row arrives; an empty task never does.
 
-    `_rows` came so far, and `_bytes` are what a subclass made of them.
+    `_rows` came so far, and `_bytes` are what a subclass made of them. Rows of another schema than `schema`, where it
+    is given, are a SchemaMismatch.
     """
 
-    def __init__(self, sink: str, kind: SinkKind, task: TaskId) -> None:
-        self._sink, self._kind, self._task = sink, kind, task
+    def __init__(self, sink: str, kind: SinkKind, task: TaskId, schema: pa.Schema | None = None) -> None:
+        self._sink, self._kind, self._task, self._schema = sink, kind, task, schema
         self._rows = self._bytes = 0
         self._is_over = False
 
@@ -32,6 +33,7 @@ class AttemptWriter(ABC):
         if batch.num_rows == 0:
             return
         with self._ending_by_failure("writing rows"):
+            self._check(batch.schema)
             self._add(batch)
         self._rows += batch.num_rows
 
@@ -75,6 +77,13 @@ class AttemptWriter(ABC):
     def _where(self) -> str:
         return f"sink {self._sink!r} of pipeline {self._task.pipeline!r}, epoch {self._task.epoch}"
 
+    def _check(self, came: pa.Schema) -> None:
+        opened = self._schema
+        if opened is not None and (came.names != opened.names or came.types != opened.types):
+            raise SchemaMismatch(
+                "rows-of-another-schema", f"{self._where}: rows of {came} came, and the sink was opened for {opened}"
+            )
+
     @contextmanager
     def _ending_by_failure(self, doing: str) -> Iterator[None]:
         try:
@@ -86,3 +95,13 @@ class AttemptWriter(ABC):
             if translated is error:
                 raise
             raise translated from error
+
+
+def check_names(names: Sequence[str], opened: Sequence[str]) -> None:
+    """Raise SchemaMismatch unless the rows have the columns that the sink was opened with, in whatever order."""
+    if sorted(names) != sorted(opened):
+        raise SchemaMismatch(
+            "rows-of-another-schema",
+            f"the rows have columns {', '.join(names)}, and the sink was opened with {', '.join(opened)}: open it with"
+            " the schema that the writers deliver",
+        )

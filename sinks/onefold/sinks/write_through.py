@@ -1,12 +1,16 @@
-"""The driver's hand in a destination that is written through: it notes which epoch was begun, written whole, complete.
+"""A destination that is written through: rows show as they are written, and nothing can be taken back.
 
-Rows show as they are written, and nothing can be taken back; so all that a committer does is in its notes.
+So a writer only writes, and all that the driver's committer does is in its notes: which epoch was begun, written whole,
+complete.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from onefold.core.contract import (
     Announcement,
@@ -15,6 +19,7 @@ from onefold.core.contract import (
     Decided,
     EpochRecord,
     LedgerEntry,
+    SinkKind,
     TaskId,
 )
 from onefold.core.errors import CheckpointMismatch, Damaged, Retriable, WorkLost
@@ -23,8 +28,9 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.writing.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, LedgerState
+from onefold.sinks.sink_writer import AttemptWriter
 
-__all__ = ["AnnouncingCommitter", "ErrorNames", "written"]
+__all__ = ["AnnouncingCommitter", "ErrorNames", "WritingThrough"]
 
 _TRIES_MAX = 5
 
@@ -44,9 +50,20 @@ class ErrorNames:
     servers: str
 
 
-def written(task: TaskId) -> str:
-    """The handle of a task that has written its rows."""
-    return f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}"
+class WritingThrough(AttemptWriter):
+    """One attempt of one task. `abort` drops what is not written yet; the epoch is written again over the rest."""
+
+    def __init__(self, sink: str, task: TaskId, schema: pa.Schema) -> None:
+        super().__init__(sink, SinkKind.WRITE_THROUGH, task, schema)
+
+    def _prepare(self) -> str:
+        self._finish()
+        task = self._task
+        return f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}"
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write what is left: all rows have come, and readers see them afterwards."""
 
 
 class AnnouncingCommitter:

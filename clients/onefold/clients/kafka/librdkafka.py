@@ -124,7 +124,9 @@ class ClientRole:
             if reason := self.refused.get(name, JAVAS_OWN.get(name)):
                 raise ConfigError("option-not-allowed", f"the Kafka setting {name!r} cannot be given: {reason}")
 
-    def config(self, bootstrap_servers: str, settings: Settings, special: Settings | None = None) -> dict[str, Any]:
+    def config(
+        self, bootstrap_servers: str, settings: Settings, special: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """`special` are the settings of one client, such as its transactional id."""
         return {**self.tuned, **settings, **self.fixed, **(special or {}), "bootstrap.servers": bootstrap_servers}
 

@@ -15,9 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
-from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import Declared
-from onefold.sinks.hbase.merge.merge import Merge, aggregate_of
+from onefold.sinks.hbase.aggregates import Accumulator, Declared
+from onefold.sinks.hbase.merge import Merge, aggregate_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
@@ -63,10 +62,7 @@ def due(rows: DataFrame, sink: HBaseSink) -> DueRows:
     match mode:
         case ByRowKey():
             return DueRows(rows, key, shown, _Newest(mode.order, mode.delete_when_true))
-        case Rolling(merge=None):
-            return DueRows(rows, key, shown, _Newest(mode.order))
         case Rolling(merge=merge):
-            assert merge is not None
             return _merged(rows, merge, mapping)
         case Incremental(merge=merge):
             once = rows.dropDuplicates([*key, mode.sequence])

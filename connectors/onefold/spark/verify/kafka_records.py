@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType
 from onefold.core import ConfigError, Positions, Range
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import EncodedRecords
-from onefold.sinks.kafka.keyed.id_order import IdOrder
+from onefold.sinks.kafka.keyed_ids import IdOrder
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.formats.bounded_records import read_records

@@ -15,9 +15,8 @@ from pyspark.sql.types import StructType
 from onefold.core import BadRecord, ConfigError
 from onefold.core.values.plain import plain
 from onefold.sinks.sql import SqlSink, target
-from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
-from onefold.sinks.sql.databases import SqlDatabase
+from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import exactly
 from onefold.sinks.sql.sink_plan import SqlSettings
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
@@ -52,7 +51,7 @@ def _check(settings: SqlSettings, wanted: pa.Schema) -> None:
     database = _database(settings)
     try:
         with database.connected() as connection:
-            there = target.find(connection, adapter_of(database.url, connection.dialect), settings.table)
+            there = target.find(connection, settings.table)
     finally:
         database.close()
     if there is None:
@@ -71,7 +70,7 @@ def _read(settings: SqlSettings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     database = _database(settings)
     try:
         with database.connected() as connection:
-            adapter = adapter_of(database.url, connection.dialect)
+            adapter = adapter_of(connection.dialect)
             kinds = [_kind(field) for field in wanted]
             named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
             stored = [adapter.stored(column, kind) for column, kind in zip(named, kinds, strict=True)]

@@ -17,8 +17,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, Target, tried
 from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
-from onefold.sinks.hbase.modes.modes import mode_of
-from onefold.sinks.hbase.sink_options import HBaseSinkConfig
+from onefold.sinks.hbase.sink_options import HBaseSinkConfig, mode_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -16,46 +16,53 @@ from onefold.core.contract import Guarantee, SinkWriter, TaskId
 __all__ = ["HBasePlan", "HBaseSinkSettings", "Mode"]
 
 
-class Mode(Protocol):
+class Mode(ABC):
     """How rows become cells, and what makes a replay harmless. A frozen dataclass of the mode's options; pickles."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def name(self) -> str: ...
 
     @property
     def replaces(self) -> bool:
         """Whether the newest epoch's row takes the place of the one that is there."""
-        ...
+        return False
 
+    @abstractmethod
     def check(self, declared: TableMapping) -> None:
         """Raise ConfigError where the mode's options contradict the declared mapping."""
-        ...
 
+    @abstractmethod
     def guarantee(self) -> Guarantee: ...
 
+    @abstractmethod
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
         """The mapping for rows of that schema. Raises SchemaMismatch, also where the mode lacks a column."""
-        ...
 
     def identity(self, declared: TableMapping) -> Mapping[str, str]:
         """What must not change under the sink's name, besides table and row key, as name and text."""
-        ...
+        del declared
+        return {}
 
+    @abstractmethod
     def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
         """How cells are written, besides the row key's bytes, as name and text: another layout would misread them.
 
         Empty text: the cell is not written yet, so its layout may be chosen later.
         """
-        ...
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
         """The columns by which a task's rows must ascend; none where the order makes no difference."""
-        ...
+        del declared
+        return ()
 
     def counts(self) -> tuple[str, ...]:
         """The columns by which rows are compared with those of other epochs; none where they are not compared."""
-        ...
+        return ()
 
+    @abstractmethod
     def writer(self, plan: HBasePlan, task: TaskId) -> SinkWriter: ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,14 +62,12 @@ class RecordEncoding:
     With `raw` the columns are the record's own parts; those in `headers` are written behind the row's own headers.
     """
 
-    format: str
+    format: Format
     key: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
 
     def check_settings(self) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
-        if self.format not in get_args(Format):
-            raise ConfigError("option-value", f"format={self.format!r} must be one of {', '.join(get_args(Format))}")
         if self.format == "raw" and self.key:
             raise ConfigError(
                 "options-conflict", "key= goes with format='json'; with format='raw' the rows bring " + _RAW

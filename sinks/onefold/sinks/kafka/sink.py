@@ -11,8 +11,8 @@ from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
-from onefold.sinks.kafka import guarantee_checks, open_checks
-from onefold.sinks.kafka.keyed.keyed_writer import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka import guarantee_checks
+from onefold.sinks.kafka.keyed_writer import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional.transactional_committer import TransactionalCommitter
@@ -94,7 +94,7 @@ class KafkaSink:
     def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
         topics = self._topics(pipeline)
         ledger = yield from topics.check_ledger()
-        yield from open_checks.checks(self._settings, topics, schema)
+        yield from guarantee_checks.checks(self._settings, topics, schema)
         if ledger is not None:
             return self._committer(pipeline)
         name = self._settings.ledger_topic(pipeline)
@@ -132,7 +132,7 @@ class KafkaSink:
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         topics = self._topics(pipeline)
-        passed(open_checks.checks(self._settings, topics, schema))
+        passed(guarantee_checks.checks(self._settings, topics, schema))
         topics.make_ledger_topic()
         if self._settings.delivery == "transactional":
             topics.try_transactions(self._settings.names(pipeline).probe)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
 from onefold.sinks.kafka.encoding import Format, RecordEncoding
-from onefold.sinks.kafka.keyed.ids import Ids
+from onefold.sinks.kafka.keyed_ids import Ids
 from onefold.sinks.kafka.naming import Names, check_prefix, ledger_topic
 
 __all__ = ["KafkaSinkConfig"]
-
-Delivery = Literal["transactional", "keyed"]
 
 
 @options_model
@@ -28,7 +26,7 @@ class KafkaSinkConfig:
     topic: str
     _: KW_ONLY
     bootstrap_servers: str
-    delivery: Delivery = "transactional"
+    delivery: Literal["transactional", "keyed"] = "transactional"
     name: str = ""
     format: Format = "json"
     key: str | Sequence[str] = ()
@@ -51,10 +49,6 @@ class KafkaSinkConfig:
         self.check_apart(self.ledger)
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
             raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
-        if self.delivery not in get_args(Delivery):
-            raise ConfigError(
-                "option-value", f"delivery={self.delivery!r} must be one of {', '.join(get_args(Delivery))}"
-            )
         if not self.transaction_timeout_s >= 1 or not 0 < self.outage_s < self.transaction_timeout_s:
             raise ConfigError(
                 "option-value",

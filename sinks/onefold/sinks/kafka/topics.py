@@ -10,7 +10,6 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -32,9 +31,9 @@ from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait
+from onefold.sinks.kafka.producer import initialize, opened
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
-from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Topics"]
 
@@ -145,8 +144,7 @@ class Topics:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
         timeout_ms = int(self._settings.transaction_timeout_s * 1000)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
-        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.client_config, own)
-        producer = PRODUCER.open(Producer, {**config, "error_cb": self._said.append})
+        producer = opened(self._settings, {**own, "error_cb": self._said.append})
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         initialize(producer, self._settings, doing)
 

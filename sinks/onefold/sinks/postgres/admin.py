@@ -18,8 +18,8 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError, Retriable
-from onefold.sinks.postgres.commit import prepared
-from onefold.sinks.postgres.commit.committer import PostgresCommitter
+from onefold.sinks.postgres import prepared
+from onefold.sinks.postgres.committer import PostgresCommitter
 from onefold.sinks.postgres.ledger import layout, pruning
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.pruning import KeptOfSink

@@ -1,19 +1,76 @@
-"""What a Postgres sink's guarantee rests on, as the server has it now. Nothing here writes."""
+"""What a Postgres sink's guarantee rests on, as it is now: which server this is and what it keeps, and which table the
+target is. Nothing here writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import psycopg
 
 from onefold.clients.postgres import sessions as pool
 from onefold.core.contract import Committable, SinkKind
-from onefold.core.findings import Finding, Held, Level
+from onefold.core.findings import Finding, Held, Level, Target
 from onefold.core.invariants import NoLoss
-from onefold.sinks.postgres.commit import prepared
-from onefold.sinks.postgres.commit.server_identity import ServerIdentity
-from onefold.sinks.postgres.naming import Gid, gid_prefix
+from onefold.sinks.postgres import prepared
+from onefold.sinks.postgres.naming import Gid, TargetName, gid_prefix
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
-__all__ = ["examine", "held"]
+__all__ = ["ServerIdentity", "examine", "held", "is_empty", "target_now"]
+
+# Of the WAL that is written now: pg_control_checkpoint() has the old timeline until the first checkpoint after it.
+_TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+_SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """A replica that was promoted, or a restored backup, has the same address and another history.
+
+    The timeline's number grows with each promotion and each restore to a point in time; the system identifier is made
+    with the cluster and copied to its replicas (Postgres manual, 25.3.6 and 9.28). Both are open to every role in
+    Postgres itself; a managed server that hides them leaves None.
+    """
+
+    system: str | None
+    timeline: int | None
+
+    @classmethod
+    def of(cls, connection: pool.Connection) -> ServerIdentity:
+        both = _asked(connection, f"SELECT ({_SYSTEM}), ({_TIMELINE})")
+        system, timeline = both or (
+            (_asked(connection, _SYSTEM) or [None])[0],
+            (_asked(connection, _TIMELINE) or [None])[0],
+        )
+        return cls(system, int(timeline, 16) if timeline is not None else None)
+
+    def became(self, now: ServerIdentity) -> str | None:
+        """What happened between two looks, as a sentence's end; None if it is the same server as far as one can see."""
+        if None not in (self.system, now.system) and self.system != now.system:
+            return f"this is another server than before (system identifier {now.system}, it was {self.system})"
+        if None not in (self.timeline, now.timeline) and self.timeline != now.timeline:
+            return (
+                f"this server is on timeline {now.timeline}, and was on {self.timeline}: a replica was promoted, or a "
+                "backup restored"
+            )
+        return None
+
+
+def _asked(connection: pool.Connection, query: str) -> Sequence[str | None] | None:
+    """The row; None where the server hides part of it."""
+    is_idle = connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+    try:
+        with nullcontext() if is_idle else connection.transaction():
+            return connection.execute(query.encode()).fetchone()
+    except (
+        psycopg.errors.InsufficientPrivilege,
+        psycopg.errors.UndefinedFunction,
+        psycopg.errors.FeatureNotSupported,
+        psycopg.errors.ObjectNotInPrerequisiteState,
+    ):
+        return None
+
 
 _FORGOTTEN_S = 600  # what docs/operations.md has people watch for
 _SHOWN_MAX = 3
@@ -125,3 +182,33 @@ def _prepared(connection: pool.Connection, pipeline: str, sink: str) -> Iterator
             "prepared them, of which this role is no member. The pipeline leaves them alone; ROLLBACK PREPARED as "
             f"their owner frees their slots and locks: {', '.join(other.gid for other in others[:_SHOWN_MAX])}",
         )
+
+
+# A partitioned table has no file, and its partitions have one each. A view has no rows, so it may be made anew.
+_LOOK = """
+SELECT CASE WHEN relkind = 'v' THEN '' ELSE c.oid::text END, (
+    SELECT coalesce(md5(string_agg(pg_relation_filenode(relid)::text, ',' ORDER BY relid)), '')
+    FROM (SELECT c.oid AS relid UNION SELECT relid FROM pg_partition_tree(c.oid)) tree)
+FROM pg_class c WHERE c.oid = to_regclass(%s)
+"""
+# Nobody can tell of a view, of rows that a policy hides, or of those that this role may not read.
+_READABLE = """
+SELECT FROM pg_class c WHERE c.oid = to_regclass(%s) AND relkind IN ('r', 'p') AND NOT row_security_active(c.oid)
+    AND has_table_privilege(c.oid, 'SELECT')
+"""
+
+
+def target_now(connection: pool.Connection, table: TargetName) -> Target:
+    """Tells a target from another one of its name, in a transaction with the safe path: by its OID, which a table that
+    is made anew does not have, and by its files, of which TRUNCATE begins new ones (as do VACUUM FULL, CLUSTER and some
+    ALTER TABLE, which keep the rows)."""
+    row = connection.execute(_LOOK, (table.sql,)).fetchone()
+    name = f"table {table}"
+    return Target(name, is_there=False) if row is None else Target(name, True, *row)
+
+
+def is_empty(connection: pool.Connection, table: TargetName) -> bool:
+    if connection.execute(_READABLE, (table.sql,)).fetchone() is None:
+        return False
+    ((has_rows,),) = connection.execute(f"SELECT EXISTS (SELECT FROM {table.sql})".encode())
+    return not has_rows

@@ -10,12 +10,14 @@ import pyarrow as pa
 from onefold.clients.postgres import own_schema, sqlstates
 from onefold.clients.postgres.quoting import identifier
 from onefold.clients.postgres.sessions import Connection, create_beside_others
+from onefold.clients.postgres.store import store_url
+from onefold.clients.sql.url import shown
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.sinks.postgres import setup_statements
+from onefold.sinks.postgres import dead_letters
+from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.column_comparison import check_may_insert, columns_of
 from onefold.sinks.postgres.schema.target import TargetTable
@@ -73,7 +75,10 @@ def checks(
         yield from _fits(connection, settings, found, written, delivery)
     if settings.on_error == "dead_letter":
         yield from tried(lambda: _check_letters(connection, settings))
-    yield from setup_statements.makes(connection, settings, pipeline, schema, found, (delivery, reason))
+    where = shown(store_url(settings.url, settings.role, ledger))
+    for says, statements in _makes(connection, settings, pipeline, schema, found, (delivery, reason)):
+        if statements:
+            yield Finding.making(says, where, statements)
     return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger)
 
 
@@ -125,6 +130,54 @@ def _slots(slots_max: int, used: int, delivery: Delivery) -> Finding:
             f"{slots}: tasks wait until somebody ends a prepared transaction (`onefold txn list` shows whose they are)",
         )
     return Finding(Level.FINE, f"{slots}: as many tasks prepare at once, less one for others where there are many")
+
+
+def _makes(
+    connection: Connection,
+    settings: PostgresSinkConfig,
+    pipeline: str,
+    schema: pa.Schema | None,
+    found: TargetTable | None,
+    delivery: tuple[Delivery, str],
+) -> Iterator[tuple[str, list[str]]]:
+    """What the first start makes, or alters, and by which statements; none for what is there as the rows need it.
+    `found` is the target, None where a start makes it. Without a schema nothing that depends on the rows is known."""
+    books, changes = settings.bookkeeping(pipeline), settings.changes
+    says = f"the ledger in schema {books.schema} is made by the first start"
+    yield says, layout.making(connection, books.schema)
+    there = found
+    if schema is not None:
+        there, says, statements = _table(connection, settings, schema, found)
+        yield says, statements
+    elif found is None:
+        yield f"table {settings.target} is made by the first start", [f"CREATE TABLE {settings.target.sql} (...)"]
+    has_key = there is not None and {c.name for c in there.columns}.issuperset(changes.required if changes else ())
+    if there is not None and schema is not None and changes is not None and changes.deletes and has_key:
+        says = f"the table that remembers deletions from {there.table} is made or altered by the first start"
+        yield says, tombstones.making(connection, books.schema, there, changes)
+    if settings.on_error == "dead_letter" and not dead_letters.check(connection, settings.rejects):
+        says = f"table {settings.rejects}, for rows that Postgres refuses, is made by the first start"
+        yield says, dead_letters.creating(settings.rejects)
+    if there is not None and schema is not None:
+        plan = planned(settings, pipeline, schema, there, delivery, 1)
+        if plan.stage_table is not None:
+            yield "the stage is made by the first start", staging.making(connection, books, plan)
+
+
+def _table(
+    connection: Connection, settings: PostgresSinkConfig, schema: pa.Schema, found: TargetTable | None
+) -> tuple[TargetTable, str, list[str]]:
+    """The target as the first start leaves it, what becomes of it, and by which statements."""
+    written = written_of(schema, settings, found)
+    if found is None:
+        key = settings.changes.key if settings.changes is not None else ()
+        made = target.creating(connection, settings.target, written, key)
+        there = target.created(connection, settings.target, written)
+        return there, f"table {settings.target} is made by the first start", [made]
+    wanted = evolution.check(found, written) if settings.evolve else ()
+    there = target.with_types(connection, found, {one.name: one.sql for one in wanted})
+    statements = [evolution.altering(found, wanted)] if wanted else []
+    return there, f"table {settings.target} is altered by the first start", statements
 
 
 def resolve(

@@ -18,8 +18,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.postgres import guarantee_checks, open_checks
 from onefold.sinks.postgres import sink_plan as plans
-from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.schema import identity
+from onefold.sinks.postgres.committer import PostgresCommitter
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
@@ -127,11 +126,11 @@ class PostgresSink:
 
     def target_now(self, pipeline: str) -> Target:
         with self._looking(pipeline) as connection:
-            return identity.look(connection, self._settings.target)
+            return guarantee_checks.target_now(connection, self._settings.target)
 
     def is_empty(self, pipeline: str) -> bool:
         with self._looking(pipeline) as connection:
-            return identity.is_empty(connection, self._settings.target)
+            return guarantee_checks.is_empty(connection, self._settings.target)
 
     def _looking(self, pipeline: str) -> AbstractContextManager[pool.Connection]:
         return pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "looking at the table"))

@@ -41,13 +41,8 @@ class PostgresSinkConfig(SqlSinkConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         in_one_form(self, source_position=names_of(self.source_position))
-        choices = ["auto", *(choice.value for choice in Delivery)]
-        if self.delivery not in choices:
-            raise ConfigError("option-value", f"delivery={self.delivery!r} must be one of {', '.join(choices)}")
         if self.connect_timeout_s <= 0:
             raise ConfigError("option-value", "connect_timeout_s must be above 0: to wait for ever is no setting")
-        if self.on_error not in ("fail", "dead_letter"):
-            raise ConfigError("option-value", f"on_error={self.on_error!r} must be fail or dead_letter")
         if self.on_error == "fail" and (self.rejects_table is not None or self.source_position):
             raise ConfigError("options-conflict", "rejects_table and source_position go with on_error='dead_letter'")
         if self.rejects_max < 0:

@@ -11,13 +11,12 @@ from onefold.clients.postgres.quoting import literal
 from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
+from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
+from onefold.sinks.postgres.dead_letters import DeadLetter, LetterOrigin, TooManyRefused
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, LetterOrigin
 from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import ATTEMPT, PostgresPlan

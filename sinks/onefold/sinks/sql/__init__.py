@@ -7,7 +7,6 @@ target.py       the user's table: created or compared
 staging.py      the stage: made, verified, merged, cleared
 upsert.py       the newest version of a key wins; deletes
 writer.py       executors: rows into the stage, one transaction for each attempt
-spool.py        rows that wait until their task prepares, where only one may write
 committer.py    driver: verify, merge, commit, abort, leftovers
 bookkeeping.py  ledger and staged attempts: the tables that onefold keeps beside the target
 databases.py    connections, kept per process

@@ -12,7 +12,6 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging
-from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.databases import database_of, over
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
@@ -44,10 +43,8 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         self.abort(committables)
         if self._plan is not None and self._may_be_outgrown:
             with self._database.making_tables() as connection:
-                adapter, generation = adapter_of(self._database.url, connection.dialect), decided.record.generation
-                self._may_be_outgrown = not staging.drop_outgrown(
-                    connection, adapter, self._books, self._plan.stage, generation
-                )
+                generation = decided.record.generation
+                self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         require(all(c.sink == self._settings.name for c in committables), f"work of another sink: {committables}")
@@ -74,8 +71,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
     ) -> None:
         del generation
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
-        adapter = adapter_of(self._database.url)
-        staging.merge(connection, adapter, self._books, plan, record.epoch, record.timestamp_ms, mine)
+        staging.merge(connection, self._books, plan, record.epoch, record.timestamp_ms, mine)
 
     @contextmanager
     def _deciding(self, connection: Any, doing: str) -> Iterator[sa.Connection]:

@@ -13,19 +13,18 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from onefold.clients.per_process import PerProcess
 from onefold.clients.sql.database import Database
 from onefold.clients.sql.database_backend import reason
+from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
+from onefold.sinks.sql.adapters.adapter import Adapter
+from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
+from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
 from onefold.sinks.sql.sink_plan import SqlSettings
 
-__all__ = ["SqlDatabase", "creating", "database_of", "driver_of", "over"]
+__all__ = ["SqlDatabase", "adapter_of", "creating", "database_of", "dialect_of", "over"]
 
 
 class SqlDatabase(Database):
     """Its errors are those of `Database`."""
-
-    @property
-    def dialect(self) -> sa.Dialect:
-        """As far as it is known without a connection."""
-        return sa.make_url(f"{self.url.dialect}://").get_dialect()()
 
     @contextmanager
     def connected(self) -> Iterator[sa.Connection]:
@@ -53,6 +52,16 @@ def database_of(settings: SqlSettings, pipeline: str) -> SqlDatabase:
         return _databases.now[key]
 
 
+def adapter_of(dialect: sa.Dialect) -> Adapter:
+    """Which class speaks for that database."""
+    return SqliteAdapter() if dialect.name == "sqlite" else MariaDbAdapter(bool(getattr(dialect, "is_mariadb", False)))
+
+
+def dialect_of(url: DatabaseUrl) -> sa.Dialect:
+    """As far as it is known without a connection."""
+    return sa.make_url(f"{url.dialect}://").get_dialect()()
+
+
 @contextmanager
 def over(database: SqlDatabase, driver: Any) -> Iterator[sa.Connection]:
     """A driver's connection in the middle of a transaction, which SQLAlchemy neither begins nor ends. The driver's
@@ -74,11 +83,6 @@ def over(database: SqlDatabase, driver: Any) -> Iterator[sa.Connection]:
             "database-call-invalid",
             f"{database.who} at {database} refused: {reason(error).rstrip('.?')}. Asking again changes nothing",
         ) from error
-
-
-def driver_of(connection: sa.Connection) -> Any:
-    """The driver's own connection."""
-    return connection.connection.driver_connection
 
 
 def creating(dialect: sa.Dialect, tables: Iterable[sa.Table]) -> list[str]:

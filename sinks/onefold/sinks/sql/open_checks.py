@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.clients.sql.url import url_of
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.sql import staging, target
-from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.adapter import SqlType, driver_of
 from onefold.sinks.sql.bookkeeping import metadata
-from onefold.sinks.sql.databases import SqlDatabase, creating, database_of, driver_of
+from onefold.sinks.sql.databases import SqlDatabase, adapter_of, creating, database_of, dialect_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 
@@ -33,7 +31,7 @@ def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Ch
         yield Finding(Level.UNCHECKED, says)
     if not database.is_there():
         yield from tried(database.check_new)
-        makes = creating(database.dialect, metadata.sorted_tables)
+        makes = creating(dialect_of(database.url), metadata.sorted_tables)
         yield database.making_new(f"{database} is made by the first start", makes)
         yield from _makes(database, None, settings, pipeline, schema, None)
         return False
@@ -47,10 +45,9 @@ def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Ch
             missing = [one for one in metadata.sorted_tables if not sa.inspect(connection).has_table(one.name)]
             made = [*database.backend.making(driver), *creating(connection.dialect, missing)]
             yield Finding.making(f"the ledger at {database} is made by the first start", str(database), made)
-        adapter = adapter_of(database.url, connection.dialect)
-        there = target.find(connection, adapter, settings.table)
+        there = target.find(connection, settings.table)
         if there is not None:
-            yield from _fits(connection, adapter, settings, pipeline, schema, there)
+            yield from _fits(connection, settings, pipeline, schema, there)
         yield from _makes(database, connection, settings, pipeline, schema, there)
     if not database.backend.tells_rights and (there is None or not has_ledger):
         yield Finding(Level.UNCHECKED, f"whether the user may create tables at {database} is tried at the start")
@@ -69,24 +66,23 @@ def _makes(
 
     `connection` is None where there is no database yet, and `there` where there is no target.
     """
-    dialect = database.dialect if connection is None else connection.dialect
-    adapter, says = adapter_of(database.url, dialect), f"table {settings.table} is made by the first start"
+    dialect = dialect_of(database.url) if connection is None else connection.dialect
+    says = f"table {settings.table} is made by the first start"
     if schema is None:
         if there is None:
             yield Finding.making(says, str(database), [f"CREATE TABLE {settings.table} (...)"])
         return
     if there is None:
-        made = target.new(adapter, settings.table, _written(adapter, settings, schema), settings.key)
+        made = target.new(dialect, settings.table, _written(dialect, settings, schema), settings.key)
         yield Finding.making(says, str(database), creating(dialect, [made]))
         there = target.as_found(made)
-    planned = _planned(dialect, adapter, settings, pipeline, schema, there)
-    if statements := staging.making(dialect, connection, adapter, *planned):
+    planned = _planned(dialect, settings, pipeline, schema, there)
+    if statements := staging.making(dialect, connection, *planned):
         yield Finding.making("the stage is made by the first start", str(database), statements)
 
 
 def _fits(
     connection: sa.Connection,
-    adapter: Adapter,
     settings: SqlSettings,
     pipeline: str,
     schema: pa.Schema | None,
@@ -97,33 +93,28 @@ def _fits(
         yield from tried(lambda: target.check_key(connection, settings.table, changes))
     names = [name for name, column in there.items() if not column.get("computed")]
     if schema is not None:
-        plan, _, kept_types = _planned(connection.dialect, adapter, settings, pipeline, schema, there)
+        plan, _, kept_types = _planned(connection.dialect, settings, pipeline, schema, there)
         names = [column.name for column in plan.columns]
-        yield from tried(lambda: staging.check(connection, adapter, plan, kept_types))
+        yield from tried(lambda: staging.check(connection, plan, kept_types))
     verbs = ("INSERT",) if changes is None else ("SELECT", "INSERT", "UPDATE", *(["DELETE"] if changes.deletes else []))
     into = sa.table(
         exactly(settings.table.name), *(sa.column(exactly(name)) for name in names), schema=settings.table.schema
     )
-    adapter.check_rights(connection, into, verbs)
+    adapter_of(connection.dialect).check_rights(connection, into, verbs)
 
 
 def resolve(connection: sa.Connection, settings: SqlSettings, pipeline: str, schema: pa.Schema) -> SqlPlan:
     """Make what is missing, in `SqlDatabase.making_tables`, after the checks. Raises ConfigError, SchemaMismatch."""
-    adapter = adapter_of(url_of(settings.url, "the SQL sink's"), connection.dialect)
-    there = target.find(connection, adapter, settings.table)
+    there = target.find(connection, settings.table)
     if there is None:
-        target.create(connection, adapter, settings.table, _written(adapter, settings, schema), settings.key)
-        there = present(
-            target.find(connection, adapter, settings.table), f"no table {settings.table} after it was made"
-        )
+        target.create(connection, settings.table, _written(connection.dialect, settings, schema), settings.key)
+        there = present(target.find(connection, settings.table), f"no table {settings.table} after it was made")
         if settings.changes is not None:
             target.check_key(connection, settings.table, settings.changes)
-    return staging.create(
-        connection, adapter, *_planned(connection.dialect, adapter, settings, pipeline, schema, there)
-    )
+    return staging.create(connection, *_planned(connection.dialect, settings, pipeline, schema, there))
 
 
-def _written(adapter: Adapter, settings: SqlSettings, schema: pa.Schema) -> pa.Schema:
+def _written(dialect: sa.Dialect, settings: SqlSettings, schema: pa.Schema) -> pa.Schema:
     """The columns that go into the table. Raises ConfigError, SchemaMismatch for names that cannot be there."""
     reserved = RESERVED & {*schema.names}
     if reserved:
@@ -131,7 +122,7 @@ def _written(adapter: Adapter, settings: SqlSettings, schema: pa.Schema) -> pa.S
             "column-name-taken",
             f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'",
         )
-    if strange := [*unusable(schema.names), *adapter.unusable(schema.names)]:
+    if strange := [*unusable(schema.names), *adapter_of(dialect).unusable(schema.names)]:
         raise SchemaMismatch(
             "column-name-invalid",
             f"the column {strange[0]!r} has no name that a table could have: rename it in the rows",
@@ -152,7 +143,6 @@ def _written(adapter: Adapter, settings: SqlSettings, schema: pa.Schema) -> pa.S
 
 def _planned(
     dialect: sa.Dialect,
-    adapter: Adapter,
     settings: SqlSettings,
     pipeline: str,
     schema: pa.Schema,
@@ -162,8 +152,8 @@ def _planned(
     remembered. Where equality matters, types are the target's."""
     changes, key = settings.changes, settings.key
     order = changes.order if changes is not None else ()
-    written = _written(adapter, settings, schema)
-    columns = target.columns_of(dialect, adapter, settings.table, there, written, order)
+    adapter, written = adapter_of(dialect), _written(dialect, settings, schema)
+    columns = target.columns_of(dialect, settings.table, there, written, order)
     plan = SqlPlan(
         pipeline,
         settings.table,

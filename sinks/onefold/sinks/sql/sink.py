@@ -19,9 +19,9 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
 from onefold.sinks.sql import open_checks, staging, target
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.committer import SqlCommitter
-from onefold.sinks.sql.databases import database_of
+from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
 from onefold.sinks.sql.naming import TableName
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.sql.writer import SqlWriter
@@ -98,7 +98,7 @@ class SqlSink:
     def guarantee(self) -> Guarantee:
         changes = self._settings.changes
         conditions = (
-            *adapter_of(url_of(self.url, "the SQL sink's")).conditions,
+            *self._adapter.conditions,
             "the checkpoint store lives in the same database",
             *((*changes.conditions, "no other pipeline upserts into the table") if changes else ()),
         )
@@ -112,7 +112,7 @@ class SqlSink:
         database = database_of(self._settings, pipeline)
         if database.is_there():
             with database.connected() as connection:
-                yield from adapter_of(database.url, connection.dialect).examine(connection)
+                yield from adapter_of(connection.dialect).examine(connection)
         database.close()
 
     def target_now(self, pipeline: str) -> Target:
@@ -145,13 +145,17 @@ class SqlSink:
             self._plan = open_checks.resolve(connection, self._settings, pipeline, schema)
         with database.connected() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
-            staging.move(connection, adapter_of(database.url), self._plan, (), 0)
+            staging.move(connection, self._plan, (), 0)
         committer = SqlCommitter(self._settings, pipeline, self._plan)
         committer.ledger()  # from here on it notices a server that is an older copy
         return committer
 
     def writers_max(self) -> int | None:
-        return adapter_of(url_of(self.url, "the SQL sink's")).writers_max
+        return self._adapter.writers_max
+
+    @property
+    def _adapter(self) -> Adapter:
+        return adapter_of(dialect_of(url_of(self.url, "the SQL sink's")))
 
     def upsert(self) -> Upsert | None:
         changes = self._settings.changes

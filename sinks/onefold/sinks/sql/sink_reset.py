@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from onefold.sinks.sql import bookkeeping, target
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.adapters.adapter import driver_of
 from onefold.sinks.sql.bookkeeping import Kept
-from onefold.sinks.sql.databases import SqlDatabase, driver_of
+from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import TableName, own_table
 
 __all__ = ["SqlReset"]
@@ -63,7 +63,7 @@ class SqlReset:
             for table in self.tables:
                 connection.execute(sa.delete(target.clause(table)))
             bookkeeping.forget(connection, self.pipeline, own)
-            adapter = adapter_of(self.database.url, connection.dialect)
+            adapter = adapter_of(connection.dialect)
             for name in own:
                 adapter.drop(connection, name)
 

@@ -14,9 +14,9 @@ from sqlalchemy.schema import CreateTable
 
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
-from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
+from onefold.sinks.sql.adapters.adapter import SqlType
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping, staged, stages
-from onefold.sinks.sql.databases import creating
+from onefold.sinks.sql.databases import adapter_of, creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
 from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.upsert import upsert
@@ -27,7 +27,6 @@ __all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "making",
 
 def create(
     connection: sa.Connection,
-    adapter: Adapter,
     plan: SqlPlan,
     types: Mapping[str, SqlType],
     kept_types: Mapping[str, SqlType],
@@ -37,9 +36,9 @@ def create(
     `types` are those of the stage's columns, `kept_types` as which a deletion's are remembered. Raises ConfigError
     where deletions are remembered by another key or order.
     """
-    stage = _whole_stage(connection.dialect, adapter, plan, types)
+    stage = _whole_stage(connection.dialect, plan, types)
     stage.create(connection, checkfirst=True)
-    deleted = _deleted(adapter, plan, kept_types)
+    deleted = _deleted(connection.dialect, plan, kept_types)
     if deleted is not None:
         _remember(connection, deleted)
     return replace(plan, stage=stage.name)
@@ -48,13 +47,12 @@ def create(
 def making(
     dialect: sa.Dialect,
     connection: sa.Connection | None,
-    adapter: Adapter,
     plan: SqlPlan,
     types: Mapping[str, SqlType],
     kept_types: Mapping[str, SqlType],
 ) -> list[str]:
     """The statements by which `create` makes what is missing; without a connection, in a database that is not there."""
-    stage, deleted = _whole_stage(dialect, adapter, plan, types), _deleted(adapter, plan, kept_types)
+    stage, deleted = _whole_stage(dialect, plan, types), _deleted(dialect, plan, kept_types)
     made = [] if connection is not None and sa.inspect(connection).has_table(stage.name) else creating(dialect, [stage])
     if deleted is None:
         return made
@@ -65,20 +63,20 @@ def making(
     return [*made, *gone, *creating(dialect, [deleted])]
 
 
-def _whole_stage(dialect: sa.Dialect, adapter: Adapter, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
+def _whole_stage(dialect: sa.Dialect, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
     """The stage with its whole name, which ends with a digest of its layout."""
-    layout = _layout(dialect, _stage(plan.stage, adapter, plan, types))
-    return _stage(f"{plan.stage}_{digest(layout)}", adapter, plan, types)
+    layout = _layout(dialect, _stage(plan.stage, dialect, plan, types))
+    return _stage(f"{plan.stage}_{digest(layout)}", dialect, plan, types)
 
 
-def check(connection: sa.Connection, adapter: Adapter, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> None:
+def check(connection: sa.Connection, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> None:
     """Raise ConfigError where deletions are remembered by another key or order."""
-    deleted = _deleted(adapter, plan, kept_types)
+    deleted = _deleted(connection.dialect, plan, kept_types)
     if deleted is not None and sa.inspect(connection).has_table(stages.name):
         _is_remembered(connection, deleted)
 
 
-def _deleted(adapter: Adapter, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
+def _deleted(dialect: sa.Dialect, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
     """Where deletions are remembered; None where rows are never deleted."""
     changes = plan.changes
     if changes is None or plan.deleted is None:
@@ -87,15 +85,17 @@ def _deleted(adapter: Adapter, plan: SqlPlan, kept_types: Mapping[str, SqlType])
     others = [sa.Column(exactly(name), kept_types[name], nullable=False) for name in changes.order]
     timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
     by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
-    return sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **adapter.stage_options)
+    return sa.Table(
+        plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **adapter_of(dialect).stage_options
+    )
 
 
-def _stage(name: str, adapter: Adapter, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
+def _stage(name: str, dialect: sa.Dialect, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
     columns = [sa.Column(exactly(column.name), types[column.name]) for column in plan.columns]
     own = [sa.Column(each, sa.BigInteger, primary_key=True, autoincrement=False) for each in (ATTEMPT, ROW)]
     if plan.deleted is not None:
         own.append(sa.Column(DELETED, sa.Boolean, nullable=False))
-    return sa.Table(name, sa.MetaData(), *columns, *own, **adapter.stage_options)
+    return sa.Table(name, sa.MetaData(), *columns, *own, **adapter_of(dialect).stage_options)
 
 
 def _layout(dialect: sa.Dialect, table: sa.Table) -> str:
@@ -129,15 +129,14 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
     connection.execute(stages.insert().values(name=table.name, layout=_layout(connection.dialect, table)))
 
 
-def drop_outgrown(
-    connection: sa.Connection, adapter: Adapter, books: SqlBookkeeping, stage: str, generation: int
-) -> bool:
+def drop_outgrown(connection: sa.Connection, books: SqlBookkeeping, stage: str, generation: int) -> bool:
     """Drop this sink's stages for other columns than `stage` has, unless somebody uses them or may be about to.
 
     In `SqlDatabase.making_tables`, for whoever commits an epoch of that generation, before it is complete: who opened
     another stage by then has written the ledger's row as a newer generation. Returns whether all of them are gone.
     """
     mine = own_table("stage", books.pipeline, books.sink)
+    adapter = adapter_of(connection.dialect)
     others = [name for name in sa.inspect(connection).get_table_names() if name.startswith(mine) and name != stage]
     ledger = books.ledger(connection)
     if ledger is not None and ledger.generation > generation:
@@ -159,7 +158,6 @@ def verify(connection: sa.Connection, books: SqlBookkeeping, committables: Seque
 
 def merge(
     connection: sa.Connection,
-    adapter: Adapter,
     books: SqlBookkeeping,
     plan: SqlPlan,
     epoch: int,
@@ -177,17 +175,17 @@ def merge(
             f" {plan.stage}: open the sink as the writers did",
         )
     attempts = parts[plan.stage]
-    moved = move(connection, adapter, plan, list(attempts), timestamp_ms)
+    moved = move(connection, plan, list(attempts), timestamp_ms)
     check_moved(books.where(epoch), moved, sum(attempts.values()))
 
 
-def move(connection: sa.Connection, adapter: Adapter, plan: SqlPlan, attempts: Sequence[int], timestamp_ms: int) -> int:
+def move(connection: sa.Connection, plan: SqlPlan, attempts: Sequence[int], timestamp_ms: int) -> int:
     """Bring the attempts' rows into the target; how many rows there were."""
     stage, target = plan.stage_table(), plan.target_table()
     of_these = stage.c[ATTEMPT].in_(attempts)
     if plan.changes is not None:
         found = connection.scalar(sa.select(sa.func.count()).select_from(stage).where(of_these))
-        upsert(connection, adapter, plan, plan.changes, attempts, timestamp_ms)
+        upsert(connection, plan, plan.changes, attempts, timestamp_ms)
         return int(found or 0)
     names = [column.name for column in plan.columns]
     rows = sa.select(*(stage.c[name] for name in names)).where(of_these)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.adapters.sql_kinds import kind_of
+from onefold.sinks.sql.databases import adapter_of
 from onefold.sinks.sql.naming import TableName, exactly
 from onefold.sinks.sql.sink_plan import SqlColumn
 from onefold.sinks.staged.upsert import Changes
@@ -25,7 +25,6 @@ __all__ = [
     "is_empty",
     "is_there",
     "new",
-    "new_columns",
 ]
 
 There = Mapping[str, Any]  # a column as SQLAlchemy's inspector describes it
@@ -44,14 +43,14 @@ def is_empty(connection: sa.Connection, table: TableName) -> bool:
     return connection.execute(sa.select(sa.literal(1)).select_from(clause(table)).limit(1)).first() is None
 
 
-def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[str, There] | None:
+def find(connection: sa.Connection, table: TableName) -> dict[str, There] | None:
     """The table's columns by name, None if there is no such table. Raises ConfigError for one that won't do."""
     inspector = sa.inspect(connection)
     if not inspector.has_table(table.name, table.schema):
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError("target-is-view", f"{table} is a view: name the table that is to hold the rows")
-    found = sa.table(table.name, schema=table.schema)
+    found, adapter = sa.table(table.name, schema=table.schema), adapter_of(connection.dialect)
     adapter.check_target(connection, found)
     columns: dict[str, There] = {c["name"]: c for c in inspector.get_columns(table.name, table.schema)}
     for name, collation in adapter.collations(connection, found).items():
@@ -61,17 +60,15 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
     return columns
 
 
-def create(
-    connection: sa.Connection, adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]
-) -> None:
+def create(connection: sa.Connection, table: TableName, schema: pa.Schema, key: Sequence[str]) -> None:
     """CREATE TABLE with a column for each field, and the key as primary key."""
-    new(adapter, table, schema, key).create(connection, checkfirst=True)
+    new(connection.dialect, table, schema, key).create(connection, checkfirst=True)
 
 
-def new(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]) -> sa.Table:
+def new(dialect: sa.Dialect, table: TableName, schema: pa.Schema, key: Sequence[str]) -> sa.Table:
     """The table that `create` makes. Raises SchemaMismatch for types that have no place there."""
-    columns = new_columns(adapter, table, schema, key)
-    options = {name: value for name, value in adapter.stage_options.items() if name.startswith(("mysql", "mariadb"))}
+    columns, own = _new_columns(dialect, table, schema, key), adapter_of(dialect).stage_options
+    options = {name: value for name, value in own.items() if name.startswith(("mysql", "mariadb"))}
     return sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
 
 
@@ -83,9 +80,9 @@ def as_found(made: sa.Table) -> dict[str, There]:
     }
 
 
-def new_columns(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]) -> list[sa.Column[Any]]:
+def _new_columns(dialect: sa.Dialect, table: TableName, schema: pa.Schema, key: Sequence[str]) -> list[sa.Column[Any]]:
     """The columns that a new table gets. Raises SchemaMismatch for types that have no place there."""
-    kinds = {field.name: kind_of(field.type) for field in schema}
+    adapter, kinds = adapter_of(dialect), {field.name: kind_of(field.type) for field in schema}
     unknown = [f"{f.name}: {f.type} has no type in a table; cast it" for f in schema if kinds[f.name] is None]
     if unknown:
         raise SchemaMismatch("table-not-creatable", _listed(f"table {table} cannot be created", unknown))
@@ -101,14 +98,13 @@ def new_columns(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequ
 
 def columns_of(
     dialect: sa.Dialect,
-    adapter: Adapter,
     table: TableName,
     there: Mapping[str, There],
     schema: pa.Schema,
     order: Sequence[str],
 ) -> tuple[SqlColumn, ...]:
     """How each field of `schema` travels. Raises SchemaMismatch naming every column that cannot."""
-    names = schema.names
+    names, adapter = schema.names, adapter_of(dialect)
     problems = [
         f"{name}: there are two columns of this name in the rows" for name in sorted({*names}) if names.count(name) > 1
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.sinks.sql.adapters.adapter import Adapter
+from onefold.sinks.sql.databases import adapter_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, RANK, TIMESTAMP
 from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.upsert import Changes
@@ -24,7 +24,6 @@ _MS = 1000
 
 def upsert(
     connection: sa.Connection,
-    adapter: Adapter,
     plan: SqlPlan,
     changes: Changes,
     attempts: Sequence[int],
@@ -41,7 +40,7 @@ def upsert(
     timestamp = sa.literal(timestamp_ms, sa.BigInteger).label(TIMESTAMP)
     deleting = sa.select(newest, timestamp).where(_is_newest(newest), marks).subquery("deleting")
     condition = sa.and_(_same_key(changes, target, deleting), sa.not_(_is_newer(changes, target, deleting)))
-    connection.execute(adapter.deleting(target, changes.key, deleting, condition))
+    connection.execute(adapter_of(connection.dialect).deleting(target, changes.key, deleting, condition))
     _put(connection, changes, deleted, list(deleted.columns.keys()), deleting)
     remembered = sa.exists().where(_same_key(changes, deleted, newest), sa.not_(_is_newer(changes, newest, deleted)))
     living = sa.select(newest).where(_is_newest(newest), sa.not_(marks), ~remembered)

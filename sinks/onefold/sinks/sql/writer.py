@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
@@ -13,13 +14,11 @@ from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
-from onefold.sinks.columns import check_names
-from onefold.sinks.sink_writer import AttemptWriter
-from onefold.sinks.spool import Spool
-from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sink_writer import AttemptWriter, check_names
+from onefold.sinks.sql.adapters.adapter import driver_of
 from onefold.sinks.sql.adapters.sql_kinds import values_of
 from onefold.sinks.sql.bookkeeping import staged
-from onefold.sinks.sql.databases import database_of, driver_of
+from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.staged.attempts import attempt_number, handle
@@ -27,6 +26,27 @@ from onefold.sinks.staged.attempts import attempt_number, handle
 __all__ = ["SqlWriter"]
 
 ROWS_MAX = 50_000  # that are encoded at once
+
+
+class _Spool:
+    """Rows of one schema that wait outside of the database, in a file without a name, which goes with the process."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # `close` ends it
+        self._stream = pa.ipc.new_stream(self._file, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._stream.write_batch(batch)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Once, after the last `write`."""
+        self._stream.close()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(self._file)
+
+    def close(self) -> None:
+        with suppress(OSError):  # what is left to be written, where there is no room for it
+            self._file.close()
 
 
 class SqlWriter(AttemptWriter):
@@ -37,16 +57,16 @@ class SqlWriter(AttemptWriter):
         super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
         self._plan = plan
         self._database = database_of(settings, task.pipeline)
-        self._adapter = adapter_of(self._database.url)
+        self._adapter = adapter_of(dialect_of(self._database.url))
         self._attempt = attempt_number(task.attempt)
         self._transaction: AbstractContextManager[sa.Connection] | None = None
         self._connection: sa.Connection | None = None
-        self._spool: Spool | None = None
+        self._spool: _Spool | None = None
 
     def _add(self, batch: pa.RecordBatch) -> None:
         rows = self._brought(batch)
         if self._adapter.holds_back:
-            self._spool = self._spool or Spool(rows.schema)
+            self._spool = self._spool or _Spool(rows.schema)
             self._spool.write(rows)
         else:
             self._load(rows)

@@ -35,8 +35,6 @@ class SqlSinkConfig:
         in_one_form(self, name=self.name or self.table, key=names_of(self.key), order=names_of(self.order))
         if self.lock_timeout_s <= 0:
             raise ConfigError("option-value", "lock_timeout_s must be above 0: to wait for ever is no setting")
-        if self.mode not in ("append", "upsert"):
-            raise ConfigError("option-value", f"mode={self.mode!r} must be append or upsert")
         if self.mode == "append" and (self.key or self.order or self.delete_when_true or self.delete_when_null):
             raise ConfigError(
                 "options-conflict", "key, order, delete_when_true and delete_when_null go with mode='upsert'"

@@ -15,18 +15,17 @@ import pyarrow as pa
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
-from onefold.sinks.hbase.merge.aggregates import Function
-from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
-from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
-from onefold.sinks.hbase.sequence import SequenceColumn
-from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.hbase.aggregates import Function
+from onefold.sinks.hbase.merge import Merge, bound, check, merge_of, own_family_of, states_of
+from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier, SequenceColumn
+from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["Incremental", "IncrementalWriter"]
 
 
 @dataclass(frozen=True, slots=True)
-class Incremental:
+class Incremental(Mode):
     """`sequence` is the column that orders the messages of a row. `merge` None: the values of the highest replace what
     is there."""
 
@@ -38,15 +37,12 @@ class Incremental:
     def of(cls, sequence: str, merge: Mapping[str, str] | Function | str, is_dense: bool) -> Incremental:
         """The mode as a user has written it. Raises ConfigError."""
         has_last = isinstance(merge, Mapping) and "last" in merge.values()
-        return cls(sequence, merge_of(merge, (sequence,) if has_last else ()), is_dense)
+        order = (sequence,) if has_last else ()
+        return cls(sequence, None if merge == "replace" else merge_of(merge, order), is_dense)
 
     @property
     def name(self) -> str:
         return "incremental"
-
-    @property
-    def replaces(self) -> bool:
-        return False
 
     @property
     def only_replaces(self) -> bool:
@@ -99,17 +95,18 @@ class Incremental:
         return IncrementalWriter(self, plan, task)
 
 
-class IncrementalWriter(HBaseWriter):
+class IncrementalWriter(WritingThrough):
     """One attempt of one task. Readers see its rows as they are applied."""
 
     def __init__(self, mode: Incremental, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._ids = SequenceColumn.bound(mode.sequence, mode.is_dense, plan.schema)
         self._applier: Applier = (
             ReplaceApplier(plan) if mode.only_replaces else MergeApplier(plan, self._ids, mode.merge, self._where)
         )
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         self._applier.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
         self._bytes += batch.nbytes
 

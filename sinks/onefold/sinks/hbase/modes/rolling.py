@@ -21,9 +21,8 @@ from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
-from onefold.sinks.hbase.merge.accumulator import Accumulator
-from onefold.sinks.hbase.merge.aggregates import Base, Function
-from onefold.sinks.hbase.merge.merge import (
+from onefold.sinks.hbase.aggregates import Accumulator, Base, Function
+from onefold.sinks.hbase.merge import (
     Merge,
     aggregate_of,
     base_states,
@@ -35,9 +34,8 @@ from onefold.sinks.hbase.merge.merge import (
     previous_cell,
     states_of,
 )
-from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["Rolling", "RollingWriter", "is_replay"]
 
@@ -49,10 +47,8 @@ Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Rolling:
-    """`merge` None: the newest epoch's row replaces what is there, which needs no base; `order` as for row keys."""
-
-    merge: Merge | None
+class Rolling(Mode):
+    merge: Merge
     order: tuple[str, ...] = ()
 
     @classmethod
@@ -66,65 +62,49 @@ class Rolling:
     def name(self) -> str:
         return "rolling"
 
-    @property
-    def replaces(self) -> bool:
-        return self.merge is None
-
     def check(self, declared: TableMapping) -> None:
-        if self.merge is None:
-            ByRowKey(self.order).check(declared)
-        else:
-            check(self.merge, declared)
+        check(self.merge, declared)
 
     def guarantee(self) -> Guarantee:
-        conditions = [
+        conditions = (
             "the transformation is deterministic and its code unchanged between replays, and the source still has an"
             " epoch that was begun: it cannot be given up, only written again",
             "the rows of a key are in one task (repartition=False leaves that to you)",
             "readers see an epoch's rows one by one, as they are written; each row whole",
             "nobody else writes these rows",
-        ]
-        if self.merge is not None:
-            conditions.append("a family's TTL is longer than any epoch stays open; a row that it forgets begins anew")
-        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
+            "a family's TTL is longer than any epoch stays open; a row that it forgets begins anew",
+        )
+        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, conditions)
 
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
-        if self.merge is None:
-            return ByRowKey(self.order).bound(declared, schema)
         return bound(self.merge, declared, schema)
 
     def identity(self, declared: TableMapping) -> Mapping[str, str]:
-        return {} if self.merge is None else own_family_of(declared)
+        return own_family_of(declared)
 
-    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
-        if self.merge is None:
-            return ByRowKey(self.order).layout(mapping, schema)
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
         return states_of(mapping)
 
     def counts(self) -> tuple[str, ...]:
-        return () if self.merge is None else self.order
-
-    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
-        return ()
+        return self.order
 
     def writer(self, plan: HBasePlan, task: TaskId) -> SinkWriter:
-        if self.merge is None:
-            return RowKeyWriter(ByRowKey(self.order), plan, task)
         return RollingWriter(self.merge, plan, task)
 
 
-class RollingWriter(HBaseWriter):
+class RollingWriter(WritingThrough):
     """One attempt of one task. It reads and writes the table once it has all of its rows."""
 
     def __init__(self, merge: Merge, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._table = plan.table()
         self._aggregate = aggregate_of(merge, plan.mapping)
         self._accumulator = Accumulator(self._aggregate)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         self._accumulator.add(self._plan.mapping.keys(batch), batch)
 
     def _finish(self) -> None:

@@ -15,31 +15,27 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.hbase.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
 from onefold.sinks.hbase.hidden import check_shown
-from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, WrittenKeys, newest, rows_of
-from onefold.sinks.hbase.sink_plan import HBasePlan
-from onefold.sinks.hbase.writer import HBaseWriter
+from onefold.sinks.hbase.sink_plan import HBasePlan, Mode
+from onefold.sinks.write_through import WritingThrough
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
-DELETE_MODES = ("tombstone", "real")
 ROWS_MAX = 100_000  # of a buffer that is not written yet
 BYTES_MAX = 32 << 20
 HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
 
 
 @dataclass(frozen=True, slots=True)
-class ByRowKey:
+class ByRowKey(Mode):
     """`order`: of several rows of a key in one task, the highest is written. Rows whose boolean column
     `delete_when_true` is true are deleted, by `delete_mode`: with a tombstone, or with HBase's own deletes."""
 
     order: tuple[str, ...]
     delete_when_true: str | None = None
     delete_mode: str = "tombstone"
-
-    @property
-    def name(self) -> str:
-        return "row_key"
+    name: str = "row_key"  # or what the user calls the mode that writes so
 
     @property
     def replaces(self) -> bool:
@@ -50,10 +46,6 @@ class ByRowKey:
         return self.delete_when_true is not None and self.delete_mode == "real"
 
     def check(self, declared: TableMapping) -> None:
-        if self.delete_mode not in DELETE_MODES:
-            raise ConfigError(
-                "option-value", f"delete_mode={self.delete_mode!r} must be one of {', '.join(DELETE_MODES)}"
-            )
         if self.delete_mode != "tombstone" and self.delete_when_true is None:
             raise ConfigError(
                 "option-missing",
@@ -125,19 +117,9 @@ class ByRowKey:
             )
         return declared.bound(schema, without=(flag,))
 
-    def identity(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
-        return {}
-
     def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
         """A sink without the tombstone column would leave the old mark, and a row that it puts would stay deleted."""
         return {"tombstone_column": "" if mapping.tombstone_column is None else mapping.tombstone_column.place}
-
-    def counts(self) -> tuple[str, ...]:
-        """None: the newest epoch wins, whatever its rows have."""
-        return ()
-
-    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
-        return ()
 
     def writer(self, plan: HBasePlan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
@@ -149,11 +131,12 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, kinds.is_temporal))
 
 
-class RowKeyWriter(HBaseWriter):
+class RowKeyWriter(WritingThrough):
     """One attempt of one task. Without an order it writes rows as they come; with one, when all have come."""
 
     def __init__(self, mode: ByRowKey, plan: HBasePlan, task: TaskId) -> None:
-        super().__init__(plan, task)
+        super().__init__(plan.settings.name, task, plan.schema)
+        self._plan = plan
         self._mode = mode
         self._table = plan.table()
         self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
@@ -163,7 +146,7 @@ class RowKeyWriter(HBaseWriter):
         self._buffer: list[pa.RecordBatch] = []
         self._written: list[tuple[pa.BinaryArray, pa.BooleanArray]] = []  # keys, and which HBase has deleted
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, ROWS_MAX):
             self._buffer.append(batch.slice(start, ROWS_MAX))
             if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaException, Producer
 
 from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.cluster import cluster
-from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.checks import present
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt, Retriable
@@ -17,10 +16,10 @@ from onefold.core.failpoints import failpoint
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.waiting import Wait
 from onefold.sinks.epoch_log import entry_to
+from onefold.sinks.kafka.producer import initialize, opened
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
-from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Ledger"]
 
@@ -176,8 +175,7 @@ class Ledger:
             "linger.ms": "0",
         }
         doing = f"{self._where()}, taking over the ledger"
-        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.client_config, own)
-        producer = PRODUCER.open(Producer, config)
+        producer = opened(self._settings, own)
         initialize(producer, self._settings, doing)
         self.transactions()
         self._producer = producer

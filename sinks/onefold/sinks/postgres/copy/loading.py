@@ -11,10 +11,9 @@ import pyarrow as pa
 from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres.sessions import Connection
 from onefold.core.values.plain import plain
+from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.bisect_rejects import PartRefused, isolate
-from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
+from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
 
 __all__ = ["BisectingLoad", "Load", "StreamingLoad"]
 

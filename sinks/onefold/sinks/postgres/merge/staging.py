@@ -23,12 +23,11 @@ from onefold.clients.postgres.sessions import create_beside_others
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord
+from onefold.sinks.postgres import dead_letters
+from onefold.sinks.postgres.dead_letters import LetterOrigin, TooManyRefused
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.rejects import dead_letters
-from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
-from onefold.sinks.postgres.rejects.dead_letters import LetterOrigin
 from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover

@@ -13,6 +13,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 
 __all__ = [
+    "SQL_NAMES",
     "Column",
     "PostgresType",
     "Wire",
@@ -87,7 +88,7 @@ _EXACT = {
     pa.timestamp("us", "UTC"): "timestamptz",
     pa.duration("us"): "interval",
 }
-_SQL_NAMES = {
+SQL_NAMES = {
     "bool": "boolean",
     "int2": "smallint",
     "int4": "integer",
@@ -172,11 +173,11 @@ def default_type(kind: pa.DataType) -> str | None:
         return "jsonb"
     if pa.types.is_list(folded):
         inner = _scalar_name(folded.value_type)
-        return "jsonb" if inner is None else f"{_SQL_NAMES.get(inner, inner)}[]"
+        return "jsonb" if inner is None else f"{SQL_NAMES.get(inner, inner)}[]"
     name = present(_scalar_name(folded), f"a column of {folded}")
     if name == "numeric" and folded.scale >= 0:
         return f"numeric({folded.precision},{folded.scale})"
-    return _SQL_NAMES.get(name, name)
+    return SQL_NAMES.get(name, name)
 
 
 def fit(name: str, kind: pa.DataType, target: PostgresType) -> Column | None:

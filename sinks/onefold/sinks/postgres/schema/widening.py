@@ -14,21 +14,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.clients.postgres.quoting import identifier
-from onefold.sinks.postgres.schema.type_mapping import PostgresType, default_type, digits_of, fit, list_element, plain
+from onefold.sinks.postgres.schema.type_mapping import (
+    SQL_NAMES,
+    PostgresType,
+    default_type,
+    digits_of,
+    fit,
+    list_element,
+    plain,
+)
 
 __all__ = ["Alteration", "addition", "widening"]
 
 _PRECISION_MAX = 1000  # Postgres's own for numeric(p,s)
 _INTEGERS = ("int2", "int4", "int8")
 _TIMES = ("timestamp", "timestamptz", "time", "interval")
-_SQL = {
-    "int4": "integer",
-    "int8": "bigint",
-    "float8": "double precision",
-    "timestamp": "timestamp without time zone",
-    "timestamptz": "timestamp with time zone",
-    "time": "time without time zone",
-}
 _SPARK_METADATA = b"SPARK::metadata::json"  # where Spark's Arrow schemas keep a field's metadata
 _SPARK_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"  # what varchar(n) leaves behind in it, once it is a string
 
@@ -92,7 +92,7 @@ def _wider(there: PostgresType, kind: pa.DataType) -> Iterator[PostgresType]:
 
 
 def _named(name: str) -> PostgresType:
-    return PostgresType(name, -1, None, False, _SQL.get(name, name))
+    return PostgresType(name, -1, None, False, SQL_NAMES.get(name, name))
 
 
 def _common_numeric(there: PostgresType, kind: pa.DataType) -> PostgresType | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.schema import DropTable
 from sqlalchemy.types import TypeEngine
@@ -14,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 from onefold.core.findings import Finding
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 
-__all__ = ["Adapter", "each_column", "has_room", "quoted"]
+__all__ = ["Adapter", "as_text", "driver_of", "each_column", "has_room", "quoted"]
 
 SqlType = TypeEngine[Any]
 
@@ -123,6 +125,11 @@ class Adapter(ABC):
         return sa.delete(table).where(condition)
 
 
+def driver_of(connection: sa.Connection) -> Any:
+    """The driver's own connection."""
+    return connection.connection.driver_connection
+
+
 def has_room(there: SqlType, precision: int, scale: int) -> bool:
     if not isinstance(there, sa.Numeric) or isinstance(there, sa.Float):
         return False
@@ -150,3 +157,23 @@ def quoted(connection: sa.Connection, stage: sa.TableClause) -> tuple[str, list[
     # Where parameters are written with %, SQLAlchemy doubles it, and nobody halves it again here.
     table, *columns = (name.replace("%%", "%") if preparer._double_percents else name for name in names)
     return table, columns
+
+
+_YEARS = (datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999))
+
+
+def as_text(values: Any) -> Any:
+    """A string array; timestamps in UTC with six digits. Raises ValueError for years outside of 1 to 9999."""
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        return values.cast(pa.int8()).cast(pa.string())
+    if pa.types.is_float32(kind):
+        values = values.cast(pa.float64())  # with all the digits that a wider column keeps
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        moments = values.cast(pa.timestamp("us"))
+        low, high = (pa.scalar(year, pa.timestamp("us")) for year in _YEARS)
+        outside = pc.or_(pc.less(moments, low), pc.greater(moments, high))
+        if pc.any(outside).as_py():
+            raise ValueError("a date before the year 1 or after the year 9999")
+        return (moments if pa.types.is_timestamp(kind) else values).cast(pa.string())
+    return values.cast(pa.string())

@@ -15,10 +15,8 @@ from onefold.clients.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
-from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, has_room, quoted
+from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, as_text, driver_of, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
-from onefold.sinks.sql.adapters.text_columns import as_text
-from onefold.sinks.sql.databases import driver_of
 
 __all__ = ["MariaDbAdapter"]
 

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from onefold.core.findings import Finding, Level
-from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, quoted
+from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, as_text, each_column, quoted
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
-from onefold.sinks.sql.adapters.text_columns import as_text
 
 __all__ = ["SqliteAdapter"]
 

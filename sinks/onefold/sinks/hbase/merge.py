@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.hbase.rows.mapping import CellColumn, TableMapping
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.aggregates import Declared, Function, Own, RowMerge
+from onefold.sinks.hbase.aggregates import Declared, Function, Own, RowMerge
 
 __all__ = [
     "OWN_CELLS",
@@ -28,10 +28,8 @@ Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
 
 
-def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge | None:
-    """The merge that a user has written; None for 'replace'. Raises ConfigError."""
-    if given == "replace":
-        return None
+def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge:
+    """The merge that a user has written, other than 'replace'. Raises ConfigError."""
     if isinstance(given, Mapping):
         return Declared.of(given, order)
     if not callable(given):

@@ -15,13 +15,13 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
-from onefold.sinks.postgres.commit import prepared
-from onefold.sinks.postgres.commit.prepared import NotOurs
-from onefold.sinks.postgres.commit.server_identity import ServerIdentity
+from onefold.sinks.postgres import prepared
+from onefold.sinks.postgres.dead_letters import LetterOrigin
+from onefold.sinks.postgres.guarantee_checks import ServerIdentity
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.rejects.dead_letters import LetterOrigin
+from onefold.sinks.postgres.prepared import NotOurs
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.ledger_committer import LedgerCommitter

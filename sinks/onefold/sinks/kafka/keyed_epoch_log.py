@@ -16,12 +16,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.clients.kafka import error_codes
 from onefold.clients.kafka.cluster import cluster
-from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import LedgerState, Unreadable
 from onefold.sinks.kafka.naming import LEDGER_PREFIX
-from onefold.sinks.kafka.producer import connect
+from onefold.sinks.kafka.producer import connect, opened
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
@@ -162,8 +161,7 @@ class TopicEpochLog:
         if self._producer is None:
             settings = self._settings
             own = {"linger.ms": "0", "message.timeout.ms": str(int(settings.timeout_s * 1000))}
-            config = PRODUCER.config(settings.bootstrap_servers, settings.client_config, own)
-            self._producer = PRODUCER.open(Producer, config)
+            self._producer = opened(settings, own)
             connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 

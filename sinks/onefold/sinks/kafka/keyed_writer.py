@@ -10,13 +10,11 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Guarantee, SinkKind, TaskId
-from onefold.sinks.columns import check_columns
-from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
-from onefold.sinks.kafka.keyed.id_order import IdOrder
+from onefold.sinks.kafka.keyed_epoch_log import TopicEpochLog
+from onefold.sinks.kafka.keyed_ids import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
-from onefold.sinks.sink_writer import AttemptWriter
-from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, written
+from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, WritingThrough
 
 __all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
 
@@ -35,29 +33,27 @@ KEYED = Guarantee(
 )
 
 
-class KeyedWriter(AttemptWriter):
+class KeyedWriter(WritingThrough):
     """Writes one attempt of one task. Readers see its records as they are written."""
 
     def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
-        super().__init__(settings.name, SinkKind.WRITE_THROUGH, task)
-        self._settings, self._schema = settings, schema
+        super().__init__(settings.name, task, schema)
+        self._settings = settings
         self._producer: RecordProducer | None = None
         self._order = IdOrder()
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        check_columns(batch, self._schema, self._where)
         if self._producer is None:
             self._producer = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
         for records in self._settings.ids.records(self._settings.encoding, batch, self._order):
             self._producer.send(self._settings.topic, records)
             self._bytes += records.bytes
 
-    def _prepare(self) -> str:
+    def _finish(self) -> None:
         producer = present(self._producer, "rows came, and no producer that sent them")
         producer.flush()
         producer.give_back()
         self._producer = None
-        return written(self._task)
 
     def _undo(self) -> None:
         """Drop what was not sent. What was sent stays: the epoch is written again."""

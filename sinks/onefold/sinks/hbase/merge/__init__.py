@@ -1,1 +1,0 @@
-"""Aggregates of an epoch's rows, merged with what the table has."""

@@ -1,1 +1,0 @@
-"""delivery="keyed": records with unique ids, written at least once and read once."""

@@ -1,1 +1,0 @@
-"""The driver's half: verify, commit, abort, and which server that is."""

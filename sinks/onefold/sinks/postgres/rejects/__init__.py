@@ -1,1 +1,0 @@
-"""Rows that Postgres refuses: found by bisection, kept as dead letters."""
