@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyruhvro
 
 from bench.orders import AVRO, SCHEMA
-from onefold.sources.formats.bad_values import TooManyBad, separate
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import TooManyBad, separate
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.sources.formats.bad_values import TooManyBad, Unparsable, separate
+from onefold.sources.formats.values import TooManyBad, Unparsable, separate
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
@@ -327,7 +327,7 @@ DEEP = """
 import json
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
-from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.values import separate
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
 endless = {"type": "record", "name": "Endless", "fields": [{"name": "inner", "type": "Endless"}]}

@@ -17,7 +17,7 @@ from exact_avro import avro_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.values import separate
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 

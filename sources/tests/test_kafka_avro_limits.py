@@ -12,7 +12,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.bad_values import Unparsable, separate
+from onefold.sources.formats.values import Unparsable, separate
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import decoder_of
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded

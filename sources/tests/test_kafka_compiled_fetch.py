@@ -17,9 +17,8 @@ from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.formats.bad_values import separate
 from onefold.sources.formats.json import JsonParser
-from onefold.sources.formats.values import Lines
+from onefold.sources.formats.values import Lines, separate
 from onefold.sources.kafka.native import described, fetch_choice, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import column_names, ddl_of
-from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
 from onefold.sources.formats.csv import CsvParser, check
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import BadValue, TooManyBad, Unparsable, separate
 from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.fetching.fetched_records import WantedFields
 from onefold.sources.kafka.formats.inferring import infer

@@ -12,11 +12,10 @@ from harness.errors import raises
 
 from onefold.core.errors import Retriable
 from onefold.sources.formats import guarded_parser
-from onefold.sources.formats.bad_values import Parser, Unparsable, separate
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.formats.json import JsonParser
-from onefold.sources.formats.values import Values
+from onefold.sources.formats.values import Parser, Unparsable, Values, separate
 
 IDS = pa.schema({"id": pa.int64()})
 

@@ -14,7 +14,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.files.source_options import FileSourceConfig
-from onefold.sources.formats.bad_values import BadValue, Parser, TooManyBad, separate
+from onefold.sources.formats.values import BadValue, Parser, TooManyBad, separate
 
 __all__ = ["FileRecords", "Separator", "torn"]
 

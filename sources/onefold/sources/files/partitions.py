@@ -12,8 +12,7 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.plain import plain
 from onefold.sources.formats import csv
-from onefold.sources.formats.bad_values import Parser, Unparsable, by_chance
-from onefold.sources.formats.values import Values
+from onefold.sources.formats.values import Parser, Unparsable, Values, by_chance
 
 __all__ = ["PlacedParser", "keys_of", "no_column_left", "partition_of", "placed"]
 

@@ -20,8 +20,8 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import decimals_of
-from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
+from onefold.sources.formats.values import DECIMAL_WORDS, Unparsable, by_chance
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 

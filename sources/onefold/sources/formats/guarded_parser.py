@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from onefold.core.errors import Retriable
 from onefold.core.failpoints import deadly
-from onefold.sources.formats.bad_values import Parser, Unparsable
-from onefold.sources.formats.values import Values
+from onefold.sources.formats.values import Parser, Unparsable, Values
 
 __all__ = ["GuardedParser", "in_child", "in_task"]
 

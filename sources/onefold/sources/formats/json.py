@@ -25,9 +25,8 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
-from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
-from onefold.sources.formats.values import Lines, Values
+from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values, by_chance
 
 __all__ = ["JsonParser", "check"]
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from onefold.core.values.ddl import type_name
 
-__all__ = ["YEAR_OUT_OF_RANGE", "has_infinity", "has_year_out_of_range", "record_timestamps", "too_large"]
+__all__ = ["YEAR_OUT_OF_RANGE", "has_infinity", "has_year_out_of_range", "inside", "record_timestamps", "too_large"]
 
 _DAYS = (-719_162, 2_932_896)
 _DAY_US = 86_400_000_000
@@ -60,3 +60,14 @@ def record_timestamps(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def too_large(field: pa.Field) -> str:
     return f"the field {field.name!r} has a number that is too large for its type ({type_name(field.type)})"
+
+
+def inside(array: pa.Array) -> list[pa.Array]:
+    """The arrays that a list, a map or a struct is made of, without what lies below nulls and outside of a slice."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    if pa.types.is_struct(array.type):
+        parts: list[pa.Array] = array.flatten()
+        return parts
+    return [array.flatten()] if array.type.num_fields else []

@@ -9,7 +9,7 @@ import pyarrow as pa
 from onefold.core.errors import BadRecord
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.sources.formats.bad_values import BadValue
+from onefold.sources.formats.values import BadValue
 from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords, WantedFields
 from onefold.sources.kafka.formats import raw

@@ -9,8 +9,8 @@ import pyarrow as pa
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
-from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.formats.guarded_parser import in_task
+from onefold.sources.formats.values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.kafka.bad_records import bad_batch, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords, WantedFields

@@ -1,20 +1,22 @@
-"""From a source to the parts that executors read: columns resolved, rows divided, all of it as plain values."""
+"""From a source to the parts that executors read: columns, rows divided, and the snapshot that all parts share."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
 from onefold.core.errors import SchemaMismatch
-from onefold.sources.postgres.planning_connection import conninfo, session, settings
+from onefold.sources.postgres.connection import STARTED, Connection, begin, conninfo, session, settings, take, translate
 from onefold.sources.postgres.postgres_types import Fit, ResultType, SelectedColumn, by_itself, fit
 from onefold.sources.postgres.relation import find
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 from onefold.sources.postgres.splitting import Slice, slices
 
-__all__ = ["TablePart", "describe", "plan", "resolve"]
+__all__ = ["HeldSnapshot", "TablePart", "describe", "hold", "plan", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -125,3 +127,32 @@ def _beside(lines: list[tuple[str, str, str, str]]) -> str:
         "\n  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip()
         for row in rows
     )
+
+
+@dataclass(frozen=True)
+class HeldSnapshot:
+    id: str  # what pg_export_snapshot() says, and which server said it: "00000005-00000002-1@1763714000123456"
+    connection: Connection
+
+    def release(self) -> None:
+        with contextlib.suppress(psycopg.Error):  # whatever is wrong with it, it holds nothing any more
+            self.connection.close()
+
+
+def hold(source: PostgresSourceConfig) -> HeldSnapshot:
+    """Lock what the source names, then export a snapshot. Raises `ConfigError`, `Retriable`."""
+    connection = take(source)
+    try:
+        begin(source, connection, idle_in_transaction_session_timeout=str(round(source.hold_s * 1000)))
+        # The snapshot is this last statement's, so it is younger than the locks. A repeatable read's would be the
+        # first statement's, and would see a table that is truncated before it is locked as empty.
+        find(connection, source)
+        (row,) = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})")
+        return HeldSnapshot("@".join(row), connection)
+    except psycopg.Error as error:
+        translated = translate(error, f"taking a snapshot for {source.name}", connection)
+        connection.close()
+        raise translated from error
+    except BaseException:
+        connection.close()
+        raise

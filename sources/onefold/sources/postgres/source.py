@@ -15,10 +15,9 @@ from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep
 from onefold.core.values.ddl import ddl_of, schema_of
+from onefold.sources.postgres.connection import conninfo
 from onefold.sources.postgres.copy_reader import read
-from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
-from onefold.sources.postgres.planning_connection import conninfo
-from onefold.sources.postgres.snapshot import hold
+from onefold.sources.postgres.planning import TablePart, describe, hold, plan, resolve
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 from onefold.sources.table_source import PlannedTable, TableSource
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres.planning_connection import Connection
+from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.relation import TableRelation
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 

@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import to_install
 from onefold.core.values.ddl import column_names, schema_of
 from onefold.sources.formats import csv, json
-from onefold.sources.formats.bad_values import Parser
+from onefold.sources.formats.values import Parser
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
 from onefold.sources.kafka.formats import raw, record_columns, text
 

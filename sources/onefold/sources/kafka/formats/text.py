@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.bad_values import Unparsable
+from onefold.sources.formats.values import Unparsable
 
 __all__ = ["TEXT_DDL", "TextParser", "check"]
 

@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 import pyruhvro
 from fastavro.io.binary_decoder import BinaryDecoder
 
-from onefold.sources.formats.bad_values import Unparsable
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import (
     AvroNode,
     AvroSchema,

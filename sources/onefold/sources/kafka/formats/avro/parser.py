@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.values import Unparsable, by_chance
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
 from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
