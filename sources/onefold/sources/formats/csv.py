@@ -21,7 +21,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import decimals_of
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
-from onefold.sources.formats.values import DECIMAL_WORDS, Unparsable, by_chance
+from onefold.sources.formats.values import DECIMAL_WORDS, Unparsable
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
@@ -130,13 +130,6 @@ class CsvParser:
             return text
         field = self._schema.field(int(found[1]))
         return f"field {field.name!r} ({type_name(field.type)}): {found[2]}"
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        try:
-            self.parse([value])
-        except Unparsable as error:
-            return error
-        return by_chance()
 
 
 def _record(between: str, no: str = "") -> str:

@@ -26,7 +26,7 @@ from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
-from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values, by_chance
+from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values
 
 __all__ = ["JsonParser", "check"]
 
@@ -71,11 +71,9 @@ class JsonParser:
         try:
             return _parse_all(values, self._schema, self._vetting)
         except _ERRORS as error:
+            if len(values) == 1:
+                raise Unparsable(0, _reason(values[0], self._schema, self._vetting) or str(error)) from None
             raise Unparsable(_index(error, values), str(error)) from None
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        reason = _reason(value, self._schema, self._vetting)
-        return by_chance() if reason is None else Unparsable(0, reason)
 
 
 def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:

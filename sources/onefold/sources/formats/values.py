@@ -23,7 +23,6 @@ __all__ = [
     "TooManyBad",
     "Unparsable",
     "Values",
-    "by_chance",
     "separate",
 ]
 
@@ -90,20 +89,12 @@ class Unparsable(Exception):
         self.is_torn = is_torn
 
 
-def by_chance() -> Unparsable:
-    """Why a value is refused that could be parsed when it was tried again, as where a library ends its process."""
-    return Unparsable(0, "it could not be read, and then it could: what parses it fails by chance", is_permanent=False)
-
-
 class Parser(Protocol):
     """From values to rows of one schema. Pickles not: made where it is used."""
 
     def parse(self, values: Values) -> pa.RecordBatch:
-        """One row for each value, all of them exact; raises `Unparsable` if there is none for one of them."""
-        ...
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        """Why a value that `parse` refused by itself is refused, in words for people."""
+        """One row for each value, all of them exact; raises `Unparsable` if there is none for one of them: with the
+        reason in words for people where it is the only one."""
         ...
 
 
@@ -155,14 +146,13 @@ def separate(
             found.rows.append(parser.parse(values[start:end]))
             continue
         except Unparsable as error:
-            named = error.index
+            why = error
         if end - start == 1:
-            why = parser.explain(values[start])
             found.bad.append(BadValue(start, why.reason, why.is_permanent, why.is_torn))
             if len(found.bad) > bad_max:
                 raise TooManyBad(found.bad[-1])
         else:
-            pending += reversed(_split(start, end, named))
+            pending += reversed(_split(start, end, why.index))
     return found
 
 

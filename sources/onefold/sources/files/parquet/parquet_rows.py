@@ -36,7 +36,7 @@ from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import FileRange
 from onefold.sources.formats.guarded_parser import in_child
 from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range, inside
-from onefold.sources.formats.values import Unparsable, by_chance
+from onefold.sources.formats.values import Unparsable
 
 __all__ = ["check_texts", "rows_of"]
 
@@ -160,13 +160,6 @@ class _RowParser:
         ]
         rows = pa.RecordBatch.from_arrays(arrays, names=self._read.names) if arrays else batch
         return placed(rows, self._schema, self._partition)
-
-    def explain(self, value: Any) -> Unparsable:
-        try:
-            self.parse(value)
-        except Unparsable as error:
-            return error
-        return by_chance()
 
     def _column(self, array: pa.Array, field: pa.Field) -> pa.Array:
         try:

@@ -31,11 +31,13 @@ class TextParser:
         try:
             return pa.RecordBatch.from_arrays([texts.cast(pa.string())] * len(self._schema), schema=self._schema)
         except pa.ArrowInvalid:
-            raise Unparsable(None, "the value is not UTF-8") from None
+            raise _first_bad(values) from None
 
-    def explain(self, value: bytes | None) -> Unparsable:
+
+def _first_bad(values: Sequence[bytes | None]) -> Unparsable:
+    for index, value in enumerate(values):
         try:
             (value or b"").decode()
         except UnicodeDecodeError as error:
-            return Unparsable(0, f"the value is not UTF-8: {error.reason} at byte {error.start}")
-        return Unparsable(0, "the value is not UTF-8")
+            return Unparsable(index, f"the value is not UTF-8: {error.reason} at byte {error.start}")
+    return Unparsable(None, "the value is not UTF-8")

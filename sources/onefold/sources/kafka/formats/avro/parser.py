@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.values import Unparsable, by_chance
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
 from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
@@ -98,13 +98,6 @@ class AvroParser:
                 raise Unparsable(None if error.index is None else at[error.index], error.reason) from None
             order += at
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts).take(pc.sort_indices(pa.array(order)))
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        try:
-            self.parse([value])
-        except Unparsable as error:
-            return error
-        return by_chance()
 
     def _decoder(self, head: bytes, index: int) -> Decoder:
         """What decodes the values of that head. Raises `Unparsable` at `index` where nothing does, at once if it is
