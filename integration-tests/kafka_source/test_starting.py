@@ -20,7 +20,7 @@ from onefold.core.positions import Positions, Relation
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Broker, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.fetching.fetcher import consumers_made
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

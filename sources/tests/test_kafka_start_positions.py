@@ -14,7 +14,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner, wanted_positions
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning.start_positions import offsets_at, parse
 from onefold.sources.kafka.planning.subscription import Subscription
 

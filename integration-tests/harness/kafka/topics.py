@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import FetchedRecords, OffsetRange, Planner, fetch, ranges
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 
 QUIET = {"log_level": 0}
 

@@ -22,9 +22,9 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Range
 from onefold.core.waiting import hold
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
+from onefold.sources.kafka.offsets import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.sources.kafka.planning import start_positions
-from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
-from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
+from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
 from onefold.spark.formats.option_names import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 

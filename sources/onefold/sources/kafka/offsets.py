@@ -1,4 +1,4 @@
-"""Offsets of partitions at one time, with the ids of their topics and the leader epochs they were found under."""
+"""Offsets: ranges of one partition, and of many partitions those of one time, with topics' ids and leader epochs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from dataclasses import dataclass, field
 
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID, Positions
 
-__all__ = ["Nested", "OffsetSnapshot", "Offsets", "Partition", "began", "names_of", "of_stream"]
+__all__ = ["Nested", "OffsetRange", "OffsetSnapshot", "Offsets", "Partition", "began", "names_of", "of_stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one partition: from `start` up to, not including, `end`. `topic_id`: of which topic of that name."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
+
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
