@@ -15,6 +15,7 @@ from adbc_driver_postgresql import StatementOptions
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.decimals import decimals_of
 from onefold.core.values.exact import Mismatch, exact_cast
+from onefold.sources.formats.value_range import DAY_US, DAYS, MICROSECONDS
 from onefold.sources.postgres.connection import STARTED, not_held, of_importing, refused, translate
 from onefold.sources.postgres.planning import TablePart
 from onefold.sources.postgres.postgres_types import SelectedColumn
@@ -92,11 +93,6 @@ def _bad(part: TablePart, column: SelectedColumn, reason: str) -> BadRecord:
     )
 
 
-_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
-_DAY_US = 86_400_000_000
-_MICROS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
-
-
 class ValueRefused(Exception):
     """A value has no place in the type that was asked for, for this reason."""
 
@@ -109,11 +105,11 @@ def convert(array: Any, kind: pa.DataType) -> Any:
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
     if pa.types.is_date32(wire):
-        _within(array, pa.int32(), _DAYS, "a date outside of the years 1 to 9999, or infinity")
+        _within(array, pa.int32(), DAYS, "a date outside of the years 1 to 9999, or infinity")
     elif pa.types.is_timestamp(wire):
-        _within(array, pa.int64(), _MICROS, "a timestamp outside of the years 1 to 9999, or infinity")
+        _within(array, pa.int64(), MICROSECONDS, "a timestamp outside of the years 1 to 9999, or infinity")
     elif pa.types.is_time64(wire):
-        _within(array, pa.int64(), (0, _DAY_US - 1), "the time 24:00:00")
+        _within(array, pa.int64(), (0, DAY_US - 1), "the time 24:00:00")
     elif pa.types.is_interval(wire):
         return _durations(array)
     elif pa.types.is_string(wire) and kind != wire:
@@ -147,7 +143,7 @@ def _durations(array: Any) -> Any:
 
     if pc.any(pc.not_equal(column(ints[0::4], pa.int32()), 0)).as_py():
         raise ValueRefused("an interval with months or years, which have no fixed length")
-    days = pc.multiply(column(ints[1::4], pa.int32()).cast(pa.int64()), _DAY_US)
+    days = pc.multiply(column(ints[1::4], pa.int32()).cast(pa.int64()), DAY_US)
     micros = pc.add_checked(days, pc.divide(column(longs[1::2], pa.int64()), 1000))
     return pc.if_else(valid, micros, pa.scalar(None, pa.int64())).cast(pa.duration("us"))
 

@@ -35,7 +35,7 @@ from onefold.sources.files.partitions import partition_of, placed
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import FileRange
 from onefold.sources.formats.guarded_parser import in_child
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range, inside
+from onefold.sources.formats.value_range import check_column, inside
 from onefold.sources.formats.values import Unparsable
 
 __all__ = ["check_texts", "rows_of"]
@@ -177,11 +177,7 @@ class _RowParser:
         check_texts(array)
         array = exact_cast(array, field.type)
         array = rebased(array, self._calendar.int96 if is_int96 else self._calendar.dates)
-        if has_year_out_of_range(array):
-            raise Unparsable(None, f"the column {field.name!r} has {YEAR_OUT_OF_RANGE}")
-        if not field.nullable and array.null_count:
-            index = pc.index(array.is_null(), True).as_py()
-            raise Unparsable(index, f"the column {field.name!r} is null, and the schema says NOT NULL")
+        check_column(array, field)
         return array
 
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyruhvro
 from fastavro.io.binary_decoder import BinaryDecoder
 
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
+from onefold.sources.formats.value_range import check_column
 from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import (
     AvroNode,
@@ -131,8 +131,7 @@ def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
     for array, field in zip(cast, fields, strict=True):
-        if has_year_out_of_range(array):
-            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
+        check_column(array, field)
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 
