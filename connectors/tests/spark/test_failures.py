@@ -31,7 +31,7 @@ from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.errors import sealing
 from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
 from onefold.spark.errors.sealing import marks
-from onefold.spark.scratch import temporary_folder
+from onefold.spark.session import temporary_folder
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):

@@ -25,7 +25,7 @@ from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schem
 from onefold.sources.kafka.offsets import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
-from onefold.spark.formats.option_names import in_words_of_spark
+from onefold.spark.formats.registration import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]

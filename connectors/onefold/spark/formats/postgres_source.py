@@ -1,4 +1,4 @@
-"""`onefold_postgres`, reading: a Postgres table or query as a Spark data source, and `read_postgres` around it.
+"""`onefold_postgres`: a Postgres table or query as a Spark data source, and `read_postgres` around it.
 
 Spark plans in a Python process of the driver that may end at any time after, so nothing there can hold a snapshot for
 the parts: `read_postgres` holds it in the user's own process, and the format takes its id.
@@ -18,12 +18,11 @@ from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, resolve
-from onefold.spark.formats.batch_reader import BatchReader
-from onefold.spark.formats.option_names import in_words_of_spark
-from onefold.spark.formats.registration import register
-from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+from onefold.spark.formats.postgres_writes import PostgresWrites
+from onefold.spark.formats.registration import in_words_of_spark, register
+from onefold.spark.formats.table_reads import NESTED, BatchReader, fields_of, parsed, wire_of
 
-__all__ = ["PostgresReads", "read_postgres"]
+__all__ = ["OnefoldPostgresDataSource", "PostgresReads", "read_postgres"]
 
 HELD_MAX = 4
 
@@ -98,3 +97,9 @@ class PostgresReads(DataSource):
                 "writes meanwhile, .option('snapshot', 'each')",
             )
         return source
+
+
+class OnefoldPostgresDataSource(PostgresReads, PostgresWrites):
+    @classmethod
+    def name(cls) -> str:
+        return "onefold_postgres"

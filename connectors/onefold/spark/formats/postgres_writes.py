@@ -23,7 +23,7 @@ from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.attempt import write_task
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
-from onefold.spark.formats.option_names import in_words_of_spark
+from onefold.spark.formats.registration import in_words_of_spark
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
 from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.workers import freeze_imports

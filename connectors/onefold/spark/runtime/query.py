@@ -1,17 +1,20 @@
-"""Runs the batches of a pipeline's streaming query."""
+"""Runs the batches of a pipeline's streaming query, and sweeps on a timer."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
+from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.values.remedies import Remedies
 from onefold.core.writing.bad_records import Tally
@@ -19,7 +22,6 @@ from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.dataframe_columns import arrow_of
-from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
 from onefold.spark.runtime.writers import OwnWriting, run_writers
 from onefold.store.checkpoint_store import CheckpointStore
@@ -28,7 +30,7 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
 from onefold.store.job.session import Session, task_of
 
-__all__ = ["QuerySession"]
+__all__ = ["QuerySession", "Sweeper"]
 
 GRACE_S = 10.0
 
@@ -186,3 +188,33 @@ class QuerySession(Session):
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
+
+
+class Sweeper:
+    """A daemon thread that calls `sweep` every `every_s` seconds for as long as `is_active()`, and once after."""
+
+    def __init__(self, sweep: Callable[[], None], is_active: Callable[[], bool], every_s: float = 60.0) -> None:
+        self._sweep = sweep
+        self._every_s = every_s
+        self._is_active = is_active
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onefold-sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            try:
+                is_active = self._is_active()
+                self._sweep()
+                if not is_active:
+                    return
+            except InternalError:
+                log.exception("the sweep has ended: a check of onefold's own failed")
+                return
+            except OnefoldError as error:
+                log.warning("the sweep will be tried again: %s", error)
+            except (OSError, Py4JError):
+                return  # Spark is gone, and the query with it

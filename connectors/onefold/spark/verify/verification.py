@@ -34,10 +34,9 @@ from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
-from onefold.spark.verify.due import Due
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
-from onefold.spark.verify.origin import SourceRecords
+from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
 
 if TYPE_CHECKING:

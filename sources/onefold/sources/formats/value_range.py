@@ -1,4 +1,4 @@
-"""Finds values that their columns cannot hold: infinities made of large numbers, and times outside the years 1 to 9999.
+"""What columns can hold: exact types, and neither infinities made of large numbers nor times of no year from 1 to 9999.
 
 Spark's dates and timestamps are of the years 1 to 9999. Arrow's 64 bits have room for many more, and JSON and CSV for a
 year 0: no sink takes those, and it would not know the record that they are from.
