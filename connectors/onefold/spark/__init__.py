@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onefold.spark.flows.flow_writer import FlowQuery, recover, start
     from onefold.spark.formats.bounded_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
-    from onefold.spark.formats.postgres_source import read_postgres
+    from onefold.spark.formats.postgres_format import read_postgres
     from onefold.spark.formats.registration import register
     from onefold.spark.runtime.batch import BatchOutcome
 
@@ -39,7 +39,7 @@ __getattr__ = on_demand(
         "exit_codes": "onefold.spark.errors.exits",
         "read_bad_records": "onefold.spark.formats.bounded_records",
         "read_hbase": "onefold.spark.formats.hbase_source",
-        "read_postgres": "onefold.spark.formats.postgres_source",
+        "read_postgres": "onefold.spark.formats.postgres_format",
         "recover": "onefold.spark.flows.flow_writer",
         "register": "onefold.spark.formats.registration",
         "start": "onefold.spark.flows.flow_writer",

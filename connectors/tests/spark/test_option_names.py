@@ -11,7 +11,7 @@ from onefold.sources import KafkaSource, kafka
 from onefold.spark.formats import kafka_source
 from onefold.spark.formats.hbase_source import OnefoldHBaseDataSource
 from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
-from onefold.spark.formats.postgres_source import OnefoldPostgresDataSource
+from onefold.spark.formats.postgres_format import OnefoldPostgresDataSource
 
 BY_A_USER = {"subscribe": "orders", "kafka.bootstrap.servers": "localhost:1"}
 WRONG = [

@@ -27,7 +27,7 @@ log = logging.getLogger("onefold")
 _FORMATS = {
     "confluent_kafka": ("onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),
     "thriftpy2": ("onefold.spark.formats.hbase_source", "OnefoldHBaseDataSource"),
-    "psycopg": ("onefold.spark.formats.postgres_source", "OnefoldPostgresDataSource"),
+    "psycopg": ("onefold.spark.formats.postgres_format", "OnefoldPostgresDataSource"),
 }
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from onefold.clients.postgres import sessions as pool
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
 from onefold.spark.verify.origin import FORGOTTEN
 

@@ -30,7 +30,7 @@ from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_bad_records
-from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
