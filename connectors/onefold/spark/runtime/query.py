@@ -58,7 +58,7 @@ class QuerySession(Session):
         self._sweeper: Sweeper | None = None
         self._job: QueryJob | None = None  # None until the sinks were opened for the running query
         self._tally = tally
-        self._has_worker_died = False  # in this epoch: then it is read with care
+        self.has_worker_died = False  # in this epoch: then it is read with care
         self.before_drain: Callable[[EpochRecord], None] = lambda _: None  # may refuse to read an epoch again
 
     def process(
@@ -87,7 +87,7 @@ class QuerySession(Session):
 
             def write(record: EpochRecord) -> tuple[Committable, ...]:
                 note(epoch=record.epoch)
-                return self._run_job(df, record, writing, query)
+                return self.write(df, record, writing, lambda: checkpoint.is_active(df.sparkSession, query))
 
             outcome = self.drive(self.lifecycle.run(request), write)
             note(epoch=outcome.record.epoch, generation=outcome.record.generation)
@@ -99,7 +99,7 @@ class QuerySession(Session):
                 epochs.info(
                     "pipeline %r: epoch %d, %s rows, %.1f s", self.name, record.epoch, f"{record.rows:,}", took_s
                 )
-            self._has_worker_died = False
+            self.has_worker_died = False
             if must_drain(query, outcome):
                 self.before_drain(outcome.record)
                 df.write.format("noop").mode("overwrite").save()
@@ -152,11 +152,16 @@ class QuerySession(Session):
             self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
         return query
 
-    def _run_job(
-        self, df: DataFrame, record: EpochRecord, writing: OwnWriting | None, query: RunningQuery
+    def write(
+        self,
+        df: DataFrame,
+        record: EpochRecord,
+        writing: OwnWriting | None = None,
+        is_active: Callable[[], bool] = lambda: True,
     ) -> tuple[Committable, ...]:
+        """One attempt to write an epoch's rows, as a job of Spark's. `is_active`: whether its query goes on."""
         try:
-            with guarding(df.sparkSession, self._has_worker_died):
+            with guarding(df.sparkSession, self.has_worker_died):
                 if writing is None:
                     written = run_writers(df, self.sinks, task_of(record))
                 else:
@@ -166,14 +171,14 @@ class QuerySession(Session):
         except OnefoldError:
             raise
         except Exception as error:
-            if not checkpoint.is_active(df.sparkSession, query):
+            if not is_active():
                 raise Terminal(
                     "query-stopped",
                     f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
                     " next start runs it again",
                 ) from error
             failed = from_spark(error)
-            self._has_worker_died |= isinstance(failed, WorkerDied)
+            self.has_worker_died |= isinstance(failed, WorkerDied)
             if isinstance(failed, WorkerDied):  # it runs again, and else nobody would hear of it
                 log.warning("epoch %d: a task has failed: %s", record.epoch, failed)
             raise failed from error
