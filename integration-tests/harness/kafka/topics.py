@@ -77,4 +77,4 @@ class Stream:
 
     def restarted(self) -> Stream:
         """Another process, which has nothing but what the checkpoint holds."""
-        return Stream(self.source, OffsetSnapshot.from_nested(self.at.nested()))
+        return Stream(self.source, OffsetSnapshot.of(self.at.positions()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID, Positions
+from onefold.core.positions import LEADER_EPOCHS, TOPIC_ID, Positions
 
-__all__ = ["Nested", "OffsetRange", "OffsetSnapshot", "Offsets", "Partition", "began", "names_of", "of_stream"]
+__all__ = ["OffsetRange", "OffsetSnapshot", "Offsets", "Partition", "names_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,11 @@ class OffsetRange:
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
-Nested = dict[str, dict[str, int | str]]
 
 
 @dataclass(frozen=True)
 class OffsetSnapshot:
-    """Offsets by partition; `ids` of their topics, and the leader `epochs` they were found under, where known.
-
-    As Spark and people see it: `{"orders": {"0": 17, "1": 3, "epochs": "0:5 1:7", "id": "Sx2..."}}`.
-    """
+    """Offsets by partition; `ids` of their topics, and the leader `epochs` they were found under, where known."""
 
     offsets: Mapping[Partition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -51,25 +47,14 @@ class OffsetSnapshot:
                 epochs |= {(topic, int(number)): int(epoch) for number, epoch in pairs}
         return cls(offsets, positions.topic_ids(), epochs)
 
-    @classmethod
-    def from_nested(cls, nested: Nested) -> OffsetSnapshot:
-        return cls.of(
-            Positions.from_flat({f"{t}/{name}": value for t, by in nested.items() for name, value in by.items()})
-        )
-
     def positions(self) -> Positions:
         """As the protocol keeps them: `orders/0`."""
-        return Positions.of({f"{topic}/{number}": at for (topic, number), at in self.offsets.items()}, self._marks())
-
-    def nested(self) -> Nested:
-        """Always in one order: Spark compares the texts."""
-        nested: Nested = {}
-        for (topic, number), offset in sorted(self.offsets.items()):
-            nested.setdefault(topic, {})[str(number)] = offset
-        for name, mark in sorted(self._marks().items()):
-            topic, _, kind = name.rpartition("/")
-            nested.setdefault(topic, {})[kind] = mark
-        return nested
+        marks = {f"{topic}/{TOPIC_ID}": name for topic, name in self.ids.items()}
+        by_topic: dict[str, list[str]] = {}
+        for (topic, number), epoch in sorted(self.epochs.items()):
+            by_topic.setdefault(topic, []).append(f"{number}:{epoch}")
+        marks |= {f"{topic}/{LEADER_EPOCHS}": " ".join(pairs) for topic, pairs in by_topic.items()}
+        return Positions.of({f"{topic}/{number}": at for (topic, number), at in self.offsets.items()}, marks)
 
     def moved_to(self, offsets: Mapping[Partition, int], seen: OffsetSnapshot) -> OffsetSnapshot:
         """At `offsets`, found in what was `seen`. Where nothing moved, everything stays as it was, so that a change of
@@ -82,32 +67,6 @@ class OffsetSnapshot:
             {p: epoch for p, epoch in self.epochs.items() if p not in moved}
             | {p: epoch for p, epoch in seen.epochs.items() if p in moved},
         )
-
-    def _marks(self) -> dict[str, str]:
-        marks = {f"{topic}/{TOPIC_ID}": name for topic, name in self.ids.items()}
-        by_topic: dict[str, list[str]] = {}
-        for (topic, number), epoch in sorted(self.epochs.items()):
-            by_topic.setdefault(topic, []).append(f"{number}:{epoch}")
-        return marks | {f"{topic}/{LEADER_EPOCHS}": " ".join(pairs) for topic, pairs in by_topic.items()}
-
-
-def of_stream(nested: Nested, began: Mapping[Partition, int]) -> Nested:
-    """Offsets that also say where their stream began, in every topic."""
-    return {
-        topic: {**by, FROM: " ".join(f"{n}:{offset}" for (name, n), offset in sorted(began.items()) if name == topic)}
-        for topic, by in nested.items()
-    }
-
-
-def began(nested: Nested) -> Offsets | None:
-    """Where the stream began that these offsets are of; None where they don't say, which the very first don't."""
-    if not any(FROM in by for by in nested.values()):
-        return None
-    return {
-        (topic, int(number)): int(offset)
-        for topic, by in nested.items()
-        for number, offset in (pair.split(":") for pair in str(by.get(FROM, "")).split())
-    }
 
 
 def names_of(partitions: Mapping[Partition, object] | list[Partition] | set[Partition], most: int = 5) -> str:
