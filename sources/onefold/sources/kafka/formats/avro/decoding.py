@@ -44,7 +44,14 @@ from onefold.sources.kafka.formats.avro.avro_types import (
     mismatch,
     without_logical_types,
 )
-from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
+from onefold.sources.kafka.formats.avro.limits import (
+    CELLS_MAX,
+    BadSchema,
+    cells_a_byte,
+    examined,
+    types_in,
+    types_inside,
+)
 
 __all__ = ["Decoder", "decoder_of"]
 
@@ -260,14 +267,9 @@ def _has_key_twice(array: pa.Array) -> bool:
 
 def _is_recursive(expanded: Json) -> bool:
     """Whether a type is within itself: then its name is left where the type would have to be written out again."""
-    if isinstance(expanded, list):
-        return any(map(_is_recursive, expanded))
     if isinstance(expanded, str):
         return expanded not in _PRIMITIVES
-    inside = [expanded[name] for name in ("items", "values") if name in expanded]
-    inside += [field["type"] for field in expanded.get("fields", ())]
-    inside += [kind for kind in [expanded["type"]] if not isinstance(kind, str)]
-    return any(map(_is_recursive, inside))
+    return any(map(_is_recursive, types_inside(expanded)))
 
 
 def _is_endless(expanded: Json, around: frozenset[str] = frozenset()) -> bool:
