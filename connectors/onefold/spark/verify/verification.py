@@ -145,7 +145,7 @@ def _verify(
     key: Sequence[str],
 ) -> Verification:
     expected = Expected.of(flow.graph, sink.name)
-    source = _topic_of(flow, sink)
+    source = _topic_of(flow, expected.source.name, sink)
     _await_completed(flow)
     ledger, leftovers = _of_destination(sink, flow.name)
     facts = flow.facts()
@@ -187,9 +187,8 @@ def _verify(
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
-def _topic_of(flow: FlowWriter, sink: Sink) -> KafkaSource:
+def _topic_of(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
     """What the sink's rows are made of, with the schema that the first start found."""
-    read = Expected.of(flow.graph, sink.name).source.name
     source = next(each for each in flow.sources().values() if each.name == read)
     if not isinstance(source, KafkaSource):
         raise ConfigError(

@@ -112,5 +112,4 @@ class _Lines:
                 f" {', '.join(self._columns.names)}: correct the schema or the file; or, if its first line is a record,"
                 " leave out csv_header",
             )
-        too_long = {at - 1: size for at, size in lines.too_long.items() if at}
-        return LineBatch(lines.values[1:], lines.places[1:], too_long)
+        return lines.without_first()

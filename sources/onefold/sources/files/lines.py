@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -31,6 +31,14 @@ class LineBatch:
     values: list[bytes] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     too_long: dict[int, TooLong] = field(default_factory=dict)
+
+    def only(self, kept: Sequence[int]) -> LineBatch:
+        """Those of these numbers."""
+        too_long = {number: self.too_long[at] for number, at in enumerate(kept) if at in self.too_long}
+        return LineBatch([self.values[at] for at in kept], [self.places[at] for at in kept], too_long)
+
+    def without_first(self) -> LineBatch:
+        return self.only(range(1, len(self.values)))
 
 
 def lines_of(
@@ -61,9 +69,9 @@ def lines_of(
         found, at = _split(whole, at, dropped, line_bytes_max)
         dropped = TooLong(0, False)
         if is_first and found.values:
-            found, is_first = _without_first(found), False
+            found, is_first = found.without_first(), False
         if end is not None and found.places and found.places[-1] >= end:
-            found = _unmarked(_up_to(found, end))
+            found = _unmarked(found.only(range(sum(place < end for place in found.places))))
             yield found if with_blank else without_blank(found)
             return
         found = _unmarked(found)
@@ -77,9 +85,7 @@ def without_blank(found: LineBatch) -> LineBatch:
     values = found.values
     if b"" not in values and b"\r" not in values:
         return found
-    kept = [index for index, value in enumerate(values) if value not in (b"", b"\r")]
-    too_long = {number: found.too_long[at] for number, at in enumerate(kept) if at in found.too_long}
-    return LineBatch([values[at] for at in kept], [found.places[at] for at in kept], too_long)
+    return found.only([index for index, value in enumerate(values) if value not in (b"", b"\r")])
 
 
 def _split(whole: bytes, at: int, dropped: TooLong, line_bytes_max: int) -> tuple[LineBatch, int]:
@@ -98,16 +104,6 @@ def _split(whole: bytes, at: int, dropped: TooLong, line_bytes_max: int) -> tupl
             too_long[index] = TooLong(length, has_quote)
             values[index] = values[index][:_CUT]
     return LineBatch(values, places[:-1], too_long), places[-1]
-
-
-def _without_first(found: LineBatch) -> LineBatch:
-    return LineBatch(found.values[1:], found.places[1:], {at - 1: size for at, size in found.too_long.items() if at})
-
-
-def _up_to(found: LineBatch, end: int) -> LineBatch:
-    count = sum(place < end for place in found.places)
-    too_long = {at: size for at, size in found.too_long.items() if at < count}
-    return LineBatch(found.values[:count], found.places[:count], too_long)
 
 
 def _unmarked(found: LineBatch) -> LineBatch:

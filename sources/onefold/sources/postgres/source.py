@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -86,13 +86,9 @@ class PostgresSource(PostgresSourceConfig, TableSource):
 
     def planned(self) -> PlannedTable:
         """The parts at one snapshot of now, which is held."""
-        held = hold(self)
-        try:
-            parts = replace(self, snapshot=held.id).parts()
-        except BaseException:
-            held.release()
-            raise
-        return PlannedTable(parts, held.release)
+        with ExitStack() as stack:
+            parts = stack.enter_context(self.frozen()).parts()
+            return PlannedTable(parts, stack.pop_all().close)
 
     def batches(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         return read(part)
