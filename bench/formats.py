@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyruhvro
 
 from bench.orders import AVRO, SCHEMA
-from onefold.sources.formats.bad_values import TooManyBad, separate
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import TooManyBad, separate
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
-from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
+from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.trials.workload.orders import orders
 
 ROWS = 10_000
@@ -155,7 +155,7 @@ def _avro(schema: dict[str, Any], rows: list[dict[str, Any]], what: str) -> list
         fastavro.schemaless_writer(data, parsed, row)
         values.append(data.getvalue())
     reader = AvroSchema(text)
-    parser = AvroParser(reader.arrow, reader, Plain(reader))
+    parser = AvroParser(reader.arrow, reader, reader)
     columns = list(zip(reader.arrow, reader.node.inside, strict=True))
     general = decoding._general(reader.stripped, reader, columns)
     results = [

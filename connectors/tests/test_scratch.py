@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from onefold.spark.scratch import LOCK, temporary_folder
+from onefold.spark.session import LOCK, temporary_folder
 
 ANOTHER = """
 import sys, tempfile
-from onefold.spark.scratch import temporary_folder
+from onefold.spark.session import temporary_folder
 tempfile.tempdir = sys.argv[1]
 with temporary_folder(sys.argv[2]) as folder:
     (folder / "scratch" / "blockmgr").mkdir(parents=True)

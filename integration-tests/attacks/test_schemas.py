@@ -17,7 +17,7 @@ from harness.schema_registry import SchemaRegistry
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.core.source import Part
 from onefold.sources import KafkaSource
-from onefold.sources.formats.bad_values import Unparsable
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.schema_registry import Registry

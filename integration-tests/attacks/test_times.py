@@ -12,7 +12,7 @@ from harness.support import Rig
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read
-from onefold.sources.kafka.formats.raw import RAW_COLUMNS
+from onefold.sources.kafka.formats.record_columns import RAW_COLUMNS
 
 AT = {"type": "long", "logicalType": "timestamp-micros"}
 SCHEMA = json.dumps(

@@ -22,8 +22,7 @@ from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import register
 from onefold.spark.epoch_writer import EpochWriter
-from onefold.spark.flows.flow_start import FlowQuery
-from onefold.spark.flows.flow_writer import FlowWriter
+from onefold.spark.flows.flow_writer import FlowQuery, FlowWriter
 from onefold.store.job.offset_json import parse_offsets
 
 SCHEMA = "id long, n long"

@@ -28,7 +28,7 @@ from onefold.core.writing.attempt import write_task
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, ranges, read
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 
 __all__ = ["OPENED", "PARTS", "RECOVERED", "Driver", "Job", "Orders"]
 

@@ -22,8 +22,8 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.epoch import Outcome
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
+from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning.group_positions import GroupPositions
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_operations")]
 Topic = Callable[..., str]

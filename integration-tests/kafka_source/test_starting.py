@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from onefold.core.positions import Positions, Relation
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Broker, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.fetching.fetcher import consumers_made
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
@@ -107,10 +108,12 @@ def test_positions_know_their_topic_and_take_it_along_to_store_and_checkpoint(se
     stream = Stream(source)
     produce(servers, topic, 5, 1)
     stream.batch()
-    nested = stream.at.nested()
-    assert nested == {topic: {"0": 0, "1": 5, "epochs": "0:0 1:0", "id": topic_id}}
+    kept = stream.at.positions().to_json()
+    assert json.loads(kept) == {
+        f"{topic}/{name}": at for name, at in (("0", 0), ("1", 5), ("epochs", "0:0 1:0"), ("id", topic_id))
+    }
     stream.batch()
-    assert stream.at.nested() == nested  # to Spark, nothing new
+    assert stream.at.positions().to_json() == kept  # to Spark, nothing new
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -146,10 +149,10 @@ def test_positions_from_before_there_were_ids_go_on_and_know_their_topic_from_th
 ) -> None:
     topic = kafka_topic(partitions=1)
     produce(servers, topic, 5)
-    stream = Stream(KafkaSource(topic, bootstrap_servers=servers), OffsetSnapshot.from_nested({topic: {"0": 3}}))
+    stream = Stream(KafkaSource(topic, bootstrap_servers=servers), OffsetSnapshot({(topic, 0): 3}))
     stream.at = OffsetSnapshot({(topic, 0): 5})
     assert stream.batch() == []
-    assert stream.at.nested() == {topic: {"0": 5}}
+    assert stream.at == OffsetSnapshot({(topic, 0): 5})
     produce(servers, topic, 1)
     assert len(stream.batch()) == 1
     assert stream.at.ids.keys() == {topic}

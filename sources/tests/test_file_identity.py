@@ -21,9 +21,8 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.source import MemoryJournal
 from onefold.sources import FileSource
-from onefold.sources.files.listing import Folder
-from onefold.sources.files.planning import file_planner
-from onefold.sources.files.walking import Walk
+from onefold.sources.files import file_planner
+from onefold.sources.files.listing import Folder, Walk
 
 
 class Reader:

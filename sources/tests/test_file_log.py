@@ -16,8 +16,8 @@ from onefold.core.errors import CheckpointMismatch, DataLoss
 from onefold.core.positions import Positions
 from onefold.core.source import MemoryJournal
 from onefold.sources import FileSource
-from onefold.sources.files.planning import file_log
-from onefold.sources.files.planning.file_log import KEPT, Entry, FileLog
+from onefold.sources.files import file_log
+from onefold.sources.files.file_log import KEPT, Entry, FileLog
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.journal import StoreJournal
 

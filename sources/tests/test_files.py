@@ -26,8 +26,8 @@ from onefold.core.source import MemoryJournal, Split, own_positions
 from onefold.core.testing import Promise, check_source
 from onefold.sources import FileSource
 from onefold.sources.files import splitting
+from onefold.sources.files.file_planner import FilePlanner
 from onefold.sources.files.lines import lines_of
-from onefold.sources.files.planning.file_planner import FilePlanner
 from onefold.sources.files.source import BoundedFiles
 
 T0_S = 1_763_600_000

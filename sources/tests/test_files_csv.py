@@ -18,8 +18,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Part
 from onefold.sources import FileSource
 from onefold.sources.files import splitting
-from onefold.sources.files.csv_records import UnbalancedQuotes, records_of
-from onefold.sources.files.lines import LineBatch
+from onefold.sources.files.lines import LineBatch, UnbalancedQuotes, records_of
 
 SCHEMA = "id long, note string, amount long"
 BROKEN = b'1,plain,10\n2,"dear all,\n99,was never ordered,1000000\nregards",20\n3,,30\n'

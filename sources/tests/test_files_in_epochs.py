@@ -16,7 +16,7 @@ from onefold.core.protocol.epoch import Initial
 from onefold.core.writing.attempt import write_task
 from onefold.sinks import SqlSink
 from onefold.sources import FileSource
-from onefold.sources.files.planning.file_planner import FilePlanner
+from onefold.sources.files.file_planner import FilePlanner
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session, task_of
 

@@ -23,7 +23,7 @@ from onefold.core.source import Part
 from onefold.sources import FileSource
 from onefold.sources.files.parquet import parquet_rows as rows_module
 from onefold.sources.files.parquet import sizes
-from onefold.sources.files.parquet.calendar import AmbiguousCalendar, calendar_of, rebased
+from onefold.sources.files.parquet.old_times import AmbiguousCalendar, calendar_of, rebased
 
 MIDNIGHT = dt.datetime(9999, 12, 31)
 INT96 = {"use_deprecated_int96_timestamps": True}

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.sources.formats.bad_values import TooManyBad, Unparsable, separate
+from onefold.sources.formats.values import TooManyBad, Unparsable, separate
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
-from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
+from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.sources.kafka.formats.avro.schema_registry import Registry
 
 UTC = dt.UTC
@@ -52,7 +52,7 @@ def encoded(text: str, *values: Json) -> list[bytes]:
 
 def parse(values: list[bytes], reader: str, writer: str | None = None) -> list[Json]:
     schema = AvroSchema(reader)
-    parser = AvroParser(schema.arrow, schema, Plain(AvroSchema(writer or reader)))
+    parser = AvroParser(schema.arrow, schema, AvroSchema(writer or reader))
     rows: list[Json] = parser.parse(values).to_pylist()
     return rows
 
@@ -205,7 +205,7 @@ def test_a_value_that_is_no_whole_record_and_nothing_else_is_refused_alone(bad: 
     values[7] = bad
     schema = AvroSchema(reader)
     assert is_vectorised(reader, text)
-    found = separate(values, AvroParser(schema.arrow, schema, Plain(AvroSchema(text))), 1)
+    found = separate(values, AvroParser(schema.arrow, schema, AvroSchema(text)), 1)
     assert [value.index for value in found.bad] == [7]
     rows = pa.Table.from_batches(found.rows)
     assert rows.column("id").to_pylist() == [i for i in range(20) if i != 7]
@@ -320,14 +320,14 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
     text = record(("id", "long"))
     schema = AvroSchema(text)
     with pytest.raises(TooManyBad):
-        separate([b""] * 5, AvroParser(schema.arrow, schema, Plain(schema)), 4)
+        separate([b""] * 5, AvroParser(schema.arrow, schema, schema), 4)
 
 
 DEEP = """
 import json
-from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
+from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
-from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.values import separate
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
 endless = {"type": "record", "name": "Endless", "fields": [{"name": "inner", "type": "Endless"}]}
@@ -341,7 +341,7 @@ class Registry:
         return {"type": "record", "name": "Order", "fields": fields + more}
 
 
-parser = AvroParser(reader.arrow, reader, Framed(Registry()))
+parser = AvroParser(reader.arrow, reader, Registry())
 head = bytes(5) + b"\\x02"
 values = [head + b"\\x02" * depth + b"\\x00" for depth in (1, 1_000_000, 100, 100_000, 200)]
 found = separate([*values, bytes(4) + b"\\x01\\x02\\x00"], parser, 3)

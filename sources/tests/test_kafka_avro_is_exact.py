@@ -17,9 +17,9 @@ from exact_avro import avro_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.sources.formats.bad_values import separate
+from onefold.sources.formats.values import separate
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
-from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
+from onefold.sources.kafka.formats.avro.parser import AvroParser
 
 Json = Any
 LONGS = [0, 1, -1, 2, -2, 63, -64, 64, 128, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1, -(2**63)]
@@ -151,7 +151,7 @@ def by_bits(value: Any) -> Any:
 def test_an_avro_value_is_what_it_says_or_refused(seed: int, count: int) -> None:
     made = Made(Random(seed))
     values, schema = [made.value() for _ in range(count)], AvroSchema(json.dumps(made.schema))
-    found = separate(values, AvroParser(schema.arrow, schema, Plain(schema)), count)
+    found = separate(values, AvroParser(schema.arrow, schema, schema), count)
     rows = iter(
         [{n: marked(batch.column(n)[i]) for n in batch.schema.names} for batch in found.rows for i in range(len(batch))]
     )

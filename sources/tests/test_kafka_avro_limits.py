@@ -12,7 +12,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.bad_values import Unparsable, separate
+from onefold.sources.formats.values import Unparsable, separate
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import decoder_of
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
@@ -237,31 +237,27 @@ def test_a_map_that_has_a_key_twice_has_the_last_one(more: Any) -> None:
 
 
 class Counted:
-    """A framing of five bytes that counts what it is asked, and of which odd schemas cannot be read."""
-
-    size = 5
+    """A registry that counts what it is asked, and of which odd schemas cannot be read."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def writer(self, head: bytes) -> Json:
+    def writer(self, number: int) -> Json:
         self.asked += 1
-        return IDS if head[-1] % 2 == 0 else record(("id", "string"))
+        return IDS if number % 2 == 0 else record(("id", "string"))
 
 
 def test_a_schema_that_cannot_be_read_is_looked_at_once_and_not_for_every_value() -> None:
-    reader, framing = AvroSchema(json.dumps(IDS)), Counted()
-    parser = AvroParser(reader.arrow, reader, framing)
+    reader, registry = AvroSchema(json.dumps(IDS)), Counted()
+    parser = AvroParser(reader.arrow, reader, registry)
     values = [bytes([0, 0, 0, 0, number % 4]) + b"\2" for number in range(400)]
     found = separate(values, parser, 1000)
-    assert (sum(rows.num_rows for rows in found.rows), len(found.bad), framing.asked) == (200, 200, 4)
+    assert (sum(rows.num_rows for rows in found.rows), len(found.bad), registry.asked) == (200, 200, 4)
 
 
 def test_values_of_many_schemas_take_linear_time() -> None:
     class Every:
-        size = 5
-
-        def writer(self, _: bytes) -> Json:
+        def writer(self, _: int) -> Json:
             return IDS
 
     reader = AvroSchema(json.dumps(IDS))

@@ -17,10 +17,9 @@ from harness.errors import raises
 
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.formats.bad_values import separate
 from onefold.sources.formats.json import JsonParser
-from onefold.sources.formats.values import Lines
-from onefold.sources.kafka.native import described, fetch_choice, helper, library
+from onefold.sources.formats.values import Lines, separate
+from onefold.sources.kafka.native import described, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +31,7 @@ def place() -> Iterator[pytest.MonkeyPatch]:
     """What a test changes of where the helper is looked for is undone before anybody looks again."""
     library.find.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(fetch_choice.VARIABLE, raising=False)
+        patch.delenv(library.VARIABLE, raising=False)
         yield patch
     library.find.cache_clear()
 
@@ -77,17 +76,17 @@ def test_the_helper_is_used_unless_it_is_turned_off_and_says_so_once(
     place: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.setenv(library.LIBRARY_VARIABLE, str(build(tmp_path / "fetch.so")))
-    place.setattr(fetch_choice, "_told", set())
+    place.setattr(library, "_told", set())
     with caplog.at_level(logging.INFO, "onefold.sources.kafka"):
         assert helper("auto") is helper("required") is not None
     assert [record.message for record in caplog.records] == [described()]
     assert "in compiled batches (librdkafka " in described()
-    place.setenv(fetch_choice.VARIABLE, "off")
+    place.setenv(library.VARIABLE, "off")
     assert helper("auto") is None
     assert "turned off" in described()
     assert helper("required") is not None  # what a source says counts more than the process
     assert helper("off") is None
-    place.setenv(fetch_choice.VARIABLE, "1")
+    place.setenv(library.VARIABLE, "1")
     with raises(ConfigError, "option-value", "'1'"):
         helper("auto")
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.sources.formats.bad_values import BadValue, TooManyBad, separate
-from onefold.sources.kafka.dead_letter_size import cut_to_fit
+from onefold.sources.formats.values import BadValue, TooManyBad, separate
+from onefold.sources.kafka.bad_records import cut_to_fit
 from onefold.sources.kafka.fetching.fetched_records import LETTER_BYTES_MAX
-from onefold.sources.kafka.formats.text import TextParser
+from onefold.sources.kafka.formats.dispatch import TextParser
 
 LARGE = b"x" * 1_000_000
 

@@ -11,7 +11,7 @@ from harness.errors import raises
 from onefold.core.errors import Retriable
 from onefold.sources.kafka.fetching import fetcher
 from onefold.sources.kafka.fetching.consumer import Taken
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange
 
 RANGE = OffsetRange("t", 0, 10, 20)
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import column_names, ddl_of
-from onefold.sources.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
 from onefold.sources.formats.csv import CsvParser, check
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import BadValue, TooManyBad, Unparsable, separate
 from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.fetching.fetched_records import WantedFields
+from onefold.sources.kafka.formats.dispatch import TextParser
 from onefold.sources.kafka.formats.inferring import infer
-from onefold.sources.kafka.formats.raw import RAW_COLUMNS
-from onefold.sources.kafka.formats.text import TextParser
+from onefold.sources.kafka.formats.record_columns import RAW_COLUMNS
 
 PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
 

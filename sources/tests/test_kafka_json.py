@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.sources.formats import json
-from onefold.sources.formats.bad_values import BadValue, TooManyBad, separate
+from onefold.sources.formats.values import BadValue, TooManyBad, separate
 
 UTC = dt.UTC
 

@@ -11,8 +11,8 @@ import pytest
 from harness.renewing import assert_renewed
 
 from onefold.core.values.ddl import ddl_of
-from onefold.sources.formats.bad_values import separate
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import separate
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka-source.md"
 DECIMAL, INSTANT, LOCAL = pa.decimal128(12, 2), pa.timestamp("us", "UTC"), pa.timestamp("us")

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onefold.sources.formats.bad_values import Parser, separate
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import Parser, separate
 
 EXAMPLES = 4 * settings.default.max_examples
 DECIMALS = [(38, 18), (38, 10), (38, 0), (38, 38), (30, 10), (20, 5), (12, 2), (1, 0)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.sources.kafka.planning.rate import BURST_S, Rate
+from onefold.sources.kafka.planning.limits import BURST_S, Rate
 
 
 @dataclass

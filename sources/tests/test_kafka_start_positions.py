@@ -14,7 +14,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner, wanted_positions
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning.start_positions import offsets_at, parse
 from onefold.sources.kafka.planning.subscription import Subscription
 
@@ -93,18 +93,17 @@ def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> N
     ]
 
 
-def test_an_offset_snapshot_comes_back_from_what_spark_keeps_of_it() -> None:
+def test_an_offset_snapshot_comes_back_from_the_positions_that_are_kept_of_it() -> None:
     at = OffsetSnapshot({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
-    nested = at.nested()
-    assert nested == {"a": {"2": 7, "10": 5, "epochs": "2:1 10:3", "id": "A"}, "b": {"0": 1}}
-    assert list(nested["a"]) == ["2", "10", "epochs", "id"]
-    assert OffsetSnapshot.from_nested(nested) == OffsetSnapshot.of(at.positions()) == at
+    assert at.positions().items == (("a/10", 5), ("a/2", 7), ("b/0", 1))
+    assert at.positions().marks == (("a/epochs", "2:1 10:3"), ("a/id", "A"))
+    assert OffsetSnapshot.of(at.positions()) == at
 
 
 def test_a_change_of_leader_alone_is_no_new_data() -> None:
     at = OffsetSnapshot({("a", 0): 5, ("a", 1): 5}, {}, {("a", 0): 1, ("a", 1): 1})
     seen = OffsetSnapshot({("a", 0): 5, ("a", 1): 9}, {"a": "A"}, {("a", 0): 2, ("a", 1): 2})
-    assert at.moved_to({("a", 0): 5, ("a", 1): 5}, seen).nested() == at.nested()
+    assert at.moved_to({("a", 0): 5, ("a", 1): 5}, seen).positions().to_json() == at.positions().to_json()
     assert at.moved_to(seen.offsets, seen) == OffsetSnapshot(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
 
 

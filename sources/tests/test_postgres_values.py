@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.sources.postgres.values import ValueRefused, convert
+from onefold.sources.postgres.copy_reader import ValueRefused, convert
 
 # What ADBC gives, the type that was asked for, and what is said of the value.
 ALMOST: dict[str, tuple[pa.Array, pa.DataType, str]] = {

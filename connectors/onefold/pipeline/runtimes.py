@@ -96,8 +96,7 @@ class Spark:
         if self.session is not None:
             yield cast("SparkSession", self.session)
             return
-        from onefold.spark.scratch import temporary_folder
-        from onefold.spark.session import session_of_ones_own
+        from onefold.spark.session import session_of_ones_own, temporary_folder
 
         with (
             temporary_folder(f"onefold-{doing}-") as scratch,

@@ -29,7 +29,7 @@ __all__ = ["SINKS", "SOURCES", "FileTable", "file_table", "meanings", "tables_in
 
 # Of each kind the options' dataclass, and what is made of them.
 SOURCES = {
-    "kafka": ("onefold.sources.kafka.config.model:KafkaSourceConfig", "onefold.sources:KafkaSource"),
+    "kafka": ("onefold.sources.kafka.source_options:KafkaSourceConfig", "onefold.sources:KafkaSource"),
     "files": ("onefold.sources.files.source_options:FileSourceConfig", "onefold.sources:FileSource"),
     "postgres": ("onefold.sources.postgres.source_options:PostgresSourceConfig", "onefold.sources:PostgresSource"),
     "hbase": ("onefold.sources.hbase.source:HBaseSource", "onefold.sources:HBaseSource"),

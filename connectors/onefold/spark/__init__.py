@@ -9,10 +9,10 @@ from onefold.core.extras import on_demand
 if TYPE_CHECKING:
     from onefold.spark.epoch_writer import EpochWriter
     from onefold.spark.errors.exits import exit_codes
-    from onefold.spark.flows.flow_start import FlowQuery, recover, start
+    from onefold.spark.flows.flow_writer import FlowQuery, recover, start
     from onefold.spark.formats.bounded_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
-    from onefold.spark.formats.postgres_source import read_postgres
+    from onefold.spark.formats.postgres_format import read_postgres
     from onefold.spark.formats.registration import register
     from onefold.spark.runtime.batch import BatchOutcome
 
@@ -35,14 +35,14 @@ __getattr__ = on_demand(
     {
         "BatchOutcome": "onefold.spark.runtime.batch",
         "EpochWriter": "onefold.spark.epoch_writer",
-        "FlowQuery": "onefold.spark.flows.flow_start",
+        "FlowQuery": "onefold.spark.flows.flow_writer",
         "exit_codes": "onefold.spark.errors.exits",
         "read_bad_records": "onefold.spark.formats.bounded_records",
         "read_hbase": "onefold.spark.formats.hbase_source",
-        "read_postgres": "onefold.spark.formats.postgres_source",
-        "recover": "onefold.spark.flows.flow_start",
+        "read_postgres": "onefold.spark.formats.postgres_format",
+        "recover": "onefold.spark.flows.flow_writer",
         "register": "onefold.spark.formats.registration",
-        "start": "onefold.spark.flows.flow_start",
+        "start": "onefold.spark.flows.flow_writer",
     },
 )
 

@@ -34,10 +34,8 @@ from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.remedies import WRITER, Remedies, remedies
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
-from onefold.spark.errors.failures import asking_jvm, from_spark
-from onefold.spark.errors.sealing import seal
-from onefold.spark.gate import DRAINED, Gate
-from onefold.spark.interrupts import interrupted_by
+from onefold.spark.errors.failures import asking_jvm, from_spark, seal
+from onefold.spark.query_gate import DRAINED, Gate, interrupted_by
 from onefold.spark.runtime.access import are_callbacks_closed, check_callbacks, close_callbacks, exposure_of
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import is_wanted

@@ -12,7 +12,7 @@ from harness.errors import raises
 from onefold.core import Committable, ConfigError, DataLoss, LedgerEntry
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.sinks.staged.upsert import Changes
-from onefold.spark.formats.postgres_writes import _Target
+from onefold.spark.formats.postgres_format import _Target
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, open_run
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session, task_of

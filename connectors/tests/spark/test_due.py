@@ -7,7 +7,7 @@ import pytest
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.contract import MOVED
 from onefold.core.moves import MoveNote
-from onefold.spark.verify.due import Due
+from onefold.spark.verify.origin import Due
 from onefold.store.job.restores import Beginning
 
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from onefold.core import BadRecord, ConfigError, Fenced, Retriable
 from onefold.spark import exit_codes
 from onefold.spark.errors import exits
-from onefold.spark.errors.sealing import seal
+from onefold.spark.errors.failures import seal
 from onefold.store.job.logs import Console
 
 FENCED = Fenced("taken-over", "generation 3 was taken over")

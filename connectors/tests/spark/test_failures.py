@@ -28,10 +28,9 @@ from onefold.core import (
 from onefold.core.protocol.patience import Patience
 from onefold.sinks import PostgresSink
 from onefold.spark.epoch_writer import EpochWriter
-from onefold.spark.errors import sealing
-from onefold.spark.errors.failures import WorkerDied, check_start, from_spark
-from onefold.spark.errors.sealing import marks
-from onefold.spark.scratch import temporary_folder
+from onefold.spark.errors import failures
+from onefold.spark.errors.failures import WorkerDied, check_start, from_spark, marks
+from onefold.spark.session import temporary_folder
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -112,15 +111,15 @@ json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
 
 
 def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
-    code = "from onefold.spark.errors.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
+    code = "from onefold.spark.errors.failures import marks; from onefold.core import DataLoss, SchemaMismatch\n"
     raising = f"{code}raise SchemaMismatch('table-mismatch', 'gone')"
-    environment = {**os.environ, "ONEFOLD_ERRORS_KEY": sealing._key}
+    environment = {**os.environ, "ONEFOLD_ERRORS_KEY": failures._key}
     knows = subprocess.run([sys.executable, "-c", raising], env=environment, capture_output=True, text=True, timeout=60)
     error = from_spark(RuntimeError(knows.stderr))
     assert type(error) is SchemaMismatch and str(error) == "gone [table-mismatch]"
     does_not = subprocess.run([sys.executable, "-c", raising], capture_output=True, text=True, timeout=60)
     assert type(from_spark(RuntimeError(does_not.stderr))) is Terminal
-    assert sealing._key not in knows.stderr
+    assert failures._key not in knows.stderr
     other = subprocess.run([sys.executable, "-c", f"{code}print(*marks(DataLoss))"], capture_output=True, timeout=60)
     assert other.stdout.decode().split() != " ".join(marks(DataLoss)).split()
 

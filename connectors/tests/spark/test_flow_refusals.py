@@ -16,10 +16,8 @@ from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcesso
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource
-from onefold.spark.flows.flow_start import start
-from onefold.spark.flows.flow_writer import FlowWriter
-from onefold.spark.flows.refusals import check_flow, check_reached
-from onefold.spark.flows.state_compatibility import check_kept
+from onefold.spark.flows.flow_writer import FlowWriter, start
+from onefold.spark.flows.refusals import check_flow, check_kept, check_reached
 
 NO_SPARK: Any = SimpleNamespace()
 

@@ -45,9 +45,9 @@ from onefold.flow import (
 from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
-from onefold.spark.flows.packing import BAD, PackedRow, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
 from onefold.spark.flows.spark_operator import _unpack, for_tasks
-from onefold.spark.flows.stages import LevelProcessor, last_chains, levels, read_stage, step_stage
+from onefold.spark.flows.stages import LevelProcessor, read_stage, step_stage
 
 RECORDS = pa.schema(
     {

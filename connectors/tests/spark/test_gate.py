@@ -9,7 +9,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import Terminal
-from onefold.spark.gate import DRAINED, Gate
+from onefold.spark.query_gate import DRAINED, Gate
 
 
 class Batches:

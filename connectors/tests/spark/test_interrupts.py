@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onefold.spark.interrupts import interrupted_by
+from onefold.spark.query_gate import interrupted_by
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import FetchedRecords, OffsetRange, Planner, fetch, ranges
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.offsets import OffsetSnapshot
 
 QUIET = {"log_level": 0}
 
@@ -77,4 +77,4 @@ class Stream:
 
     def restarted(self) -> Stream:
         """Another process, which has nothing but what the checkpoint holds."""
-        return Stream(self.source, OffsetSnapshot.from_nested(self.at.nested()))
+        return Stream(self.source, OffsetSnapshot.of(self.at.positions()))

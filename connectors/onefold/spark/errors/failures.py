@@ -1,8 +1,18 @@
-"""Makes onefold errors of the texts in which Spark reports what failed in its workers."""
+"""Makes onefold errors of the texts in which Spark reports what failed in its workers.
+
+A worker's error comes back as a traceback, which may quote records, SQL and other code's messages. So a worker prints
+each onefold error with a seal: its class, code and message between two marks that are made of a key. The driver makes
+the key, and passes it to Spark's processes in their environment, where records and queries cannot read it: no record
+can forge an error. Each class has its own marks: marks that were read in a log can repeat that class, and no other.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,12 +27,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retriable, Terminal, errors
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.core.values.raise_site import place
 from onefold.core.waiting import Wait
-from onefold.spark.errors.sealing import opened
 
 __all__ = [
     "WorkerDied",
@@ -35,7 +44,48 @@ __all__ = [
     "is_jvm_gone",
     "is_of_spark",
     "is_stopped",
+    "marks",
+    "opened",
+    "seal",
+    "share_key",
 ]
+
+_VARIABLE = "ONEFOLD_ERRORS_KEY"
+_KINDS: list[type[OnefoldError]] = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
+
+_key = os.environ.get(_VARIABLE) or secrets.token_hex(32)
+
+
+def share_key(spark: SparkSession) -> None:
+    """Give the key to the processes that Spark starts from now on."""
+    with suppress(PySparkException):  # Spark Connect has no context here: errors come back without their classes
+        spark.sparkContext.environment[_VARIABLE] = _key
+
+
+def marks(kind: type[OnefoldError]) -> tuple[str, str]:
+    """The marks before and after an error of that class: its code, a space, and its message."""
+    mark = hmac.new(_key.encode(), kind.__name__.encode(), hashlib.sha256).hexdigest()[:32]
+    return f"[[onefold {kind.__name__} {mark}]]", f"[[/{mark}]]"
+
+
+def opened(text: str) -> OnefoldError | None:
+    """The last error in a text that a process with the key has sealed."""
+    at, last = max(((text.rfind(marks(kind)[0]), kind) for kind in _KINDS), key=lambda found: found[0])
+    if at < 0:
+        return None
+    before, behind = marks(last)
+    code, _, message = text[at + len(before) :].split(behind, 1)[0].partition(" ")
+    return last(code, message)
+
+
+def seal(error: OnefoldError) -> list[str]:
+    """The lines that its traceback ends with."""
+    before, behind = marks(next(kind for kind in type(error).__mro__ if kind in _KINDS))
+    return [f"{before}{error.code} {error.message}{behind}"]
+
+
+if _VARIABLE in os.environ:  # one of those processes: notes are what a traceback prints below an error's message
+    setattr(OnefoldError, "__notes__", property(seal))  # noqa: B010 - no list, as type checkers know it
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
@@ -70,7 +120,7 @@ class WorkerDied(Retriable):
 
 
 def from_spark(error: Exception) -> OnefoldError:
-    """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.errors.sealing`).
+    """The onefold error that a worker has sealed in a Spark exception's text (`seal`).
 
     Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
     failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided. A worker that Spark did not see come

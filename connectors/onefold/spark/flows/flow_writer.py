@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
@@ -18,6 +19,8 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, OutOfResources
 from onefold.core.checks import present
+from onefold.core.protocol.epoch import Outcome, Started
+from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
@@ -37,16 +40,15 @@ from onefold.flow.processing.processor import StatefulProcessor
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
-from onefold.spark.flows.refusals import check_flow, check_reached
+from onefold.spark.flows.refusals import check_flow, check_kept, check_reached
 from onefold.spark.flows.spark_operator import OperatorWriting, checked_operator, for_tasks, lettered
-from onefold.spark.flows.state_compatibility import check_kept
 from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.store.job.restores import Beginning, beginning
 
-__all__ = ["FlowWriter"]
+__all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
 
 log = logging.getLogger("onefold")
 
@@ -256,3 +258,76 @@ def _check_pickles(translation: Translation) -> None:
             f"flow {translation.plan.graph.flow!r} cannot run on Spark: a function or processor of it does not pickle"
             f" ({type(error).__name__}: {error}). Keep connections, locks and files out of it, and open them in init",
         ) from error
+
+
+@dataclass(frozen=True)
+class FlowQuery:
+    """A flow that runs on Spark: its writer, and the query that the writer has started."""
+
+    writer: FlowWriter
+    query: StreamingQuery
+
+    def await_termination(self, timeout_s: int | None = None) -> bool:
+        """Wait for the flow's end, and raise the error that ended it, if one did. False on a timeout."""
+        return self.writer.await_termination(self.query, timeout_s)
+
+    def drain(self, within_s: float) -> bool:
+        """End the flow with its epoch complete in every sink; False if that took longer."""
+        return self.writer.drain(self.query, within_s)
+
+    def close(self) -> None:
+        """Let go of all connections, once it has ended."""
+        self.writer.close()
+
+
+def start(
+    graph: Graph,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    trigger: Mapping[str, Any] | None = None,
+    store: str | None = None,
+    patience_s: float = PATIENCE_S,
+    on_outcome: Callable[[Outcome], None] | None = None,
+    require_tls: bool = False,
+    trust_machine: bool = False,
+) -> FlowQuery:
+    """Start a flow as a query of Spark.
+
+    checkpoint  the query's checkpoint, a folder or URL: where Spark keeps the flow's state
+    trigger     what DataStreamWriter.trigger takes: {"availableNow": True} ends the flow with what there is now, as by
+                itself one ends whose sources all have an end
+    store       URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
+    patience_s  how long a server that is down is waited for
+    on_outcome  a function that is called with the outcome of every epoch
+    require_tls    refuse every connection that leaves this machine without verified TLS
+    trust_machine  nobody else uses this machine: start also where any user of it could run code as this process
+
+    Raises ConfigError for what Spark cannot run of it.
+    """
+    writer = FlowWriter(
+        graph,
+        store,
+        patience_s=patience_s,
+        on_outcome=on_outcome,
+        require_tls=require_tls,
+        trust_machine=trust_machine,
+    )
+    return FlowQuery(writer, writer.start(spark, checkpoint, trigger))
+
+
+def recover(
+    graph: Graph,
+    *,
+    store: str | None = None,
+    patience_s: float = PATIENCE_S,
+    adopt_ledger: bool = False,
+    accept_damage: int | None = None,
+    accept_targets: bool = False,
+) -> Started:
+    """As `EpochWriter.recover`, of a flow that Spark runs: without starting it. It asks neither Spark nor its
+    checkpoint."""
+    with closing(FlowWriter(graph, store, patience_s=patience_s)) as writer:
+        if adopt_ledger:
+            writer.check_journals()
+        return writer.recover(adopt_ledger=adopt_ledger, accept_damage=accept_damage, accept_targets=accept_targets)

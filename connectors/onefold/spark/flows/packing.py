@@ -19,6 +19,7 @@ from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.items import Send
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.workers.frames import decoded_item, encoded_item
+from onefold.flow.operators import Querying, Writing
 
 __all__ = [
     "BAD",
@@ -28,6 +29,8 @@ __all__ = [
     "PackedRow",
     "Packer",
     "in_order",
+    "last_chains",
+    "levels",
     "name_of",
     "packed_batch",
     "packed_rows",
@@ -41,6 +44,27 @@ ORDER = (*PLACE, "exchange", "sender", "number")
 BAD = -1  # the exchange of a row that only says how many records its sender, a node, could not read, as its number
 _SCHEMA = schema_of(PACKED_DDL)
 _BYTES_MAX = 4 << 20
+
+
+def levels(plan: Plan) -> list[list[Chain]]:
+    """The chains of each level but the last ones. A chain comes one level after the last of those that feed it."""
+    level_of: dict[int, int] = {}
+    found: list[list[Chain]] = []
+    for chain in plan.chains:
+        if isinstance(chain.head.operator, Querying | Writing):
+            continue
+        before = [level_of[plan.chain_of(exchange.edge.source).number] for exchange in chain.inputs]
+        level_of[chain.number] = level = 1 + max(before, default=-1)
+        if level == len(found):
+            found.append([])
+        found[level].append(chain)
+    return found
+
+
+def last_chains(plan: Plan) -> list[Chain]:
+    """Those of the sinks; where Spark makes what these get, its own."""
+    kind = Writing if plan.graph.querying() is None else Querying
+    return [chain for chain in plan.chains if isinstance(chain.head.operator, kind)]
 
 
 @dataclass(frozen=True, slots=True)

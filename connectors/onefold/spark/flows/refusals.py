@@ -1,14 +1,23 @@
-"""What of a flow Spark cannot run, as far as the flow alone shows it. Needs no Spark."""
+"""What of a flow Spark cannot run, as far as the flow and its state show it. Needs no Spark."""
 
 from __future__ import annotations
 
-from onefold.core import ConfigError
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.source import Placed
+from onefold.core.values.tuples import form_of
+from onefold.engine.dataflow.chains import Plan
+from onefold.engine.workers.snapshots import kept_by
 from onefold.flow.graph import Graph, Node
 from onefold.flow.operators import Connecting, Processing
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.spark.flows.packing import levels
 
-__all__ = ["check_flow", "check_reached"]
+__all__ = ["check_flow", "check_kept", "check_reached"]
 
 _KEYED = (DeclaredKind.VALUE, DeclaredKind.LIST, DeclaredKind.MAP, DeclaredKind.BYTES)
 
@@ -43,3 +52,37 @@ def _refused(graph: Graph, node: Node, why: str) -> ConfigError:
     return ConfigError(
         "flow-not-on-spark", f"flow {graph.flow!r} cannot run on Spark: {node.name!r} {why}. Or use flow.run(...)"
     )
+
+
+def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None:
+    """Spark knows the operators with state by their order, and would begin anew with another's uid. To it their state
+    is bytes: what these are of is kept beside it."""
+    uids = [sorted(chain.uid for chain in level if chain.uid) for level in levels(flow)]
+    now = json.dumps([of for of in uids if of])
+    if (before := pin("operators with state", lambda: now)) != now:
+        raise CheckpointMismatch(
+            "state-operators-changed",
+            f"flow {flow.graph.flow!r} began on Spark with the operators with state {before}, between exchanges in this"
+            f" order, and has {now} now: Spark would lose their state. Nothing was written. Give the operators their"
+            " uids and places back; or start under another name, with empty tables",
+        )
+    for uid, of, keeps in _kept(flow):
+        name = f"kept {hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]}"  # names of pins have a limit
+        if (kept := pin(name, partial(str, keeps))) != keeps:
+            raise CheckpointMismatch(
+                "state-operators-changed",
+                f"the operator {uid!r} of flow {flow.graph.flow!r} keeps {keeps}, and its state is of {kept}. Nothing"
+                " was written. Give its columns their earlier names and types before it, as by"
+                " select(earlier=pc.field('now').cast(...)); or start under another name, with empty tables",
+            )
+
+
+def _kept(flow: Plan) -> Iterator[tuple[str, str, str]]:
+    """What each operator with state keeps, and each of its maps: the uid, the map's name, and words for it."""
+    for chain in flow.chains:
+        if chain.uid is not None:
+            yield chain.uid, "", kept_by(chain)
+            operator = chain.head.operator
+            for state in operator.states if isinstance(operator, Processing) else ():
+                if state.key_schema is not None:
+                    yield chain.uid, state.name, f"the map {state.name!r} by {form_of(state.key_schema)}"

@@ -112,8 +112,6 @@ class OperatorWriting(OwnWriting):
         if self.lettered is None:
             return rows
         found = bad_of_epoch(df.sparkSession, self.lettered, record.range)
-        if found is None:
-            return rows
         bad = run_letters(found, Policy(dead, self.lettered.bad_records_max), task, others=made)
         return Written(rows.committables + bad.committables, found=bad.found)
 

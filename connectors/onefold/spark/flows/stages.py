@@ -29,8 +29,18 @@ from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.cutting import cut
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.flow.operators import Querying, Uniting, Writing
-from onefold.spark.flows.packing import BAD, PackedRow, Packer, in_order, name_of, packed_batch, packed_rows, unpacked
+from onefold.flow.operators import Uniting
+from onefold.spark.flows.packing import (
+    BAD,
+    PackedRow,
+    Packer,
+    in_order,
+    last_chains,
+    name_of,
+    packed_batch,
+    packed_rows,
+    unpacked,
+)
 from onefold.spark.flows.ranges import splits_of
 from onefold.spark.flows.state import SparkTables
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
@@ -41,8 +51,6 @@ __all__ = [
     "LevelProcessor",
     "PreparedTask",
     "direct_stage",
-    "last_chains",
-    "levels",
     "read_stage",
     "step_stage",
     "write_stage",
@@ -58,27 +66,6 @@ class PreparedTask:
 
     committables: tuple[Committable, ...]
     bad: Mapping[int, int]
-
-
-def levels(plan: Plan) -> list[list[Chain]]:
-    """The chains of each level but the last ones. A chain comes one level after the last of those that feed it."""
-    level_of: dict[int, int] = {}
-    found: list[list[Chain]] = []
-    for chain in plan.chains:
-        if isinstance(chain.head.operator, Querying | Writing):
-            continue
-        before = [level_of[plan.chain_of(exchange.edge.source).number] for exchange in chain.inputs]
-        level_of[chain.number] = level = 1 + max(before, default=-1)
-        if level == len(found):
-            found.append([])
-        found[level].append(chain)
-    return found
-
-
-def last_chains(plan: Plan) -> list[Chain]:
-    """Those of the sinks; where Spark makes what these get, its own."""
-    kind = Writing if plan.graph.querying() is None else Querying
-    return [chain for chain in plan.chains if isinstance(chain.head.operator, kind)]
 
 
 def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> Iterator[pa.RecordBatch]:

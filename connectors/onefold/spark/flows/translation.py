@@ -16,14 +16,12 @@ from onefold.core.writing.bad_records import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Deduplicating, Processing
-from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE
+from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
     LevelProcessor,
     PreparedTask,
     direct_stage,
-    last_chains,
-    levels,
     read_stage,
     step_stage,
     write_stage,

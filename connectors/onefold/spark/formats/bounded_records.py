@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -28,25 +29,23 @@ Reader = Callable[[Split], Iterator[Part]]
 def read_records(spark: SparkSession, source: Source, span: Range) -> DataFrame:
     """The records that can be read: `source.arrow_schema()`. With its `on_error` "fail" a bad one ends the query."""
     whole = source if source.on_error == "fail" else _of_all_epochs(source, "skip")
-    return _parts(spark, whole, span, whole.arrow_schema(), _rows) or spark.createDataFrame(
-        [], from_arrow_schema(whole.arrow_schema())
-    )
+    return _parts(spark, whole, span, whole.arrow_schema(), attrgetter("rows"))
 
 
 def read_bad_records(spark: SparkSession, source: Source, start: Positions, end: Positions) -> DataFrame:
     """The records between two positions that cannot be read: `onefold.core.writing.dead_letters.BAD_COLUMNS`."""
-    found = _parts(spark, _of_all_epochs(source, "dead_letter"), Range(start, end), BAD_COLUMNS, _bad)
-    return found or spark.createDataFrame([], from_arrow_schema(BAD_COLUMNS))
+    whole = _of_all_epochs(source, "dead_letter")
+    return _parts(spark, whole, Range(start, end), BAD_COLUMNS, attrgetter("bad"))
 
 
-def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:
+def bad_of_epoch(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame:
     """Those of an epoch whose others were read before: the same ones, or the epoch fails."""
     from onefold.sources.kafka import read_parts
 
     def read(split: Split) -> Iterator[Part]:
         return read_parts(source, source.arrow_schema(), split.range, repeatable=True, guarded=is_guarded())
 
-    return _parts(spark, source, span, BAD_COLUMNS, _bad, read)
+    return _parts(spark, source, span, BAD_COLUMNS, attrgetter("bad"), read)
 
 
 def _parts(
@@ -56,12 +55,11 @@ def _parts(
     schema: pa.Schema,
     of: Callable[[Part], pa.RecordBatch],
     reader: Reader | None = None,
-) -> DataFrame | None:
-    """None where the range has no records."""
+) -> DataFrame:
     prepare_workers(spark, source)
     splits = _splits(source, span)
     if not splits:
-        return None
+        return spark.createDataFrame([], from_arrow_schema(schema))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
@@ -82,14 +80,6 @@ def _splits(source: Source, span: Range) -> Sequence[Split]:
     start = Positions.of([(name, at) for name, at in begin.items if name in there], begin.marks)
     with closing(source.planner(start)) as planner:
         return planner.splits(Range(start, end))
-
-
-def _rows(part: Part) -> pa.RecordBatch:
-    return part.rows
-
-
-def _bad(part: Part) -> pa.RecordBatch:
-    return part.bad
 
 
 def _of_all_epochs(source: Source, on_error: str) -> Source:

@@ -9,10 +9,8 @@ from pyspark.sql.types import StructType
 
 from onefold.clients.hbase import HBaseSettings
 from onefold.sources.hbase import HBaseSource
-from onefold.spark.formats.batch_reader import BatchReader
-from onefold.spark.formats.option_names import in_words_of_spark
-from onefold.spark.formats.registration import register
-from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+from onefold.spark.formats.registration import in_words_of_spark, register
+from onefold.spark.formats.table_reads import NESTED, BatchReader, fields_of, parsed, wire_of
 
 __all__ = ["OnefoldHBaseDataSource", "read_hbase"]
 

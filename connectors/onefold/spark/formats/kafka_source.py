@@ -8,7 +8,7 @@ topics' ids and leader epochs beside the partitions, and where the stream began,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -19,18 +19,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
-from onefold.core.positions import Range
+from onefold.core.positions import FROM, Positions, Range
 from onefold.core.waiting import hold
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, read, record_ddl
+from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning import start_positions
-from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
-from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
-from onefold.spark.formats.option_names import in_words_of_spark
+from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
+from onefold.spark.formats.registration import in_words_of_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
 
 T = TypeVar("T")
+Logged = dict[str, dict[str, int | str]]  # offsets as Spark and people see them: {"orders": {"0": 17, "id": "Sx2..."}}
 _PAUSE_S = 0.1  # between two looks whether the source's rate lets go on
 
 
@@ -138,8 +139,8 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._source.planner()
 
     @_spoken
-    def initialOffset(self) -> Nested:
-        return OffsetSnapshot.of(self._planner.initial()).nested()
+    def initialOffset(self) -> Logged:
+        return _logged(self._planner.initial())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._is_available_now = True
@@ -148,37 +149,32 @@ class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadAllAvailable()  # the source has its own limits
 
     @_spoken
-    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
+    def latestOffset(self, start: Logged, limit: ReadLimit) -> Logged:
         del limit
-        offsets = OffsetSnapshot.from_nested(start)
-        at = offsets.positions()
+        logged = _positions(start)
+        at = logged.without_begun()
         if self._is_available_now and not self._has_end:
             until = self._planner.latest(at)
             self._planner.close()
             self._planner, self._has_end = self._source.planner(until=until), True
         while (end := self._planner.end(at)) == at and self._is_available_now and not self._planner.is_done(at):
             hold(_PAUSE_S)  # the source's rate: with AvailableNow no new offsets would be the end
-        start_of_stream = began(start)
-        return of_stream(
-            OffsetSnapshot.of(end).nested(), offsets.offsets if start_of_stream is None else start_of_stream
-        )
+        return _logged(end, logged.begun() if logged.tells_begin_of() else at)
 
-    def reportLatestOffset(self) -> Nested | None:
-        return None if self._planner.seen is None else self._planner.seen.nested()
+    def reportLatestOffset(self) -> Logged | None:
+        return None if self._planner.seen is None else _logged(self._planner.seen.positions())
 
     @_spoken
-    def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
-        begin, until = OffsetSnapshot.from_nested(start), OffsetSnapshot.from_nested(end)
-        as_planned = began(end)
-        if as_planned is not None and began(start) is None:
+    def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
+        begin, until = _positions(start), _positions(end)
+        if until.tells_begin_of() and not begin.tells_begin_of():
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
-            begin = replace(begin, offsets=as_planned)
-        splits = self._planner.splits(Range(begin.positions(), until.positions()))
-        return [_RangePartition(split.range) for split in splits]
+            begin = Positions.of(until.begun().items, begin.marks)
+        return [_RangePartition(split.range) for split in self._planner.splits(Range(begin, until))]
 
-    def commit(self, end: Nested) -> None:
+    def commit(self, end: Logged) -> None:
         """Shows the positions in the consumer group, if there is one. Spark's checkpoint and the ledger keep them."""
-        self._planner.completed(OffsetSnapshot.from_nested(end).positions())
+        self._planner.completed(_positions(end))
 
     def stop(self) -> None:
         if "_planner" in self.__dict__:
@@ -220,3 +216,19 @@ class _BatchReader(_Reader, DataSourceReader):
         """The records between two ends of the same topics: those that `endingOffsets` names."""
         end = start_positions.parse("endingOffsets", self._ending, self._source.subscription)
         return start_positions.resolve_end(self._planner.broker, latest, end)
+
+
+def _positions(logged: Logged) -> Positions:
+    return Positions.from_flat({f"{topic}/{name}": at for topic, by in logged.items() for name, at in by.items()})
+
+
+def _logged(positions: Positions, began: Positions | None = None) -> Logged:
+    """Always in one order: Spark compares the texts. With `began`, every topic says where the stream began there."""
+    logged: Logged = {}
+    for name, at in (*positions.items, *positions.marks):
+        topic, _, kind = name.rpartition("/")
+        logged.setdefault(topic, {})[kind] = at
+    begun = {} if began is None else began.topics()
+    for topic in logged if began is not None else ():
+        logged[topic][FROM] = " ".join(f"{number}:{offset}" for number, offset in begun.get(topic, {}).items())
+    return logged

@@ -1,22 +1,25 @@
-"""onefold's formats for a Spark session."""
+"""onefold's formats for a Spark session, and errors in the words of their options."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from onefold.clients.option_texts import with_names_of_spark
 from onefold.core import ConfigError
 from onefold.core.checks import present
+from onefold.core.errors import OnefoldError
 from onefold.core.extras import extra_of, to_install
 from onefold.spark.runtime.access import close_callbacks
 from onefold.spark.runtime.workers import prepare_workers
 
-__all__ = ["register", "register_format"]
+__all__ = ["in_words_of_spark", "register", "register_format"]
 
 log = logging.getLogger("onefold")
 
@@ -59,3 +62,12 @@ def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
             sessions.setActiveSession(active.get())
         else:
             sessions.clearActiveSession()
+
+
+@contextmanager
+def in_words_of_spark(*models: type) -> Iterator[None]:
+    """Gives errors of the block Spark's names for the fields of `models`."""
+    try:
+        yield
+    except OnefoldError as error:
+        raise error.reworded(with_names_of_spark(error.message, *models)) from error.__cause__

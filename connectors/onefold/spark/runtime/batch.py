@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -17,13 +18,10 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.in_doubt import LOOKS_MAX
 from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
-from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.spark.runtime.dataframe_columns import arrow_of
 from onefold.spark.runtime.query import QuerySession
-from onefold.spark.runtime.workers import guarding
-from onefold.spark.runtime.writers import run_writers
-from onefold.store.job.session import Session, task_of
+from onefold.store.job.session import Session
 
 __all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
 
@@ -67,25 +65,12 @@ def write_batch(session: QuerySession, df: DataFrame, run: str) -> BatchOutcome:
         )
     session.check_store_reaches(elsewhere(df.sparkSession))
     session.prepare_workers(df.sparkSession)
-    has_worker_died = False
-
-    def write(record: EpochRecord) -> tuple[Committable, ...]:
-        nonlocal has_worker_died
-        try:
-            with guarding(df.sparkSession, has_worker_died):
-                return run_writers(df, session.sinks, task_of(record)).committables
-        except OnefoldError:
-            raise
-        except Exception as error:
-            failed = from_spark(error)
-            has_worker_died |= isinstance(failed, WorkerDied)
-            raise failed from error
-
+    session.has_worker_died = False
     with _turn(session, run):
         asked = _ask(session, run, arrow_of(df.schema))
         if isinstance(asked, BatchOutcome):
             return asked
-        outcome = _outcome(session.run_epoch(asked, write))
+        outcome = _outcome(session.run_epoch(asked, partial(session.write, df)))
     log.info(
         "pipeline %r: run %r is written, as epoch %d of %s rows", session.name, run, outcome.epoch, f"{outcome.rows:,}"
     )

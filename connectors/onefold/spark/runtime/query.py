@@ -1,17 +1,20 @@
-"""Runs the batches of a pipeline's streaming query."""
+"""Runs the batches of a pipeline's streaming query, and sweeps on a timer."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
+from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.values.remedies import Remedies
 from onefold.core.writing.bad_records import Tally
@@ -19,7 +22,6 @@ from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.dataframe_columns import arrow_of
-from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
 from onefold.spark.runtime.writers import OwnWriting, run_writers
 from onefold.store.checkpoint_store import CheckpointStore
@@ -28,7 +30,7 @@ from onefold.store.job.logs import logged_as, note
 from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery, must_drain
 from onefold.store.job.session import Session, task_of
 
-__all__ = ["QuerySession"]
+__all__ = ["QuerySession", "Sweeper"]
 
 GRACE_S = 10.0
 
@@ -56,7 +58,7 @@ class QuerySession(Session):
         self._sweeper: Sweeper | None = None
         self._job: QueryJob | None = None  # None until the sinks were opened for the running query
         self._tally = tally
-        self._has_worker_died = False  # in this epoch: then it is read with care
+        self.has_worker_died = False  # in this epoch: then it is read with care
         self.before_drain: Callable[[EpochRecord], None] = lambda _: None  # may refuse to read an epoch again
 
     def process(
@@ -85,7 +87,7 @@ class QuerySession(Session):
 
             def write(record: EpochRecord) -> tuple[Committable, ...]:
                 note(epoch=record.epoch)
-                return self._run_job(df, record, writing, query)
+                return self.write(df, record, writing, lambda: checkpoint.is_active(df.sparkSession, query))
 
             outcome = self.drive(self.lifecycle.run(request), write)
             note(epoch=outcome.record.epoch, generation=outcome.record.generation)
@@ -97,7 +99,7 @@ class QuerySession(Session):
                 epochs.info(
                     "pipeline %r: epoch %d, %s rows, %.1f s", self.name, record.epoch, f"{record.rows:,}", took_s
                 )
-            self._has_worker_died = False
+            self.has_worker_died = False
             if must_drain(query, outcome):
                 self.before_drain(outcome.record)
                 df.write.format("noop").mode("overwrite").save()
@@ -150,11 +152,16 @@ class QuerySession(Session):
             self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
         return query
 
-    def _run_job(
-        self, df: DataFrame, record: EpochRecord, writing: OwnWriting | None, query: RunningQuery
+    def write(
+        self,
+        df: DataFrame,
+        record: EpochRecord,
+        writing: OwnWriting | None = None,
+        is_active: Callable[[], bool] = lambda: True,
     ) -> tuple[Committable, ...]:
+        """One attempt to write an epoch's rows, as a job of Spark's. `is_active`: whether its query goes on."""
         try:
-            with guarding(df.sparkSession, self._has_worker_died):
+            with guarding(df.sparkSession, self.has_worker_died):
                 if writing is None:
                     written = run_writers(df, self.sinks, task_of(record))
                 else:
@@ -164,14 +171,14 @@ class QuerySession(Session):
         except OnefoldError:
             raise
         except Exception as error:
-            if not checkpoint.is_active(df.sparkSession, query):
+            if not is_active():
                 raise Terminal(
                     "query-stopped",
                     f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
                     " next start runs it again",
                 ) from error
             failed = from_spark(error)
-            self._has_worker_died |= isinstance(failed, WorkerDied)
+            self.has_worker_died |= isinstance(failed, WorkerDied)
             if isinstance(failed, WorkerDied):  # it runs again, and else nobody would hear of it
                 log.warning("epoch %d: a task has failed: %s", record.epoch, failed)
             raise failed from error
@@ -186,3 +193,33 @@ class QuerySession(Session):
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
+
+
+class Sweeper:
+    """A daemon thread that calls `sweep` every `every_s` seconds for as long as `is_active()`, and once after."""
+
+    def __init__(self, sweep: Callable[[], None], is_active: Callable[[], bool], every_s: float = 60.0) -> None:
+        self._sweep = sweep
+        self._every_s = every_s
+        self._is_active = is_active
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onefold-sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            try:
+                is_active = self._is_active()
+                self._sweep()
+                if not is_active:
+                    return
+            except InternalError:
+                log.exception("the sweep has ended: a check of onefold's own failed")
+                return
+            except OnefoldError as error:
+                log.warning("the sweep will be tried again: %s", error)
+            except (OSError, Py4JError):
+                return  # Spark is gone, and the query with it

@@ -15,8 +15,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError
-from onefold.spark.errors.failures import from_spark
-from onefold.spark.errors.sealing import share_key
+from onefold.spark.errors.failures import from_spark, share_key
 
 __all__ = ["freeze_imports", "guarding", "is_guarded", "prepare_workers"]
 

@@ -21,12 +21,12 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import EncodedRecords
 from onefold.sinks.kafka.keyed_ids import IdOrder
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
-from onefold.sources.kafka import KafkaSource
+from onefold.sources.kafka import KafkaSource, PartitionLag, lag
 from onefold.spark.formats.bounded_records import read_records
 from onefold.spark.runtime.dataframe_columns import column, columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH
+from onefold.spark.verify.reconcile import fingerprint
 
 __all__ = [
     "CONTENT_HASH",
@@ -103,13 +103,11 @@ class Identity:
 
 @dataclass(frozen=True)
 class TopicLook:
-    """A sink's topic as a reader sees it now: `first` and `end` of each partition, and what is unseen behind `end`."""
+    """A sink's topic as a reader sees it now."""
 
     sink: KafkaSink
     source: KafkaSource
-    first: dict[int, int]
-    end: dict[int, int]
-    log_end: dict[int, int]
+    partitions: tuple[PartitionLag, ...]
     is_compacted: bool
 
     @classmethod
@@ -120,32 +118,28 @@ class TopicLook:
             settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", client_config=client
         )
         broker = source.broker()
-        partitions = source.subscription.partitions(broker)
-        # The log's end before the stable one: what is written between the two questions is no open transaction's then.
-        first, log_end, end = (
-            {number: offset for (_, number), offset in ask(partitions).items()}
-            for ask in (broker.earliest, broker.log_end, broker.latest)
-        )
         policy = broker.settings_of([settings.topic]).get(settings.topic, {}).get("cleanup.policy", "delete")
-        return cls(sink, source, first, end, log_end, "compact" in policy)
+        return cls(sink, source, lag(source, Positions(), broker), "compact" in policy)
 
     @property
     def expired(self) -> dict[int, int]:
         """The partitions whose first offsets are gone, and how many."""
-        return {number: first for number, first in self.first.items() if first > 0}
+        return {each.partition: each.first for each in self.partitions if each.first > 0}
+
+    @property
+    def emptied(self) -> list[int]:
+        """The partitions that have nothing left."""
+        return [each.partition for each in self.partitions if 0 < each.first >= each.stable_end]
 
     @property
     def held_back(self) -> dict[int, int]:
         """Partitions with offsets that open transactions still hide, and how many offsets."""
-        return {n: end - self.end[n] for n, end in self.log_end.items() if end > self.end[n]}
+        return {each.partition: each.held_back for each in self.partitions if each.held_back}
 
     def records(self, spark: SparkSession) -> DataFrame:
         """All that a read_committed reader sees: CONTENT, partition and offset."""
-        topic = self.sink.settings.topic
-        start, end = (
-            Positions.of({f"{topic}/{number}": offset for number, offset in at.items()})
-            for at in (self.first, self.end)
-        )
+        start = Positions.of({f"{each.topic}/{each.partition}": each.first for each in self.partitions})
+        end = Positions.of({f"{each.topic}/{each.partition}": each.stable_end for each in self.partitions})
         return _plain(read_records(spark, self.source, Range(start, end)))
 
 

@@ -55,7 +55,7 @@ def compare_with_topic(
     due = origin.keep(identity.named(records_due(origin.rows(), settings)))
     seen = found.where(~F.col(REPEAT) & ~F.col(PASSED)) if is_keyed else found
     sides = identity.compared(due), identity.compared(seen)
-    places = _placing(identity, due, seen, len(look.first))
+    places = _placing(identity, due, seen, len(look.partitions))
     result = compare(*sides, identity.names, places=places)
     if result.lost and (look.expired or look.is_compacted):
         dated = origin.keep(identity.named(records_due(origin.rows_by_epoch(), settings)))
@@ -74,10 +74,9 @@ def _gone(look: TopicLook, identity: Identity, due: DataFrame, found: DataFrame)
         same = [*identity.names, CONTENT_HASH]
         theirs = found.where(F.col("partition").isin([*look.expired])).select(*columns(same), "partition")
         oldest = theirs.join(due.select(*columns(same), EPOCH), same).groupBy("partition").agg(F.min(EPOCH)).collect()
-        emptied = [number for number in look.expired if look.first[number] >= look.end[number]]
         may_be |= F.col(EPOCH) <= max((int(row[1]) for row in oldest), default=0)
-        place = partition_due(len(look.first))(F.col(RECORD_KEY))
-        may_be |= F.coalesce(place.isin(emptied), F.lit(True)) if emptied else F.lit(False)
+        place = partition_due(len(look.partitions))(F.col(RECORD_KEY))
+        may_be |= F.coalesce(place.isin(look.emptied), F.lit(True)) if look.emptied else F.lit(False)
     if look.is_compacted:
         of_key = Window.partitionBy(RECORD_KEY)
         is_newest = F.col(EPOCH) == F.max(EPOCH).over(of_key)

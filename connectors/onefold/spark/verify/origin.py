@@ -1,9 +1,10 @@
-"""The records that a pipeline has read, as a bounded DataFrame, and the epoch of each row."""
+"""The records that a pipeline has read and each sink is to have, as a bounded DataFrame, and the epoch of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +15,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from onefold.core import EpochRecord, EpochState, Range
+from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import ADOPTED
+from onefold.core.moves import begins_by, covered, first_name, ranges
+from onefold.core.positions import TOPIC_ID
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
 from onefold.spark.formats.bounded_records import read_records
+from onefold.store.job.restores import Beginning
 
-__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "SourceRecords"]
+__all__ = ["EPOCH", "FORGOTTEN", "Due", "Lineage", "SourceRecords"]
 
 EPOCH = "__onefold_epoch"
 FORGOTTEN = 0  # stands for all epochs before the first one on record
@@ -142,3 +146,44 @@ def _united(parts: Sequence[DataFrame]) -> DataFrame:
         pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
         parts = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
     return parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """`begin` is where the pipeline began; `savepoint` is with what, if with another one's; `moves` moved it since."""
+
+    begin: Positions
+    moves: Sequence[EpochRecord]
+    savepoint: Beginning | None
+
+    def ranges(self, end: Positions, sink: str) -> tuple[Range, ...]:
+        """The records that a sink is to have, whose ledger is at `end`."""
+        if not self.moves:
+            return (Range(self._begin_of(sink), end),)
+        ids = {f"{topic}/{TOPIC_ID}": name for topic, name in end.topic_ids().items()}
+        spans = covered(self._begin_of(sink), self.moves, end, sink)
+        return ranges(spans, Positions.of(end.items, ids))
+
+    def notes(self, end: Positions, sink: str) -> Iterator[str]:
+        """What is not expected of a sink, because somebody has moved the positions, or the sink began later."""
+        named = ", ".join(f"epoch {record.epoch}" for record in self.moves if not record.range.is_empty)
+        spans = covered(self._begin_of(sink), self.moves, end, sink)
+        if passed := sum(after[0] - before[1] for found in spans.values() for before, after in pairwise(found)):
+            says = "records were passed over on purpose, by a move of the positions, and are not expected"
+            yield f"{passed:,} {says} ({named})"
+        if (began := begins_by(self.moves, sink)) is not None:
+            because = "when it was empty, or added to the pipeline"
+        elif (savepoint := self._savepoint_of(sink)) is not None:
+            began, because = savepoint.epoch, "of the savepoint that the pipeline began with, when it was empty"
+        else:
+            return
+        yield f"the sink begins after epoch {began}, {because}: what earlier epochs wrote is not expected"
+
+    def _begin_of(self, sink: str) -> Positions:
+        savepoint = self._savepoint_of(sink)
+        return self.begin if savepoint is None else savepoint.end
+
+    def _savepoint_of(self, sink: str) -> Beginning | None:
+        """The one that the sink begins with, since it was empty then."""
+        found = self.savepoint
+        return found if found is not None and first_name(self.moves, sink) in found.empty else None

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from onefold.clients.postgres import sessions as pool
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import column, columns
-from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import FORGOTTEN
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ __all__ = [
     "UNTOLD",
     "DeadLetters",
     "Versions",
+    "fingerprint",
     "judge_appended",
     "judge_newest",
     "read_dead_letters",
@@ -284,3 +284,26 @@ def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) ->
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
     return DeadLetters(mine.select("position", "row"), tuple(settings.source_position))
+
+
+def fingerprint(fields: Sequence[StructField]) -> Column:
+    return F.xxhash64(*(_hashable(column(field.name), field.dataType) for field in fields))
+
+
+def _hashable(value: Column, kind: DataType) -> Column:
+    """A struct that Spark hashes to different values for different ones of `value`.
+
+    Spark's hash passes over nulls and over the seams between elements, so that (null, 1) and (1, null), or [[1], [2]]
+    and [[1, 2]], would be the same without the flags and sizes; and it refuses maps.
+    """
+    inner = value
+    if isinstance(kind, MapType):
+        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+        # Sorted by hash: not every kind of value has an order.
+        hashes = F.transform(F.map_entries(value), lambda item: F.xxhash64(_hashable(item, entry)))
+        inner = F.struct(F.size(value), F.array_sort(hashes))
+    elif isinstance(kind, ArrayType):
+        inner = F.struct(F.size(value), F.transform(value, lambda item: _hashable(item, kind.elementType)))
+    elif isinstance(kind, StructType):
+        inner = F.struct(*(_hashable(value.getField(f.name), f.dataType) for f in kind.fields))
+    return F.struct(F.isnull(value), inner)

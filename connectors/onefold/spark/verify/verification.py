@@ -30,14 +30,13 @@ from onefold.sources.postgres import PostgresSource
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.formats.bounded_records import read_bad_records
-from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.formats.postgres_format import read_postgres
 from onefold.spark.runtime.dataframe_columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
-from onefold.spark.verify.due import Due
 from onefold.spark.verify.expected import Expected
 from onefold.spark.verify.kafka_results import compare_with_topic
-from onefold.spark.verify.origin import SourceRecords
+from onefold.spark.verify.origin import Due, SourceRecords
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def _verify(
     key: Sequence[str],
 ) -> Verification:
     expected = Expected.of(flow.graph, sink.name)
-    source = _topic_of(flow, sink)
+    source = _topic_of(flow, expected.source.name, sink)
     _await_completed(flow)
     ledger, leftovers = _of_destination(sink, flow.name)
     facts = flow.facts()
@@ -188,9 +187,8 @@ def _verify(
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
-def _topic_of(flow: FlowWriter, sink: Sink) -> KafkaSource:
+def _topic_of(flow: FlowWriter, read: str, sink: Sink) -> KafkaSource:
     """What the sink's rows are made of, with the schema that the first start found."""
-    read = Expected.of(flow.graph, sink.name).source.name
     source = next(each for each in flow.sources().values() if each.name == read)
     if not isinstance(source, KafkaSource):
         raise ConfigError(

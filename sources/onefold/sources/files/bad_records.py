@@ -14,11 +14,10 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.sources.files.source_options import FileSourceConfig
-from onefold.sources.formats.bad_values import BadValue, Parser, TooManyBad, separate
+from onefold.sources.formats.values import BadValue, Parser, TooManyBad, separate
 
 __all__ = ["FileRecords", "Separator", "torn"]
 
-_SHOWN_MAX = 200
 _NONE_BAD = empty_batch(BAD_COLUMNS)  # made once: it takes as long as parsing a thousand rows
 
 
@@ -38,7 +37,7 @@ class Separator:
 
     def __init__(self, source: FileSourceConfig, schema: pa.Schema, parser: Parser, where: str, place: str) -> None:
         self._source, self._schema, self._parser, self._where, self._place = source, schema, parser, where, place
-        self._left = source.bad_records_max if source.on_error != "fail" else 0
+        self._left = source.bad_max
 
     def part(self, records: FileRecords) -> Part:
         try:
@@ -72,20 +71,7 @@ class Separator:
         at = f"{self._where} from {self._place} {records.places[bad.index]}"
         if bad.is_torn:
             return torn(at, bad.reason)
-        value = repr(records.shown(bad.index))
-        value = value if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}..."
-        at = f"{at}: {bad.reason}. The record is {value}"
-        if self._source.on_error == "fail":
-            return BadRecord(
-                "record-unreadable",
-                f"{at}. Correct the schema; or say what is to become of such records, with on_error='dead_letter' or"
-                " on_error='skip'",
-            )
-        return BadRecord(
-            "too-many-bad-records",
-            f"more than bad_records_max={self._source.bad_records_max} records cannot be read. The first beyond: {at}."
-            " Nothing of this epoch was decided. If the schema is right and the records are not, raise bad_records_max",
-        )
+        return self._source.refused(at, bad, records.shown(bad.index))
 
 
 def torn(at: str, reason: str) -> BadRecord:

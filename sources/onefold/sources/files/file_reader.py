@@ -11,17 +11,16 @@ from onefold.core.errors import BadRecord
 from onefold.core.source import Part
 from onefold.core.values.plain import plain
 from onefold.sources.files.bad_records import FileRecords, Separator, torn
-from onefold.sources.files.csv_records import UnbalancedQuotes, records_of
-from onefold.sources.files.lines import LineBatch, lines_of
+from onefold.sources.files.lines import LineBatch, UnbalancedQuotes, lines_of, records_of
 from onefold.sources.files.listing import Folder
 from onefold.sources.files.parquet.parquet_rows import rows_of
 from onefold.sources.files.partitions import PlacedParser, no_column_left, partition_of
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import FileRange, is_packed
-from onefold.sources.formats.bad_values import Parser
 from onefold.sources.formats.csv import CsvParser
 from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.formats.json import JsonParser
+from onefold.sources.formats.values import Parser
 
 __all__ = ["read_parts"]
 
@@ -113,5 +112,4 @@ class _Lines:
                 f" {', '.join(self._columns.names)}: correct the schema or the file; or, if its first line is a record,"
                 " leave out csv_header",
             )
-        too_long = {at - 1: size for at, size in lines.too_long.items() if at}
-        return LineBatch(lines.values[1:], lines.places[1:], too_long)
+        return lines.without_first()

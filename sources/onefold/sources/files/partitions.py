@@ -12,8 +12,7 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.plain import plain
 from onefold.sources.formats import csv
-from onefold.sources.formats.bad_values import Parser, Unparsable, by_chance
-from onefold.sources.formats.values import Values
+from onefold.sources.formats.values import Parser, Unparsable, Values
 
 __all__ = ["PlacedParser", "keys_of", "no_column_left", "partition_of", "placed"]
 
@@ -59,17 +58,6 @@ class PlacedParser:
 
     def parse(self, values: Values) -> pa.RecordBatch:
         return placed(self._parser.parse(values), self._schema, self._partition)
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        try:
-            rows = self._parser.parse([value])
-        except Unparsable:
-            return self._parser.explain(value)
-        try:
-            placed(rows, self._schema, self._partition)
-        except Unparsable as error:
-            return error
-        return by_chance()
 
 
 def placed(rows: pa.RecordBatch, schema: pa.Schema, partition: dict[str, pa.Scalar]) -> pa.RecordBatch:

@@ -17,12 +17,11 @@ from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, Split
 from onefold.core.values.ddl import ddl_of, schema_of
 from onefold.core.values.plain import shown_url
+from onefold.sources.files.file_planner import FilePlanner, position_of
 from onefold.sources.files.file_reader import read_parts
-from onefold.sources.files.listing import Folder
+from onefold.sources.files.listing import Folder, is_hidden
 from onefold.sources.files.parquet.column_matching import columns_of
-from onefold.sources.files.planning.file_planner import FilePlanner, position_of
 from onefold.sources.files.source_options import FileSourceConfig
-from onefold.sources.files.walking import is_hidden
 from onefold.sources.formats import csv, json
 
 __all__ = ["BoundedFiles", "FileSource"]

@@ -10,19 +10,18 @@ from urllib.parse import urlparse
 from onefold.clients.options import in_one_form, near
 from onefold.core.errors import ConfigError
 from onefold.core.values.plain import plain, shown_url
+from onefold.sources.formats.record_options import RecordOptions
 
 __all__ = ["FORMATS", "FileSourceConfig"]
 
 Format = Literal["parquet", "json", "csv"]
-OnError = Literal["fail", "dead_letter", "skip"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-_LINE_BYTES_LIMIT = 1 << 30
 _NAME_MAX = 200  # as many the checkpoint store has room for
 
 
 @dataclass(frozen=True)
-class FileSourceConfig:
+class FileSourceConfig(RecordOptions):
     """What planners and readers of a file source take. `FileSource` describes the options."""
 
     path: str = field(repr=False)  # a URI may hold a password
@@ -33,11 +32,6 @@ class FileSourceConfig:
     pattern: str = "*"
     settle_s: float = 0.0
     max_files_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    on_error: OnError = "fail"
-    bad_records_max: int = 1000
-    record_bytes_max: int = 32 << 20
-    csv_delimiter: str = ","
     csv_header: bool = False
     csv_multiline: bool = False
 
@@ -73,27 +67,6 @@ class FileSourceConfig:
             )
         if self.format != "csv" and (self.csv_delimiter != "," or self.csv_header or self.csv_multiline):
             raise ConfigError("options-conflict", "csv_delimiter, csv_header and csv_multiline go with format='csv'")
-        if self.on_error not in get_args(OnError):
-            raise ConfigError(
-                "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
-            )
         if not self.settle_s >= 0:
             raise ConfigError("option-value", f"settle_s is a time of 0 or more, not {self.settle_s!r}")
-        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
-            if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
-                raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
-        if not _is_whole(self.bad_records_max, 0):
-            raise ConfigError(
-                "option-value",
-                f"bad_records_max is how many lines of an epoch may be bad: 0 or more, not {self.bad_records_max!r}",
-            )
-        if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _LINE_BYTES_LIMIT:
-            raise ConfigError(
-                "option-value",
-                f"record_bytes_max is how many bytes a line or a row may have: 1 to {_LINE_BYTES_LIMIT}, not"
-                f" {self.record_bytes_max!r}",
-            )
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+        self.check_records("max_files_per_trigger")

@@ -20,8 +20,8 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import decimals_of
-from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
+from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
+from onefold.sources.formats.values import DECIMAL_WORDS, Unparsable
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
@@ -37,7 +37,7 @@ def check(schema: pa.Schema) -> None:
     if not len(schema):
         raise ConfigError("schema-missing", "format=csv needs a schema with at least one column: schema='id long, ...'")
     for field in schema:
-        if not _is_supported(field.type):
+        if not is_exact(field.type):
             raise ConfigError(
                 "type-unsupported",
                 f"format=csv cannot parse the column {field.name!r}: {field.type} is not supported there. Read it as a"
@@ -93,10 +93,7 @@ class CsvParser:
         require(all(len(array) == len(values) for array in found), "no quote reaches over the end of its line")
         arrays = [_convert(array, field) for array, field in zip(found, self._schema, strict=True)]
         for array, field in zip(arrays, self._schema, strict=True):
-            if not field.nullable and array.null_count:
-                raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
-            if has_year_out_of_range(array):
-                raise Unparsable(None, f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
+            check_column(array, field)
             if has_infinity(array):  # an infinity that is written as one is what it says; 1e400 is not
                 written = self._read(joined, {field.name: pa.string()})[0]
                 is_number = pc.match_substring_regex(written, "[0-9]")
@@ -131,13 +128,6 @@ class CsvParser:
         field = self._schema.field(int(found[1]))
         return f"field {field.name!r} ({type_name(field.type)}): {found[2]}"
 
-    def explain(self, value: bytes | None) -> Unparsable:
-        try:
-            self.parse([value])
-        except Unparsable as error:
-            return error
-        return by_chance()
-
 
 def _record(between: str, no: str = "") -> str:
     """A pattern of all fields, in which `no` character of these is outside of quotes."""
@@ -171,15 +161,3 @@ def _lines(values: Sequence[bytes | None]) -> list[bytes]:
             raise Unparsable(index, "the value is null (a tombstone), and format=csv needs a line; format=raw reads it")
         lines.append(value.removesuffix(b"\n").removesuffix(b"\r"))
     return lines
-
-
-def _is_supported(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_boolean(kind)
-        or pa.types.is_signed_integer(kind)
-        or kind in (pa.float32(), pa.float64())
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_date32(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit == "us")
-    )

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from onefold.core.errors import Retriable
 from onefold.core.failpoints import deadly
-from onefold.sources.formats.bad_values import Parser, Unparsable
-from onefold.sources.formats.values import Values
+from onefold.sources.formats.values import Parser, Unparsable, Values
 
 __all__ = ["GuardedParser", "in_child", "in_task"]
 
@@ -46,13 +45,14 @@ class GuardedParser:
         self._parser = parser
 
     def parse(self, values: Values) -> pa.RecordBatch:
-        return in_child(lambda: self._parser.parse(values))
-
-    def explain(self, value: bytes | None) -> Unparsable:
         try:
-            return in_child(lambda: self._parser.explain(value))
-        except Unparsable as error:
-            return error
+            return in_child(lambda: self._parser.parse(values))
+        except Unparsable:
+            if len(values) > 1:
+                raise
+        in_child(lambda: self._parser.parse(values))
+        reason = "it could not be read, and then it could: what parses it fails by chance"
+        raise Unparsable(0, reason, is_permanent=False)
 
 
 class _FaultyParser:
@@ -62,16 +62,9 @@ class _FaultyParser:
         self._parser, self._text = parser, text
 
     def parse(self, values: Values) -> pa.RecordBatch:
-        self._die_of(values)
-        return self._parser.parse(values)
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        self._die_of([value])
-        return self._parser.explain(value)
-
-    def _die_of(self, values: Values) -> None:
         if any(value is not None and self._text in value for value in values):
             signal.raise_signal(signal.SIGSEGV)
+        return self._parser.parse(values)
 
 
 def in_child(work: Callable[[], T]) -> T:

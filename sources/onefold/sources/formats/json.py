@@ -25,9 +25,8 @@ from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import type_name
 from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
-from onefold.sources.formats.bad_values import DECIMAL_WORDS, Unparsable, by_chance
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
-from onefold.sources.formats.values import Lines, Values
+from onefold.sources.formats.value_range import check_column, has_infinity, is_exact, too_large
+from onefold.sources.formats.values import DECIMAL_WORDS, Lines, Unparsable, Values
 
 __all__ = ["JsonParser", "check"]
 
@@ -72,11 +71,9 @@ class JsonParser:
         try:
             return _parse_all(values, self._schema, self._vetting)
         except _ERRORS as error:
+            if len(values) == 1:
+                raise Unparsable(0, _reason(values[0], self._schema, self._vetting) or str(error)) from None
             raise Unparsable(_index(error, values), str(error)) from None
-
-    def explain(self, value: bytes | None) -> Unparsable:
-        reason = _reason(value, self._schema, self._vetting)
-        return by_chance() if reason is None else Unparsable(0, reason)
 
 
 def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:
@@ -92,12 +89,9 @@ def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.Record
         raise _Miscounted(f"{table.num_rows} JSON objects in one value")
     arrays = [_convert(table.column(i).combine_chunks(), field) for i, field in enumerate(schema)]
     for array, field in zip(arrays, schema, strict=True):
-        if not field.nullable and array.null_count:
-            raise ValueError(f"the field {field.name!r} is missing or null, and the schema says NOT NULL")
+        check_column(array, field)
         if has_infinity(array):  # JSON has no infinity, so it was a number such as 1e400
             raise ValueError(too_large(field))
-        if has_year_out_of_range(array):
-            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -227,14 +221,4 @@ def _unsupported(kind: pa.DataType) -> str | None:
         return _unsupported(kind.value_type)
     if pa.types.is_struct(kind):
         return next((bad for i in range(kind.num_fields) if (bad := _unsupported(kind[i].type)) is not None), None)
-    supported = (
-        pa.types.is_boolean(kind)
-        or pa.types.is_signed_integer(kind)
-        or kind in (pa.float32(), pa.float64())
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_date32(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit == "us")
-    )
-    return None if supported else str(kind)
+    return None if is_exact(kind) or pa.types.is_large_string(kind) else str(kind)

@@ -1,4 +1,4 @@
-"""HBaseSource: an HBase table to read, its options, and the same as a data source's options."""
+"""HBaseSource: an HBase table to read, its options as a data source's, and the regions that its tasks read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.clients.hbase.client_settings import HBaseSettings
 from onefold.clients.hbase.rows.mapping import TableMapping
@@ -17,12 +18,30 @@ from onefold.clients.hbase.table_admin import describe
 from onefold.clients.hbase.thrift_errors import no_table
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, options_model
-from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.source import Keep
-from onefold.sources.hbase.table_reader import RegionPart, read
+from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.sources.table_source import TableSource
 
-__all__ = ["HBaseSource"]
+__all__ = ["HBaseSource", "RegionPart"]
+
+
+@dataclass(frozen=True)
+class RegionPart:
+    """What one task reads: the rows from `start` to before `stop`, b"" for the end. Pickles."""
+
+    settings: HBaseSettings
+    mapping: TableMapping
+    schema: pa.Schema
+    start: bytes
+    stop: bytes
+    range_ms: tuple[int, int] | None
+    deleted_as: str | None
+
+    @property
+    def label(self) -> str:
+        until = f"{self.stop!r}" if self.stop else "the end"
+        return f"reading table {self.mapping.table} of HBase from {self.start!r} to {until}"
 
 
 @options_model
@@ -94,7 +113,33 @@ class HBaseSource(HBaseTableConfig, TableSource):
         ]
 
     def batches(self, part: RegionPart) -> Iterator[pa.RecordBatch]:
-        return read(part)
+        """The rows of the part that have at least one of its cells, as batches of exactly its schema.
+
+        Raises `BadRecord`, `Retriable`, `ConfigError`; batches that came before an error must not be used.
+        """
+        mapping = part.mapping
+        marker = mapping.tombstone_column
+        columns = mapping.cell_columns + ([] if marker is None else [(marker.family, marker.qualifier)])
+        table = HBaseTable(part.settings, mapping.table)
+        for rows in table.scan(part.start, part.stop, columns, part.range_ms):
+            keys, values = rows.keys, list(rows.values)
+            added = {}
+            if marker is not None:
+                living = mapping.living(values.pop())
+                if part.deleted_as is None:
+                    keys, values = keys.filter(living), [array.filter(living) for array in values]
+                else:
+                    added[part.deleted_as] = pc.invert(living)
+            try:
+                found = mapping.decode(keys, values)
+                there = {name: found.column(name) for name in found.schema.names} | added
+                # The mapping knows a decimal as it was written; the schema says as what it is read.
+                arrays = [_as(there[field.name], field) for field in part.schema]
+                yield pa.record_batch(arrays, schema=part.schema)
+            except BadRecord as error:
+                raise error.reworded(f"{part.label}: {error.message}") from error
+            except ValueError as error:
+                raise BadRecord("value-not-readable", f"{part.label}: {error}") from error
 
     @property
     def range_ms(self) -> tuple[int, int]:
@@ -165,3 +210,10 @@ def _in_ms(name: str, moment: int | dt.datetime | None, otherwise: int) -> int:
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise ConfigError("option-value", f"{name}={moment!r} must be milliseconds since 1970, or an aware datetime")
     return moment
+
+
+def _as(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return exact_cast(array, field.type)
+    except Mismatch as error:
+        raise ValueError(f"column {field.name}: {error}") from None

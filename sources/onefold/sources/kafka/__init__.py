@@ -9,13 +9,13 @@ from onefold.sources.kafka.fetching.fetched_records import FetchedRecords, Wante
 from onefold.sources.kafka.fetching.fetcher import close_consumers, fetch
 from onefold.sources.kafka.formats.dispatch import check_schema, record_ddl
 from onefold.sources.kafka.formats.inferring import find_schema
-from onefold.sources.kafka.formats.raw import RAW_COLUMNS
-from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS, RAW_COLUMNS
+from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import LagFigures, LagMeter, PartitionLag, lag
+from onefold.sources.kafka.planning.limits import limit
 from onefold.sources.kafka.planning.moving import wanted_positions
-from onefold.sources.kafka.planning.offset_planner import Planner, limit, ranges
+from onefold.sources.kafka.planning.offset_planner import Planner, ranges
 from onefold.sources.kafka.range_reader import read, read_parts
 from onefold.sources.kafka.source import KafkaSource
 

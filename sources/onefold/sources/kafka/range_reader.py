@@ -9,16 +9,15 @@ import pyarrow as pa
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
-from onefold.sources.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.formats.guarded_parser import in_task
-from onefold.sources.kafka.bad_records import bad_batch, may_change, refused
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.formats.values import BadValue, Parser, Separated, TooManyBad, separate
+from onefold.sources.kafka.bad_records import bad_batch, may_change, place_of
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords, WantedFields
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
-from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.dispatch import parser_of
-from onefold.sources.kafka.formats.record_columns import parsed_part, wanted_of, with_columns
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.formats.record_columns import RAW_COLUMNS, parsed_part, raw_batch, wanted_of, with_columns
+from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["Parsing", "read", "read_parts"]
 
@@ -91,7 +90,7 @@ class Parsing:
         self._parser: Parser | None = None
         if source.format != "raw":
             self._parser = in_task(parser_of(source, parsed_part(schema, source.columns)), guarded=guarded)
-        self._left = source.bad_records_max if source.on_error != "fail" else 0
+        self._left = source.bad_max
         self.wanted = _wanted(source, schema)
         self._reads_headers = "headers" in (schema.names if source.format == "raw" else source.columns)
 
@@ -101,8 +100,8 @@ class Parsing:
         try:
             found = self._separated(records)
         except TooManyBad as error:
-            allowed = None if source.on_error == "fail" else source.bad_records_max
-            raise refused(wanted, records, error.last, allowed) from None
+            at, instead = place_of(wanted, records, error.last), "; or read with format=raw and deal with them yourself"
+            raise source.refused(at, error.last, records.values[error.last.index], instead) from None
         if self._repeatable and (temporary := [value for value in found.bad if not value.is_permanent]):
             raise may_change(wanted, records, temporary[0])
         self._left -= len(found.bad)
@@ -110,7 +109,7 @@ class Parsing:
         refused_at = {value.index for value in found.bad}
         good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
         if source.format == "raw":
-            rows = raw.to_batch(records, self._schema)
+            rows = raw_batch(records, self._schema)
             return Part(rows if good is None else rows.take(pa.array(good, pa.int64())), bad)
         if not found.rows:
             return Part(empty_batch(self._schema), bad)
@@ -135,7 +134,7 @@ def _wanted(source: KafkaSourceConfig, schema: pa.Schema) -> WantedFields:
     """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
     names = set(schema.names) if source.format == "raw" else wanted_of(source.columns)
     if source.on_error == "dead_letter":
-        names = set(raw.RAW_COLUMNS.names)
+        names = set(RAW_COLUMNS.names)
     return WantedFields.of(names, lines=source.format == "json", record_bytes_max=source.record_bytes_max)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -13,16 +13,15 @@ from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, RecordColumns, Split
-from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.config.options import constructor_arguments, spark_options
 from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
 from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.formats.record_columns import Choice, places_of
 from onefold.sources.kafka.native import described
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.source_planner import KafkaSourcePlanner
+from onefold.sources.kafka.planning.offset_planner import KafkaSourcePlanner
 from onefold.sources.kafka.range_reader import read_parts
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["KafkaSource"]
 
@@ -148,12 +147,3 @@ class KafkaSource(KafkaSourceConfig):
         "ledger" is the same as "earliest" here: a pipeline replaces it by its ledger's positions, where it has any.
         """
         return start_positions.initial(broker or self.broker(), self.subscription, self.starting_text).positions()
-
-    def options(self) -> dict[str, str]:
-        """The options of the data source `onefold_kafka`."""
-        return spark_options(self)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """The source that these data source options describe. Names are matched without regard to case."""
-        return cls(**constructor_arguments(options))

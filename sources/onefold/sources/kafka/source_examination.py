@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.positions import Positions
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.offsets import names_of
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
-from onefold.sources.kafka.planning.offset_snapshot import names_of
 from onefold.sources.kafka.planning.start_positions import check_ids, initial
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["examine", "retention"]
 

@@ -4,8 +4,7 @@
 """
 
 from onefold.sources.postgres.copy_reader import read
-from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
-from onefold.sources.postgres.snapshot import HeldSnapshot, hold
+from onefold.sources.postgres.planning import HeldSnapshot, TablePart, describe, hold, plan, resolve
 from onefold.sources.postgres.source import PostgresSource
 
 __all__ = ["HeldSnapshot", "PostgresSource", "TablePart", "describe", "hold", "plan", "read", "resolve"]

@@ -11,7 +11,7 @@ import psycopg
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.quoting import quoted
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres.planning_connection import Connection
+from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.postgres_types import ResultType
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,10 +15,9 @@ from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.source import Keep
 from onefold.core.values.ddl import ddl_of, schema_of
+from onefold.sources.postgres.connection import conninfo
 from onefold.sources.postgres.copy_reader import read
-from onefold.sources.postgres.planning import TablePart, describe, plan, resolve
-from onefold.sources.postgres.planning_connection import conninfo
-from onefold.sources.postgres.snapshot import hold
+from onefold.sources.postgres.planning import TablePart, describe, hold, plan, resolve
 from onefold.sources.postgres.source_options import PostgresSourceConfig
 from onefold.sources.table_source import PlannedTable, TableSource
 
@@ -87,13 +86,9 @@ class PostgresSource(PostgresSourceConfig, TableSource):
 
     def planned(self) -> PlannedTable:
         """The parts at one snapshot of now, which is held."""
-        held = hold(self)
-        try:
-            parts = replace(self, snapshot=held.id).parts()
-        except BaseException:
-            held.release()
-            raise
-        return PlannedTable(parts, held.release)
+        with ExitStack() as stack:
+            parts = stack.enter_context(self.frozen()).parts()
+            return PlannedTable(parts, stack.pop_all().close)
 
     def batches(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         return read(part)

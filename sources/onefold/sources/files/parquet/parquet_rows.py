@@ -21,19 +21,24 @@ from onefold.core.values.ddl import type_name
 from onefold.core.values.exact import Mismatch, exact_cast
 from onefold.sources.files.bad_records import FileRecords, Separator
 from onefold.sources.files.listing import Folder
-from onefold.sources.files.parquet.calendar import AmbiguousCalendar, calendar_of, rebased
 from onefold.sources.files.parquet.column_matching import matched
-from onefold.sources.files.parquet.int96 import blurred, columns_with_int96, timed
+from onefold.sources.files.parquet.old_times import (
+    AmbiguousCalendar,
+    blurred,
+    calendar_of,
+    columns_with_int96,
+    rebased,
+    timed,
+)
 from onefold.sources.files.parquet.sizes import pieces_of, read_as_dictionaries, rows_max
-from onefold.sources.files.parquet.texts import check_texts
 from onefold.sources.files.partitions import partition_of, placed
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import FileRange
-from onefold.sources.formats.bad_values import Unparsable, by_chance
 from onefold.sources.formats.guarded_parser import in_child
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
+from onefold.sources.formats.value_range import check_column, inside
+from onefold.sources.formats.values import Unparsable
 
-__all__ = ["rows_of"]
+__all__ = ["check_texts", "rows_of"]
 
 _SHOWN_BYTES = 768 << 10  # of a row, in a dead letter
 _GUARDED_BYTES = 4 << 30
@@ -156,13 +161,6 @@ class _RowParser:
         rows = pa.RecordBatch.from_arrays(arrays, names=self._read.names) if arrays else batch
         return placed(rows, self._schema, self._partition)
 
-    def explain(self, value: Any) -> Unparsable:
-        try:
-            self.parse(value)
-        except Unparsable as error:
-            return error
-        return by_chance()
-
     def _column(self, array: pa.Array, field: pa.Field) -> pa.Array:
         try:
             return self._exactly(array, field)
@@ -179,11 +177,7 @@ class _RowParser:
         check_texts(array)
         array = exact_cast(array, field.type)
         array = rebased(array, self._calendar.int96 if is_int96 else self._calendar.dates)
-        if has_year_out_of_range(array):
-            raise Unparsable(None, f"the column {field.name!r} has {YEAR_OUT_OF_RANGE}")
-        if not field.nullable and array.null_count:
-            index = pc.index(array.is_null(), True).as_py()
-            raise Unparsable(index, f"the column {field.name!r} is null, and the schema says NOT NULL")
+        check_column(array, field)
         return array
 
 
@@ -207,3 +201,35 @@ def _python(array: pa.Array, at: int) -> Any:
         if part.type.num_fields:
             return f"<no {type_name(part.type)} of Python's>"
         return str(part.view(pa.binary())[0] if pa.types.is_string(part.type) else part.cast(pa.string())[0])
+
+
+def check_texts(array: pa.Array) -> None:
+    """Raises `Mismatch` for a text that is no UTF-8; without its row where it is within another value."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        if _are_texts(kind.value_type) and not _is_ascii(array.dictionary):
+            check_texts(array.dictionary_decode())
+    elif _are_texts(kind) and not _is_ascii(array):
+        exact_cast(array.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()), kind)
+    for part in inside(array):
+        try:
+            check_texts(part)
+        except Mismatch as error:
+            raise error.below("[]") from None
+
+
+def _are_texts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_ascii(array: pa.Array) -> bool:
+    """Whether no byte of all its texts has the highest bit."""
+    width = pa.int32() if pa.types.is_string(array.type) else pa.int64()
+    if not len(array):
+        return True
+    ends = pa.Array.from_buffers(width, len(array) + 1, [None, array.buffers()[1]], offset=array.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    if first == last:
+        return True
+    signed = pa.Array.from_buffers(pa.int8(), last - first, [None, array.buffers()[2]], offset=first)
+    return bool(pc.min_max(signed)["min"].as_py() >= 0)

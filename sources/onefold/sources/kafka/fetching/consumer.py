@@ -21,7 +21,7 @@ from onefold.sources.kafka.fetching.fetched_records import (
     bytes_of,
     headers_of,
 )
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from onefold.sources.formats.record_options import RECORD_BYTES_MAX
 from onefold.sources.formats.value_range import record_timestamps
 from onefold.sources.formats.values import Values
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange
 
 __all__ = [
     "HEADER_BYTES",
     "LETTER_BYTES_MAX",
     "NO_HEADERS",
-    "RECORD_BYTES_MAX",
     "CompressedRecord",
     "FetchedRecords",
     "Headers",
@@ -29,7 +29,6 @@ __all__ = [
     "headers_of",
 ]
 
-RECORD_BYTES_MAX = 32 << 20
 HEADER_BYTES = 16  # what a header counts beside its bytes, so that empty ones have a bound, too; as in fetch.c
 # Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
 LETTER_BYTES_MAX = 768 << 10

@@ -19,7 +19,7 @@ from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsum
 from onefold.sources.kafka.fetching.fetched_records import CompressedRecord, FetchedRecords, WantedFields
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated

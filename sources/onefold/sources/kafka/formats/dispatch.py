@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 import pyarrow as pa
@@ -11,13 +12,22 @@ from onefold.core.errors import ConfigError
 from onefold.core.extras import to_install
 from onefold.core.values.ddl import column_names, schema_of
 from onefold.sources.formats import csv, json
-from onefold.sources.formats.bad_values import Parser
-from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
-from onefold.sources.kafka.formats import raw, record_columns, text
+from onefold.sources.formats.values import Parser, Unparsable
+from onefold.sources.kafka.formats import record_columns
+from onefold.sources.kafka.source_options import FORMATS, KafkaSourceConfig
 
-__all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl", "record_schema"]
+__all__ = [
+    "INFER",
+    "TextParser",
+    "check_format",
+    "check_schema",
+    "parser_of",
+    "record_ddl",
+    "record_schema",
+]
 
 INFER = "infer"
+_TEXT_DDL = "value string"
 
 
 def check_format(source: KafkaSourceConfig) -> None:
@@ -28,7 +38,7 @@ def check_format(source: KafkaSourceConfig) -> None:
             "option-value", f"format is one of {', '.join(FORMATS)}, not {chosen!r}{near(chosen, FORMATS)}"
         )
     if chosen in ("raw", "string", "avro") and source.schema is not None:
-        own = {"raw": raw.RAW_DDL, "string": text.TEXT_DDL, "avro": "those of avro_schema"}[chosen]
+        own = {"raw": record_columns.RAW_DDL, "string": _TEXT_DDL, "avro": "those of avro_schema"}[chosen]
         raise ConfigError(
             "options-conflict",
             f"a schema goes with format='json' or 'csv'; format={chosen!r} has its own columns: {own}",
@@ -52,9 +62,9 @@ def record_ddl(source: KafkaSourceConfig) -> str:
     """The columns of a source's records, as a Spark DDL text."""
     match source.format:
         case "raw":
-            return raw.RAW_DDL
+            return record_columns.RAW_DDL
         case "string":
-            parsed = text.TEXT_DDL
+            parsed = _TEXT_DDL
         case "avro":
             from onefold.core.values.ddl import ddl_of
             from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
@@ -84,9 +94,9 @@ def check_schema(source: KafkaSourceConfig, schema: pa.Schema) -> None:
     parsed = record_columns.parsed_part(schema, source.columns)
     match source.format:
         case "raw":
-            raw.check(parsed)
+            record_columns.check_raw(parsed)
         case "string":
-            text.check(parsed)
+            _check_text(parsed)
         case "json":
             json.check(parsed)
         case "csv":
@@ -103,7 +113,7 @@ def parser_of(source: KafkaSourceConfig, parsed: pa.Schema) -> Parser:
     """What turns the values of a source's records into these columns."""
     match source.format:
         case "string":
-            return text.TextParser(parsed)
+            return TextParser(parsed)
         case "json":
             return json.JsonParser(parsed)
         case "csv":
@@ -116,9 +126,9 @@ def parser_of(source: KafkaSourceConfig, parsed: pa.Schema) -> Parser:
     if source.registry is not None:
         from onefold.sources.kafka.formats.avro.schema_registry import registry
 
-        return parser.AvroParser(parsed, reader, parser.Framed(registry(source.registry, source.timeout_s)))
+        return parser.AvroParser(parsed, reader, registry(source.registry, source.timeout_s))
     writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
-    return parser.AvroParser(parsed, reader, parser.Plain(writer))
+    return parser.AvroParser(parsed, reader, writer)
 
 
 def _parsed_names(source: KafkaSourceConfig) -> list[str]:
@@ -169,3 +179,32 @@ def _check_avro(source: KafkaSourceConfig) -> None:
     for text_ in (source.avro_schema, source.avro_written_as):
         if text_ is not None:
             AvroSchema(text_)
+
+
+def _check_text(schema: pa.Schema) -> None:
+    """Raise `ConfigError` unless the schema is the one column."""
+    if len(schema) > 1 or any(field.name != "value" or not pa.types.is_string(field.type) for field in schema):
+        raise ConfigError("schema-type", f"format=string has one column, {_TEXT_DDL}; not {', '.join(schema.names)}")
+
+
+class TextParser:
+    """Texts are UTF-8, or refused."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        texts = pa.array(values, pa.binary())
+        try:
+            return pa.RecordBatch.from_arrays([texts.cast(pa.string())] * len(self._schema), schema=self._schema)
+        except pa.ArrowInvalid:
+            raise _first_bad(values) from None
+
+
+def _first_bad(values: Sequence[bytes | None]) -> Unparsable:
+    for index, value in enumerate(values):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError as error:
+            return Unparsable(index, f"the value is not UTF-8: {error.reason} at byte {error.start}")
+    return Unparsable(None, "the value is not UTF-8")

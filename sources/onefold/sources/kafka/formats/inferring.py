@@ -16,9 +16,9 @@ import pyarrow as pa
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of
-from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["SAMPLE_MAX", "find_schema", "infer"]
 

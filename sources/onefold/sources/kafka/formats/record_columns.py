@@ -1,4 +1,4 @@
-"""The columns that a user may add to parsed ones: keys, headers, timestamps and positions of the records."""
+"""The columns of Kafka's records: those of format=raw, and those that a user may add to parsed ones."""
 
 from __future__ import annotations
 
@@ -10,21 +10,77 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.fetching.fetched_records import FetchedRecords
-from onefold.sources.kafka.formats import raw
 
 __all__ = [
     "COLUMNS",
     "POSITION_COLUMNS",
+    "RAW_COLUMNS",
+    "RAW_DDL",
     "Choice",
     "added_columns",
     "check_names",
+    "check_raw",
     "check_types",
     "columns_ddl",
+    "is_same",
     "parsed_part",
     "places_of",
+    "raw_batch",
     "wanted_of",
     "with_columns",
 ]
+
+RAW_DDL = (
+    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+RAW_COLUMNS = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    }
+)
+
+
+def check_raw(schema: pa.Schema) -> None:
+    """Raise `ConfigError` unless the schema is made of raw columns, in any order."""
+    for field in schema:
+        if RAW_COLUMNS.get_field_index(field.name) < 0:
+            raise ConfigError(
+                "no-such-column",
+                f"format=raw has no column {field.name!r}: its columns are {RAW_DDL}. To parse values, use format=json",
+            )
+        wanted = RAW_COLUMNS.field(field.name).type
+        if not is_same(field.type, wanted):
+            raise ConfigError("schema-type", f"format=raw: the column {field.name!r} is {wanted}, not {field.type}")
+
+
+def is_same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether the types hold the same: Spark names and marks nested fields in its own way."""
+    return bool(_bare(one) == _bare(other))
+
+
+def raw_batch(records: FetchedRecords, schema: pa.Schema) -> pa.RecordBatch:
+    """One row for each record, in order, with the columns that `schema` names."""
+    return pa.RecordBatch.from_arrays([records.column(field) for field in schema], schema=schema)
+
+
+def _bare(kind: pa.DataType) -> object:
+    """The type without nullability and list item names."""
+    if pa.types.is_list(kind):
+        return ("list", _bare(kind.value_type))
+    if pa.types.is_map(kind):
+        return ("map", _bare(kind.key_type), _bare(kind.item_type))
+    if pa.types.is_struct(kind):
+        return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
+    return kind
+
 
 Choice = Literal["key", "headers", "timestamp", "position", "topic_id"]
 COLUMNS: tuple[Choice, ...] = get_args(Choice)
@@ -38,7 +94,7 @@ _ADDED: dict[Choice, dict[str, str]] = {
     "topic_id": {"kafka_topic_id": "topic_id"},
 }
 _URL_SAFE = str.maketrans("+/", "-_")
-_TYPES = raw.RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
+_TYPES = RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
 _RAW_OF = {name: of for added in _ADDED.values() for name, of in added.items()}
 
 
@@ -86,7 +142,7 @@ def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
     """Raise `ConfigError` unless the added columns that the schema names have their own types."""
     for wanted in added_columns(columns):
         number = schema.get_field_index(wanted.name)
-        if number >= 0 and not raw.is_same(schema.field(number).type, wanted.type):
+        if number >= 0 and not is_same(schema.field(number).type, wanted.type):
             raise ConfigError(
                 "schema-type", f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}"
             )

@@ -3,6 +3,6 @@
 An extra that is found at run time; without it everything works, record by record.
 """
 
-from onefold.sources.kafka.native.fetch_choice import CHOICES, Choice, check_choice, described, helper
+from onefold.sources.kafka.native.library import CHOICES, Choice, check_choice, described, helper
 
 __all__ = ["CHOICES", "Choice", "check_choice", "described", "helper"]

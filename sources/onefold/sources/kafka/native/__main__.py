@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from onefold.sources.kafka.native.building import NotBuilt, build
-from onefold.sources.kafka.native.fetch_choice import described
+from onefold.sources.kafka.native.library import described
 
 
 def main(arguments: list[str]) -> int:

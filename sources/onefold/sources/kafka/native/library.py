@@ -1,4 +1,4 @@
-"""The compiled helper, found at run time, or the reason why it is not used."""
+"""The compiled helper, found at run time, or the reason why it is not used; and whether it is wanted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import os
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
 from confluent_kafka import cimpl
 
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.checks import require
+from onefold.core.errors import ConfigError
 from onefold.sources.kafka.native.building import LIBRARY, source_hash
 
-__all__ = ["LIBRARY_VARIABLE", "SAID_ERROR", "SAID_EVENT", "Buffers", "Gathered", "Said", "find"]
+__all__ = [
+    "CHOICES",
+    "LIBRARY_VARIABLE",
+    "SAID_ERROR",
+    "SAID_EVENT",
+    "VARIABLE",
+    "Buffers",
+    "Choice",
+    "Gathered",
+    "Said",
+    "check_choice",
+    "described",
+    "find",
+    "helper",
+]
 
 LIBRARY_VARIABLE = "ONEFOLD_FETCH_LIBRARY"  # another library than the one in this package: for the sanitizers' tests
 
@@ -114,3 +131,60 @@ def find() -> ctypes.CDLL | str:
     if library.onefold_bind(str(cimpl.__file__).encode(), why, len(why)) != 0:
         return why.value.decode(errors="replace")
     return library
+
+
+Choice = Literal["auto", "off", "required"]
+CHOICES = get_args(Choice)
+VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
+
+_told: set[str] = set()
+
+
+def check_choice(choice: str) -> None:
+    """Raise `ConfigError` for a choice that isn't one."""
+    if choice not in CHOICES:
+        raise ConfigError("option-value", f"compiled_fetch is one of {', '.join(CHOICES)}, not {choice!r}")
+
+
+def helper(choice: str) -> ctypes.CDLL | None:
+    """The compiled helper, if it is to be used. Raises `ConfigError` if it is required and can't be."""
+    chosen = _effective(choice)
+    if chosen == "off":
+        return None
+    found = find()
+    if not isinstance(found, str):
+        _tell(described(choice))
+        return found
+    if chosen == "required":
+        raise ConfigError(
+            "compiled-helper-missing",
+            f"compiled_fetch is required, and the compiled helper cannot be used here: {found}. Build it on every "
+            "machine that reads, or set compiled_fetch='auto'",
+        )
+    _tell(described(choice))
+    return None
+
+
+def described(choice: str = "auto") -> str:
+    """How this process fetches records, in words."""
+    if _effective(choice) == "off":
+        return "Kafka records are fetched one by one: the compiled fetch is turned off"
+    found = find()
+    if isinstance(found, str):
+        return f"Kafka records are fetched one by one: the compiled fetch is not used, {found}"
+    return f"Kafka records are fetched in compiled batches (librdkafka {found.onefold_librdkafka().decode()})"
+
+
+def _effective(choice: str) -> str:
+    if choice != "auto":
+        return choice
+    given = os.environ.get(VARIABLE, "") or "auto"
+    if given not in CHOICES:
+        raise ConfigError("option-value", f"{VARIABLE} is one of {', '.join(CHOICES)}, not {given!r}")
+    return given
+
+
+def _tell(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        CONSUMER.logger.info("%s", text)

@@ -23,7 +23,7 @@ from onefold.clients.kafka.error_codes import DENIED, NOT_SHOWN
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID, Settings
 from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
+from onefold.sources.kafka.offsets import Offsets, OffsetSnapshot, Partition
 
 __all__ = ["Broker", "OffsetsRequest", "Topic"]
 

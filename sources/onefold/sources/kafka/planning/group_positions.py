@@ -13,9 +13,9 @@ from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.core.waiting import Wait
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["GroupPositions"]
 

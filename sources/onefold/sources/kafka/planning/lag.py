@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onefold.core.positions import Positions
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.offsets import OffsetSnapshot
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning import start_positions
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
 from onefold.sources.kafka.planning.start_positions import Start
 from onefold.sources.kafka.planning.subscription import Subscription
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["WantedPositions", "wanted_positions"]
 

@@ -3,21 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.core.positions import Positions, Range
+from onefold.core.source import Split
 from onefold.core.waiting import Wait
-from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.offset_range import OffsetRange
+from onefold.sources.kafka.offsets import OffsetRange, Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning import start_positions
 from onefold.sources.kafka.planning.broker import Broker, Topic
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
-from onefold.sources.kafka.planning.rate import Rate
-from onefold.sources.kafka.planning.size_estimate import SizeEstimate
+from onefold.sources.kafka.planning.group_positions import GroupPositions
+from onefold.sources.kafka.planning.limits import Rate, SizeEstimate, limit
 from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
-__all__ = ["Planner", "limit", "not_behind", "ranges", "up_to"]
+__all__ = ["KafkaSourcePlanner", "Planner", "not_behind", "ranges", "up_to"]
+
+
+class KafkaSourcePlanner:
+    """Plans epochs of one source, as `SourcePlanner`. A topic's partitions that come later start at their first
+    record; with `until`, they are left out."""
+
+    unit = "record"
+
+    def __init__(
+        self, source: KafkaSourceConfig, frozen: Positions | None = None, until: Positions | None = None
+    ) -> None:
+        self._source = source
+        if source.starting_text == "ledger":  # a flow replaces it by its ledger's positions, where it has any
+            source = replace(source, starting_offsets="earliest")
+        broker = source.broker()  # which connects while its driver starts
+        self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen), broker)
+        self._until = None if until is None else OffsetSnapshot.of(until).offsets
+        self._group = GroupPositions(source)
+        self.seen: OffsetSnapshot | None = None  # where the topics ended when that was asked last
+
+    def initial(self) -> Positions:
+        return self._planner.initial().positions()
+
+    def latest(self, start: Positions) -> Positions:
+        at = OffsetSnapshot.of(start)
+        seen = self._planner.ends(at)
+        return at.moved_to(seen.offsets, seen).positions()
+
+    def behind(self, start: Positions) -> Mapping[str, int]:
+        """Markers and compacted records count."""
+        at, there = OffsetSnapshot.of(start).offsets, OffsetSnapshot.of(self.latest(start)).offsets
+        return {f"{topic}/{number}": end - at.get((topic, number), 0) for (topic, number), end in there.items()}
+
+    def end(self, start: Positions) -> Positions:
+        at = OffsetSnapshot.of(start)
+        self.seen = seen = self._planner.ends(at)
+        goal = seen.offsets if self._until is None else up_to(self._until, at, seen)
+        if self._planner.wait_s(at, goal) > 0:
+            return start
+        return self._planner.next(at, seen, goal, self._source.max_offsets_per_trigger).positions()
+
+    def splits(self, span: Range) -> list[Split]:
+        begin, end = OffsetSnapshot.of(span.start), OffsetSnapshot.of(span.end)
+        self._planner.check_again(begin, end)
+        found = self._planner.ranges(begin, end)
+        return [Split(f"{each.topic}/{each.partition}", each, each.end - each.start) for each in found]
+
+    def is_done(self, at: Positions) -> bool:
+        if self._until is None:
+            return False
+        reached = OffsetSnapshot.of(at).offsets
+        return all(reached.get(partition, 0) >= end for partition, end in self._until.items())
+
+    def completed(self, end: Positions) -> None:
+        """Shows the position in the source's `commit_to_group`, where it names one."""
+        self._group.show(end)
+
+    def close(self) -> None:
+        self._group.close()
+        self._planner.close()
 
 
 _ID_PROPAGATION_S = 1.0  # a broker that lags behind may know the topic that had the name before
@@ -144,30 +206,6 @@ class Planner:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}
-
-
-def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], records_max: int | None) -> Offsets:
-    """The end of the next batch: at most `records_max` offsets after `start`, shared in proportion to the lag.
-
-    Every partition that lags gets at least one, so that none starves (so a bound below the number of lagging
-    partitions is exceeded by their number). A partition without a start stands at 0; none goes beyond its latest,
-    nor behind its start.
-    """
-    lag = {p: max(0, end - start.get(p, 0)) for p, end in latest.items()}
-    total = sum(lag.values())
-    if records_max is None or total <= records_max:
-        return {p: start.get(p, 0) + lag[p] for p in latest}
-    lagging = sum(behind > 0 for behind in lag.values())
-    beyond = max(0, records_max - lagging)  # what there is to share once each has its one
-    share = {p: 1 + (n - 1) * beyond // max(1, total - lagging) if n else 0 for p, n in lag.items()}
-    rest = records_max - sum(share.values())
-    for p in sorted(lag, key=lambda p: lag[p] - share[p], reverse=True):  # what the rounding down left over
-        if rest <= 0:
-            break
-        more = min(rest, lag[p] - share[p])
-        share[p] += more
-        rest -= more
-    return {p: start.get(p, 0) + share[p] for p in latest}
 
 
 def up_to(target: Mapping[Partition, int], start: OffsetSnapshot, seen: OffsetSnapshot) -> Offsets:

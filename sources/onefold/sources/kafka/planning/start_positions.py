@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
+from onefold.sources.kafka.offsets import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.broker import Broker, Topic
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = [

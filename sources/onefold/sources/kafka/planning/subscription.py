@@ -10,8 +10,8 @@ from onefold.clients.kafka.missing_topics import creating
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait
+from onefold.sources.kafka.offsets import Partition
 from onefold.sources.kafka.planning.broker import Broker, Topic
-from onefold.sources.kafka.planning.offset_snapshot import Partition
 
 __all__ = ["PROPAGATION_S", "Subscription"]
 

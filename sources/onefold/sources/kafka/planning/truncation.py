@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import DataLoss
-from onefold.sources.kafka.config.model import KafkaSourceConfig
-from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
+from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
+from onefold.sources.kafka.source_options import KafkaSourceConfig
 
 __all__ = ["check_not_truncated", "deleted", "is_truncation", "truncated"]
 

@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 import pyruhvro
 from fastavro.io.binary_decoder import BinaryDecoder
 
-from onefold.sources.formats.bad_values import Unparsable
-from onefold.sources.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
+from onefold.sources.formats.value_range import check_column
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import (
     AvroNode,
     AvroSchema,
@@ -44,7 +44,14 @@ from onefold.sources.kafka.formats.avro.avro_types import (
     mismatch,
     without_logical_types,
 )
-from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
+from onefold.sources.kafka.formats.avro.limits import (
+    CELLS_MAX,
+    BadSchema,
+    cells_a_byte,
+    examined,
+    types_in,
+    types_inside,
+)
 
 __all__ = ["Decoder", "decoder_of"]
 
@@ -131,8 +138,7 @@ def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
     for array, field in zip(cast, fields, strict=True):
-        if has_year_out_of_range(array):
-            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
+        check_column(array, field)
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 
@@ -261,14 +267,9 @@ def _has_key_twice(array: pa.Array) -> bool:
 
 def _is_recursive(expanded: Json) -> bool:
     """Whether a type is within itself: then its name is left where the type would have to be written out again."""
-    if isinstance(expanded, list):
-        return any(map(_is_recursive, expanded))
     if isinstance(expanded, str):
         return expanded not in _PRIMITIVES
-    inside = [expanded[name] for name in ("items", "values") if name in expanded]
-    inside += [field["type"] for field in expanded.get("fields", ())]
-    inside += [kind for kind in [expanded["type"]] if not isinstance(kind, str)]
-    return any(map(_is_recursive, inside))
+    return any(map(_is_recursive, types_inside(expanded)))
 
 
 def _is_endless(expanded: Json, around: frozenset[str] = frozenset()) -> bool:

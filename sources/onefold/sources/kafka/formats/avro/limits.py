@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-__all__ = ["CELLS_MAX", "BadSchema", "cells_a_byte", "examined", "loaded", "types_in"]
+__all__ = ["CELLS_MAX", "BadSchema", "cells_a_byte", "examined", "loaded", "types_in", "types_inside"]
 
 Json = Any
 
@@ -82,11 +82,12 @@ def _count(kind: Json, level: int, left: list[int]) -> None:
         names = [field["name"] for field in kind.get("fields", ())]
         if len(names) != len(set(names)):
             raise BadSchema("is no Avro schema: a record has a field twice")
-    for inner in _inside(kind):
+    for inner in types_inside(kind):
         _count(inner, level + 1, left)
 
 
-def _inside(kind: Json) -> list[Json]:
+def types_inside(kind: Json) -> list[Json]:
+    """The types that one is made of."""
     if isinstance(kind, list):
         return kind
     if not isinstance(kind, dict):
@@ -97,7 +98,7 @@ def _inside(kind: Json) -> list[Json]:
 
 
 def types_in(kind: Json) -> int:
-    return 1 + sum(map(types_in, _inside(kind)))
+    return 1 + sum(map(types_in, types_inside(kind)))
 
 
 def _width(kind: Json) -> int:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import ConfigError
-from onefold.sources.formats.bad_values import Unparsable, by_chance
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.avro_types import AvroSchema
 from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
 from onefold.sources.kafka.formats.avro.schema_registry import HEADER, SCHEMAS_MAX, Registry
-from onefold.sources.kafka.formats.raw import is_same
+from onefold.sources.kafka.formats.record_columns import is_same
 
-__all__ = ["AvroParser", "Framed", "Plain", "check"]
-
-
-class Framing(Protocol):
-    """How values say what they were written as: by their first `size` bytes."""
-
-    size: int
-
-    def writer(self, head: bytes, /) -> Any:
-        """The schema, in one piece. Raises `Unparsable`."""
-        ...
+__all__ = ["AvroParser", "check"]
 
 
 def check(schema: pa.Schema, reader: AvroSchema) -> None:
@@ -44,43 +34,21 @@ def check(schema: pa.Schema, reader: AvroSchema) -> None:
             )
 
 
-class Plain:
-    """Every value is one record of that schema, with nothing around it."""
-
-    size = 0
-
-    def __init__(self, writer: AvroSchema) -> None:
-        self._writer = writer
-
-    def writer(self, _: bytes) -> Any:
-        return self._writer.json
-
-
-class Framed:
-    """Every value says by an id which of the registry's schemas it was written with (Confluent's wire format)."""
-
-    size = HEADER
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def writer(self, head: bytes) -> Any:
-        if len(head) < HEADER or head[0] != 0:
-            raise Unparsable(None, "the value does not begin with a zero and a schema's id")
-        return self._registry.writer(int.from_bytes(head[1:], "big"))
-
-
 class AvroParser:
-    """One row for each value: its record, read as `reader`'s, in the columns of `schema`."""
+    """One row for each value: its record, read as `reader`'s, in the columns of `schema`.
 
-    def __init__(self, schema: pa.Schema, reader: AvroSchema, framing: Framing) -> None:
+    All were `written` as that schema, with nothing around; or each begins with the id of its schema in a registry
+    (Confluent's wire format).
+    """
+
+    def __init__(self, schema: pa.Schema, reader: AvroSchema, written: AvroSchema | Registry) -> None:
         self._schema = schema
         self._reader = reader
-        self._framing = framing
+        self._written = written
         self._decoders: dict[bytes, Decoder | Unparsable] = {}
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        size = self._framing.size
+        size = 0 if isinstance(self._written, AvroSchema) else HEADER
         if None in values:
             reason = "the value is null (a tombstone), and format=avro needs a record; format=raw reads it"
             raise Unparsable(list(values).index(None), reason)
@@ -99,12 +67,13 @@ class AvroParser:
             order += at
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts).take(pc.sort_indices(pa.array(order)))
 
-    def explain(self, value: bytes | None) -> Unparsable:
-        try:
-            self.parse([value])
-        except Unparsable as error:
-            return error
-        return by_chance()
+    def _writer(self, head: bytes) -> Any:
+        """The schema of the values that begin so, in one piece. Raises `Unparsable`."""
+        if isinstance(self._written, AvroSchema):
+            return self._written.json
+        if len(head) < HEADER or head[0] != 0:
+            raise Unparsable(None, "the value does not begin with a zero and a schema's id")
+        return self._written.writer(int.from_bytes(head[1:], "big"))
 
     def _decoder(self, head: bytes, index: int) -> Decoder:
         """What decodes the values of that head. Raises `Unparsable` at `index` where nothing does, at once if it is
@@ -112,7 +81,7 @@ class AvroParser:
         decoder = self._decoders.get(head)
         if decoder is None:
             try:
-                decoder = decoder_of(self._framing.writer(head), self._reader, self._schema)
+                decoder = decoder_of(self._writer(head), self._reader, self._schema)
             except Unparsable as error:
                 if not error.is_permanent:
                     raise Unparsable(index, error.reason, is_permanent=False) from None

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.values.plain import plain
-from onefold.sources.formats.bad_values import Unparsable
+from onefold.sources.formats.values import Unparsable
 from onefold.sources.kafka.formats.avro.limits import BadSchema, examined, loaded
 
 __all__ = ["HEADER", "MISSING_S", "SCHEMAS_MAX", "Registry", "registry"]

@@ -1,14 +1,16 @@
-"""Between two batches of a query, where nothing is unfinished: there it can be held, and ended."""
+"""How a query is held and ended between two of its batches, where nothing is unfinished: by a call, or by a signal."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from onefold.core import Terminal
 
-__all__ = ["DRAINED", "Gate"]
+__all__ = ["DRAINED", "Gate", "interrupted_by"]
 
 DRAINED = "query-drained"  # the code of the error that ends a query here
 _LOOK_S = 0.5
@@ -72,3 +74,39 @@ class Gate:
         """Wait until no batch is on its way. False on a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._is_passing, within_s)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interrupted_by(end: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM in the block calls `end`, in a thread of its own: this one may be in the middle of a
+    call to the JVM. A second one does what it did before.
+
+    Only in the main thread, which alone has signals, and in the place of Python's and PySpark's handlers: a script's
+    own stay. PySpark's asks the JVM in the middle of another call, and takes one's answer for the other's.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _SIGNALS if is_main and _is_free(number)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        restore()
+        threading.Thread(target=end, args=(signal.Signals(number),), daemon=True).start()
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _is_free(number: signal.Signals) -> bool:
+    handler = signal.getsignal(number)
+    is_of_spark = getattr(handler, "__module__", "").startswith("pyspark.")
+    return handler in (signal.SIG_DFL, signal.default_int_handler) or is_of_spark

@@ -17,8 +17,8 @@ from itertools import islice
 import pyarrow as pa
 
 from onefold.core.errors import OnefoldError
+from onefold.sources.files.file_log import Entry
 from onefold.sources.files.listing import Folder, ListedFile, codec_of
-from onefold.sources.files.planning.file_log import Entry
 
 __all__ = ["ReadBefore", "mark_of"]
 

@@ -11,9 +11,9 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Split
 from onefold.core.values.plain import plain
+from onefold.sources.files.file_log import Entry, FileLog, LogStanding
+from onefold.sources.files.identity import ReadBefore, mark_of
 from onefold.sources.files.listing import Folder, ListedFile, changed, gone
-from onefold.sources.files.planning.file_log import Entry, FileLog, LogStanding
-from onefold.sources.files.planning.identity import ReadBefore, mark_of
 from onefold.sources.files.source_options import FileSourceConfig
 from onefold.sources.files.splitting import splits_of
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from onefold.clients.kafka import consumer_config
+from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.fetching.fetched_records import RECORD_BYTES_MAX
+from onefold.sources.formats.record_options import RecordOptions
 from onefold.sources.kafka.formats.record_columns import Choice as Column
 from onefold.sources.kafka.native import Choice as CompiledFetch
 from onefold.sources.kafka.native import check_choice
@@ -20,14 +22,28 @@ from onefold.sources.kafka.planning.subscription import Subscription
 __all__ = ["FORMATS", "KafkaSourceConfig"]
 
 Format = Literal["raw", "string", "json", "csv", "avro"]
-OnError = Literal["fail", "dead_letter", "skip"]
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-_RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
+
+# Spark shows options in its plans, but for those whose names say password, secret, token or URL.
+_SECRET = re.compile(r"user\.info$|\.pem$|oauthbearer\.config$")
+_HIDDEN = "secret."
+
+_REFUSED = {
+    "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
+    "pipeline name and explicit startingOffsets",
+    "assign": "name the topics in subscribe; every partition is read",
+    "includeheaders": "format=raw always has headers, the others with columns='headers'",
+    "startingoffsetsbytimestampstrategy": "a partition with no record from that time on starts at its end",
+    "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined; to show them in one, give "
+    "commitToGroup",
+}
+# Of the data source alone: they say what one query reads, and not what the source is.
+_OF_A_QUERY = ("endingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True)
-class KafkaSourceConfig:
+class KafkaSourceConfig(RecordOptions):
     """What planners, readers and parsers of a Kafka source take. `KafkaSource` describes the options.
 
     The fields hold what was given in one form: tuples of names, texts, and mappings. `clients/option_texts.py` says how
@@ -46,18 +62,13 @@ class KafkaSourceConfig:
     )
     timeout_s: float = field(default=60.0, metadata={"option": "timeoutMs"})
     columns: Column | Sequence[Column] = ()
-    on_error: OnError = "fail"
-    bad_records_max: int = 1000
-    record_bytes_max: int = RECORD_BYTES_MAX
     avro_schema: str | None = None
     avro_written_as: str | None = None
     schema_registry: str | Mapping[str, str] | None = field(
         default=None, metadata={"option": "schema.registry."}, hash=False, repr=False
     )
-    csv_delimiter: str = ","
     compiled_fetch: CompiledFetch = "auto"
     topics_pattern: str | None = field(default=None, metadata={"option": "subscribePattern"})
-    max_bytes_per_trigger: int | None = None
     max_offsets_per_second: int | None = None
     commit_to_group: str | None = None
     forget_topics: str | Sequence[str] = ()
@@ -82,24 +93,7 @@ class KafkaSourceConfig:
             raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
         if not self.timeout_s > 0:
             raise ConfigError("option-value", f"timeout_s is a time above 0, not {self.timeout_s!r}")
-        for name in ("max_offsets_per_trigger", "max_bytes_per_trigger", "max_offsets_per_second"):
-            if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
-                raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
-        if self.on_error not in get_args(OnError):
-            raise ConfigError(
-                "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
-            )
-        if not _is_whole(self.bad_records_max, 0):
-            raise ConfigError(
-                "option-value",
-                f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {self.bad_records_max!r}",
-            )
-        if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _RECORD_BYTES_LIMIT:
-            raise ConfigError(
-                "option-value",
-                f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not"
-                f" {self.record_bytes_max!r}",
-            )
+        self.check_records("max_offsets_per_trigger", "max_offsets_per_second")
         if self.commit_to_group is not None and not (
             isinstance(self.commit_to_group, str) and self.commit_to_group.strip()
         ):
@@ -128,6 +122,22 @@ class KafkaSourceConfig:
         """A new connection for questions to the brokers."""
         return Broker(self.bootstrap_servers, self.client_config, self.timeout_s)
 
+    def options(self) -> dict[str, str]:
+        """The options of the data source `onefold_kafka`: what differs from the defaults."""
+        return {f"{_HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in to_texts(self).items()}
 
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """The source that these data source options describe. Names are matched without regard to case.
+
+        Raises ConfigError for options that are none, and for values that make no sense.
+        """
+        texts = {re.sub(f"^{_HIDDEN}", "", name, flags=re.IGNORECASE): text for name, text in options.items()}
+        found = from_texts("onefold_kafka", texts, KafkaSourceConfig, refused=_REFUSED, beside=_OF_A_QUERY)
+        if "topics" not in found and "topics_pattern" not in found:
+            raise ConfigError(
+                "option-missing",
+                "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern",
+            )
+        starting_offsets = start_positions.of_options({name.lower(): text for name, text in texts.items()})
+        return cls(**{"bootstrap_servers": "", **found, "starting_offsets": starting_offsets})

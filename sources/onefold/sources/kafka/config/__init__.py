@@ -1,1 +1,0 @@
-"""What a user sets, and the same as a data source's options."""
