@@ -21,6 +21,7 @@ from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
@@ -46,7 +47,7 @@ class Query:
         self.recovered: Recovered | None = None
         self.totals = Totals()
         self.memory_bytes: int | None = 100_000_000
-        self.traffic = TrafficRates()
+        self.traffic, self.epochs = TrafficRates(), EpochTimes()
         self.over = threading.Event()
 
     @property

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.messages import Recovered, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import meaning
@@ -44,6 +45,7 @@ class Runs(Protocol):
     """What runs a pipeline, in another process: see `Hosted`."""
 
     traffic: TrafficRates
+    epochs: EpochTimes
 
     @property
     def status(self) -> Status: ...
@@ -118,6 +120,11 @@ class Run:
     def traffic(self) -> TrafficRates:
         """What flows in it, since the daemon was started."""
         return self._hosted.traffic
+
+    @property
+    def epochs(self) -> EpochTimes:
+        """How long its epochs took, since the daemon was started."""
+        return self._hosted.epochs
 
     @property
     def memory_bytes(self) -> int | None:

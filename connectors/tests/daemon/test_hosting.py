@@ -21,6 +21,7 @@ from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.daemon.hosting import process
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.hosts import Hosted
 from onefold.daemon.hosting.identity import identity
 from onefold.daemon.hosting.messages import Channel, Do, Order, Recovered, Report, Status, Totals
@@ -396,6 +397,7 @@ class Hosting:
     def __init__(self) -> None:
         self.started = threading.Semaphore(0)
         self.traffic: dict[str, TrafficRates] = {}
+        self.epochs: dict[str, EpochTimes] = {}
 
     def of(self, _pipeline: Pipeline) -> Hosting:
         return self

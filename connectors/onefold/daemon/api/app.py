@@ -130,20 +130,20 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         before: Annotated[int | None, Query(ge=1, le=_BIGGEST, description="only lower numbers than this")] = None,
     ) -> EpochPage:
         """The newest epochs, as the checkpoint store has them now."""
-        history = named(name).history
-        found = await calls[name].ask(lambda: history.epochs(name, limit, before))
-        return EpochPage(epochs=[epoch_view(one) for one in found])
+        watch = named(name)
+        found = await calls[name].ask(lambda: watch.history.epochs(name, limit, before))
+        return EpochPage(epochs=[epoch_view(one, watch.control.run.epochs) for one in found])
 
     @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
     async def epoch(name: Name, epoch: Number) -> EpochDetail:
         """One epoch with its manifest."""
-        history = named(name).history
-        found = await calls[name].ask(lambda: history.epoch(name, epoch))
+        watch = named(name)
+        found = await calls[name].ask(lambda: watch.history.epoch(name, epoch))
         if found is None:
             raise NotThere(
                 "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"
             )
-        return epoch_detail(found)
+        return epoch_detail(found, watch.control.run.epochs)
 
     add_letters(app, named, by_name)
 

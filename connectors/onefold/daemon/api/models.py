@@ -34,6 +34,7 @@ __all__ = [
     "SavepointModel",
     "SourceModel",
     "StateName",
+    "StepsModel",
 ]
 
 StateName = Literal["starting", "running", "paused", "waiting", "stopping", "stopped", "finished", "failed", "fenced"]
@@ -79,6 +80,19 @@ class EpochSink(_Model):
     acknowledged_at: datetime | None
 
 
+class StepsModel(_Model):
+    """How long each step of an epoch took: together, from the end of the epoch before."""
+
+    wait_s: float = Field(description="for records, the epoch's interval or a resume; on Spark its planning too")
+    open_s: float = Field(description="the store opens it, and what earlier ones have left is removed")
+    run_s: float = Field(description="its records are read, processed and written")
+    prepare_s: float | None = Field(
+        description="the slowest worker prepares its sinks' work and stores its state; on Spark that is in `run_s`"
+    )
+    decide_s: float = Field(description="the prepared work is verified, and the store decides")
+    commit_s: float = Field(description="each sink commits")
+
+
 class EpochModel(_Model):
     epoch: int
     generation: int
@@ -88,6 +102,7 @@ class EpochModel(_Model):
     completed_at: datetime | None
     duration_s: float | None = Field(description="from its opening to its completion")
     commit_s: float | None = Field(description="from its decision to its completion")
+    steps: StepsModel | None = Field(description="of an epoch that was finished since the daemon was started")
     rows: int
     bytes: int
     range: RangeModel

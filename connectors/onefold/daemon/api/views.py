@@ -32,7 +32,9 @@ from onefold.daemon.api.models import (
     RecoveryModel,
     SavepointModel,
     SourceModel,
+    StepsModel,
 )
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.lags import in_all
@@ -139,11 +141,12 @@ def _source_view(sources: Sequence[Source]) -> SourceModel:
     return SourceModel(kind=",".join(kinds), name=", ".join(source.name for source in sources))
 
 
-def epoch_view(epoch: StoredEpoch) -> EpochModel:
+def epoch_view(epoch: StoredEpoch, times: EpochTimes) -> EpochModel:
     record = epoch.record
     is_complete = record.state is EpochState.COMPLETE
     by_sink = {name: [c for c in record.manifest if c.sink == name] for name in record.sinks}
     completed_at = _at_ms(epoch.completed_ms)
+    steps = times.of(record.epoch) if is_complete else None
     return EpochModel(
         epoch=record.epoch,
         generation=record.generation,
@@ -153,6 +156,7 @@ def epoch_view(epoch: StoredEpoch) -> EpochModel:
         completed_at=completed_at,
         duration_s=epoch.duration_s,
         commit_s=epoch.commit_s,
+        steps=None if steps is None else StepsModel(**asdict(steps)),
         rows=record.rows,
         bytes=epoch.bytes,
         range=RangeModel(start=_offsets(record.range.start), end=_offsets(record.range.end)),
@@ -170,7 +174,7 @@ def epoch_view(epoch: StoredEpoch) -> EpochModel:
     )
 
 
-def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
+def epoch_detail(epoch: StoredEpoch, times: EpochTimes) -> EpochDetail:
     record = epoch.record
     manifest = [
         CommittableModel(
@@ -179,7 +183,7 @@ def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
         for c in record.manifest
     ]
     return EpochDetail(
-        **epoch_view(epoch).model_dump(), query_id=record.query_id, batch_id=record.batch_id, manifest=manifest
+        **epoch_view(epoch, times).model_dump(), query_id=record.query_id, batch_id=record.batch_id, manifest=manifest
     )
 
 
@@ -220,7 +224,7 @@ def _latest(status: PipelineStatus | None, run: Run) -> Latest:
     failed = None if status is None else status.failed
     recovered = run.recovered
     return Latest(
-        completed=epoch_view(status.complete) if status and status.complete else None,
+        completed=epoch_view(status.complete, run.epochs) if status and status.complete else None,
         failed=None
         if failed is None
         else EpochsFailed(

@@ -23,6 +23,7 @@ from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.core.values.names import signal_name
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.identity import identity
 from onefold.daemon.hosting.messages import Channel, Do, Order, Report, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
@@ -46,7 +47,8 @@ class Hosts:
             self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
         self._hosts: dict[object, _Host] = {}
         self._left: list[_Host] = []  # that others have replaced, while their processes end
-        self.traffic: dict[str, TrafficRates] = {}  # by the pipelines' names
+        self.traffic: dict[str, TrafficRates] = {}  # this and the next: by the pipelines' names
+        self.epochs: dict[str, EpochTimes] = {}
         self._starting = threading.Lock()
 
     def __call__(self, pipeline: Pipeline) -> Hosted:
@@ -84,6 +86,7 @@ class Hosted:
 
     def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
         self.traffic = hosts.traffic.setdefault(pipeline.name, TrafficRates())
+        self.epochs = hosts.epochs.setdefault(pipeline.name, EpochTimes())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
         self._parts = identity(pipeline)
         self._host: _Host | None = None
@@ -150,6 +153,8 @@ class Hosted:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
             self.traffic.take(report.flowing)
+        if report.finished:
+            self.epochs.take(report.finished)
         before, earlier = self._stands
         self._stands = before, _known(report.status, earlier)
         has_started = report.status.started_at_s not in (None, self._started_before_s)

@@ -16,8 +16,21 @@ from onefold.core import OnefoldError
 from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing.layers import Box, Connector
+from onefold.store.epoch_steps import EpochSteps
 
-__all__ = ["Channel", "Do", "Drawing", "Failure", "Flowing", "Order", "Recovered", "Report", "Status", "Totals"]
+__all__ = [
+    "Channel",
+    "Do",
+    "Drawing",
+    "Failure",
+    "Finished",
+    "Flowing",
+    "Order",
+    "Recovered",
+    "Report",
+    "Status",
+    "Totals",
+]
 
 _READ_BYTES = 1 << 16
 M = TypeVar("M", bound="_Message")
@@ -95,6 +108,13 @@ class Flowing(_Message):
     looks: int
 
 
+class Finished(_Message):
+    """An epoch that is complete."""
+
+    epoch: int
+    steps: EpochSteps
+
+
 class Order(_Message):
     """To a host. `start` begins the work, or goes on with one that has failed; `close` forgets that."""
 
@@ -117,6 +137,7 @@ class Report(_Message):
     is_last: bool = False  # the host ends now
     drawing: Drawing | None = None  # once
     flowing: Flowing | None = None  # of the engine, now and then
+    finished: tuple[Finished, ...] = ()  # since the last report
 
 
 class Channel(Generic[M]):

@@ -156,7 +156,7 @@ class HostProcess:
         """Where it stands, if that has changed; and what flows in it, once a second and at its end."""
         with self._reporting:
             report = Report(work=number, status=work.status, **ended)
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {"finished": work.finished()}
             if number not in self._drawn and (graph := work.graph) is not None:
                 self._drawn.add(number)
                 more["drawing"] = _drawing(graph)

@@ -82,6 +82,9 @@ class _Now(Collector):
         replays = self._counter("onefold_replays_skipped", "Batches that were skipped: they had been written before.")
         letters = self._counter("onefold_dead_letters", "Records that could not be read, and became dead letters.")
         skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
+        steps = CounterMetricFamily(
+            "onefold_epoch_step_seconds", "The time of finished epochs, by step.", labels=["pipeline", "step"]
+        )
         memory = self._gauge("onefold_host_memory_bytes", "Resident memory of the process that runs it.")
         for watch in self._watches:
             name, now, totals = watch.control.name, watch.control.state, watch.control.totals
@@ -92,6 +95,8 @@ class _Now(Collector):
                 generation.add_metric([name], number)
             if (resident := watch.control.run.memory_bytes) is not None:
                 memory.add_metric([name], resident)
+            for step, took_s in watch.control.run.epochs.sums.items():
+                steps.add_metric([name, step], took_s)
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
             on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}
@@ -99,7 +104,7 @@ class _Now(Collector):
                 letters.add_metric([name], totals.dead_letters)
             if "skip" in on_errors:
                 skipped.add_metric([name], totals.skipped)
-        return state, fenced, generation, memory, restarts, replays, letters, skipped
+        return state, fenced, generation, memory, restarts, replays, letters, skipped, steps
 
     def _of_graph(self) -> Iterable[Metric]:
         way = ["pipeline", "source", "target"]

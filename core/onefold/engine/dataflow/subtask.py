@@ -7,6 +7,7 @@ its operators call (a sink's writer, a state backend) was given to it.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -149,12 +150,13 @@ class Subtask:
             yield from self._outbound.batch(*each)
 
     def _prepare(self) -> Acknowledge:
-        task, prepared = self._task, []
+        task, prepared, began_s = self._task, list[Committable](), time.monotonic()
         if self._state is not None:
             frozen = present(self._frozen, "the state was frozen before the barrier went on")
             prepared.append(self._state.keep(task, frozen))
         prepared += self._operators.prepare()
-        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms)
+        took_s = time.monotonic() - began_s
+        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms, took_s)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

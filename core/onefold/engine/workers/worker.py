@@ -218,6 +218,7 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
         tuple(committable for _, each in acknowledged for committable in each.committables),
         {chain: each.bad for chain, each in acknowledged if each.bad},
         min(timers, default=None),
+        sum(each.prepared_s for _, each in acknowledged),
     )
 
 
