@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from onefold.core.waiting import Wait
 from onefold.daemon.control import ALLOWED, Action
-from onefold.daemon.hosting.messages import Finished, Recovered, Totals
+from onefold.daemon.hosting.messages import Drawing, Finished, Flowing, Recovered, Totals
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
+from onefold.flow.drawing.layers import Box, Connector
 from onefold.sources.kafka.planning.lag import PartitionLag
 from onefold.store.epoch_steps import EpochSteps
 
@@ -102,6 +103,35 @@ def test_each_value_is_the_one_that_store_and_servers_have(daemon: Asking) -> No
     assert value("onefold_dead_letters_total", **mine) == 2
     assert "onefold_records_skipped_total" not in found, "its source puts bad records aside: none is skipped"
     assert (value("onefold_store_up", **mine), value("onefold_fenced", **mine)) == (1, 0)
+
+
+def test_operators_have_where_their_time_goes_and_what_they_keep(tmp_path: Path) -> None:
+    pipeline = whole(tmp_path)
+    boxes = tuple(Box(number, name, "", (), "function") for number, name in enumerate(("in", "totals")))
+    with daemon_of(pipeline) as ask:
+        (query,) = pipeline.queries
+        query.traffic.draw(Drawing(boxes=boxes, ways=(Connector(0, 1, "by key", True),)))
+        for at in range(2):
+            shares = {"busy": {1: 3 * at}, "backpressured": {0: at, 1: at}, "looks": 4 * at}
+            query.traffic.take(Flowing(ways=((0, 0),), state={1: (1_200, 34_000_000)}, **shares))
+        found = scraped(ask)
+        names = ("busy_ratio", "backpressured_ratio", "state_entries", "state_bytes")
+        of = {name: {labels["operator"]: n for labels, n in found[f"onefold_operator_{name}"]} for name in names}
+        (told,) = ask.get("/pipelines")
+        graph = ask.get("/pipelines/orders/graph")
+    assert of == {
+        "busy_ratio": {"in": 0, "totals": 0.75},
+        "backpressured_ratio": {"in": 0.25},
+        "state_entries": {"totals": 1_200},
+        "state_bytes": {"totals": 34_000_000},
+    }
+    nothing = {"state_entries": None, "state_bytes": None}
+    assert told["operators"] == [
+        {"name": "in", "busy": 0, "backpressured": 0.25, **nothing},
+        {"name": "totals", "busy": 0.75, "backpressured": None, "state_entries": 1_200, "state_bytes": 34_000_000},
+    ]
+    figures = [each["children"] for each in graph["svg"]["children"] if each["attributes"].get("class") == "figure"]
+    assert figures == [["  0% busy,  25% backpressured"], [" 75% busy"], ["1,200 entries, 34.0 MB"]]
 
 
 def test_epochs_are_counted_once_however_often_somebody_looks(daemon: Asking) -> None:

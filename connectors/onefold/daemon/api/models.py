@@ -145,6 +145,11 @@ class EdgeModel(_Model):
 class OperatorModel(_Model):
     name: str
     busy: float | None = Field(description="the share of the workers' time that was spent in its code, lately: 0 to 1")
+    backpressured: float | None = Field(
+        description="the share of the time in which it waited to hand a batch on to other workers, lately: 0 to 1"
+    )
+    state_entries: int | None = Field(description="that it keeps by key, about")
+    state_bytes: int | None = Field(description="of its last snapshot, about")
 
 
 class ElementModel(_Model):

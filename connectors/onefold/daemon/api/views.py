@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -35,7 +35,7 @@ from onefold.daemon.api.models import (
     StepsModel,
 )
 from onefold.daemon.hosting.epoch_times import EpochTimes
-from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
+from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.lags import in_all
 from onefold.daemon.watch.watch import Watch
@@ -101,7 +101,7 @@ def graph_view(traffic: TrafficRates) -> GraphModel:
     if drawing is None:
         return GraphModel(svg=None)
     boxes = [
-        box if each.busy is None else replace(box, title=f"{box.title}  {each.busy:.0%} busy")
+        replace(box, figures=tuple(_figures(each)))
         for box, each in zip(drawing.boxes, traffic.operators(), strict=True)
     ]
     ways = [
@@ -124,6 +124,15 @@ def _element(found: Element) -> ElementModel:
         children += [] if child is None else [_element(child)]
     attributes = {name: value for name, value in found.attrib.items() if not name.startswith("{")}  # but xml:space
     return ElementModel(tag=found.tag.rpartition("}")[2], attributes=attributes, children=children)
+
+
+def _figures(load: OperatorLoad) -> Iterator[str]:
+    """As wide as they ever are, so that a picture does not move with them."""
+    shares = {"busy": load.busy, "backpressured": load.backpressured}
+    if known := [f"{share:4.0%} {name}" for name, share in shares.items() if share is not None]:
+        yield ", ".join(known)
+    if load.state_entries is not None and load.state_bytes is not None:
+        yield f"{load.state_entries:,} entries, {load.state_bytes / 1e6:,.1f} MB"
 
 
 def _rate(edge: EdgeRate) -> str:

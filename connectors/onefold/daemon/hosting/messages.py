@@ -100,12 +100,14 @@ class Drawing(_Message):
 
 
 class Flowing(_Message):
-    """What has flowed by the ways of the drawing, since the host began with it; and in whose code the workers were: in
-    how many of the looks, by the numbers of the boxes."""
+    """What has flowed by the ways of the drawing, since the host began with it. By the numbers of the boxes: in how
+    many of the looks workers were in its code, or it waited to hand a batch on; the entries and bytes of its state."""
 
     ways: tuple[tuple[int, int], ...]  # rows, bytes
     busy: dict[int, int]
+    backpressured: dict[int, int]
     looks: int
+    state: dict[int, tuple[int, int]]
 
 
 class Finished(_Message):

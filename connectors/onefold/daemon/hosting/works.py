@@ -249,7 +249,13 @@ class EngineWork(Work):
         if self._flow is None:
             return None
         traffic = self._flow.traffic
-        return Flowing(ways=tuple(traffic.edges()), busy=dict(traffic.busy), looks=traffic.looks)
+        return Flowing(
+            ways=tuple(traffic.edges()),
+            busy=dict(traffic.busy),
+            backpressured=dict(traffic.backpressured),
+            looks=traffic.looks,
+            state=traffic.state(),
+        )
 
     @property
     def status(self) -> Status:

@@ -110,11 +110,21 @@ class _Now(Collector):
         way = ["pipeline", "source", "target"]
         rows = CounterMetricFamily("onefold_edge_rows", "Rows that flowed from operator to operator.", labels=way)
         size = CounterMetricFamily("onefold_edge_bytes", "Their bytes, as Arrow.", labels=way)
+        by_operator = ["pipeline", "operator"]
         busy = GaugeMetricFamily(
             "onefold_operator_busy_ratio",
             "The share of the workers' time that was spent in its code, lately.",
-            labels=["pipeline", "operator"],
+            labels=by_operator,
         )
+        held = GaugeMetricFamily(
+            "onefold_operator_backpressured_ratio",
+            "The share of the time in which it waited to hand a batch on to other workers, lately.",
+            labels=by_operator,
+        )
+        entries = GaugeMetricFamily(
+            "onefold_operator_state_entries", "That it keeps by key, about.", labels=by_operator
+        )
+        kept = GaugeMetricFamily("onefold_operator_state_bytes", "Of its last snapshot, about.", labels=by_operator)
         for watch in self._watches:
             name, traffic = watch.control.name, watch.control.run.traffic
             sums: dict[tuple[str, str], tuple[int, int]] = {}
@@ -126,9 +136,11 @@ class _Now(Collector):
                 rows.add_metric([name, source, target], count)
                 size.add_metric([name, source, target], nbytes)
             for each in traffic.operators():
-                if each.busy is not None:
-                    busy.add_metric([name, each.name], each.busy)
-        return rows, size, busy
+                values = each.busy, each.backpressured, each.state_entries, each.state_bytes
+                for family, value in zip((busy, held, entries, kept), values, strict=True):
+                    if value is not None:
+                        family.add_metric([name, each.name], value)
+        return rows, size, busy, held, entries, kept
 
     def _of_store(self) -> Iterable[Metric]:
         up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")

@@ -21,7 +21,7 @@ from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
-from onefold.engine.state.state_backend import Frozen, StateBackend
+from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 
 __all__ = ["Keep", "Phase", "Subtask", "SubtaskState"]
 
@@ -119,6 +119,11 @@ class Subtask:
     def timer_ms(self) -> int | None:
         """When the next timer is due, in milliseconds since 1970."""
         return self._operators.timer_ms()
+
+    @property
+    def state_size(self) -> StateSize | None:
+        """None where it keeps no state."""
+        return None if self._state is None else self._state.backend.size()
 
     def abort(self) -> None:
         """Undo what is not prepared."""
