@@ -187,7 +187,7 @@ class InThisProcess:
         return self.status.totals
 
     memory_bytes = None
-    traffic, epochs = TrafficRates(), EpochTimes()
+    traffic, epochs, lines = TrafficRates(), EpochTimes(), ()
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.work.hold(is_paused)

@@ -24,7 +24,7 @@ from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.connections import BoundedConnection, LimitedListener
 from onefold.daemon.api.listening import Listening
-from onefold.daemon.hosting.messages import Finished
+from onefold.daemon.hosting.messages import Finished, LogLine
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -114,6 +114,20 @@ def test_epochs_that_this_daemon_has_seen_finished_have_their_durations_by_step(
         assert [epoch["steps"] for epoch in epochs] == [None, steps, None, None], "the fourth is another's, and open"
         assert ask.get("/pipelines/orders/epochs/3")["steps"] == steps
         assert ask.get("/pipelines/orders")["latest"]["completed"]["steps"] == steps
+
+
+def test_a_pipelines_log_and_its_file_without_secrets_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text('name = "orders"\nstore = "postgresql://shop:s3cr3t@db/shop"\n')
+    pipeline = whole(tmp_path, named=file)
+    with daemon_of(pipeline) as ask:
+        file.unlink()
+        lines = ask.get("/pipelines/orders/definition")["lines"]
+        assert lines == ['name = "orders"', 'store = "postgresql://db/shop"']
+        (query,) = pipeline.queries
+        query.lines.append(LogLine(at_s=1_700_000_000, level="warning", message="the server is down"))
+        found = ask.get("/pipelines/orders/log")["lines"]
+        assert found == [{"at": "2023-11-14T22:13:20Z", "level": "warning", "message": "the server is down"}]
 
 
 @pytest.mark.parametrize(

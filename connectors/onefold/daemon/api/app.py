@@ -17,17 +17,19 @@ from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import (
+    DefinitionModel,
     EpochDetail,
     EpochPage,
     GraphModel,
     Health,
     LagHistory,
+    LogModel,
     PipelineModel,
     Problem,
     ReadyModel,
 )
 from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, pipeline_view
+from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, log_line, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
@@ -122,6 +124,16 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     async def lags(name: Name) -> LagHistory:
         """How far the pipeline was behind, in the last hour of this daemon."""
         return LagHistory(points=[lag_point(*each) for each in list(named(name).lags)])
+
+    @app.get("/pipelines/{name}/log", tags=["pipelines"], responses=named_wrong)
+    async def log(name: Name) -> LogModel:
+        """What was logged of it last, by the daemon and by the process that runs it."""
+        return LogModel(lines=[log_line(each) for each in named(name).control.run.lines])
+
+    @app.get("/pipelines/{name}/definition", tags=["pipelines"], responses=named_wrong)
+    async def definition(name: Name) -> DefinitionModel:
+        """What its file says, with secrets hidden."""
+        return DefinitionModel(lines=list(named(name).definition))
 
     @app.get("/pipelines/{name}/epochs", tags=["epochs"], responses=of_store)
     async def epochs(

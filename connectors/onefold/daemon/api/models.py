@@ -11,6 +11,7 @@ __all__ = [
     "ActionName",
     "CommittableModel",
     "Counts",
+    "DefinitionModel",
     "EdgeModel",
     "ElementModel",
     "EpochDetail",
@@ -23,6 +24,8 @@ __all__ = [
     "LagHistory",
     "LagPoint",
     "Latest",
+    "LogLineModel",
+    "LogModel",
     "OperatorModel",
     "PipelineError",
     "PipelineModel",
@@ -175,6 +178,24 @@ class LagHistory(_Model):
     """How far the pipeline was behind while this daemon looked, the oldest first."""
 
     points: list[LagPoint]
+
+
+class DefinitionModel(_Model):
+    """A pipeline's file, as it was when the daemon was started."""
+
+    lines: list[str] = Field(description="a key and its value each; none where it is defined in Python")
+
+
+class LogLineModel(_Model):
+    at: datetime
+    level: str
+    message: str
+
+
+class LogModel(_Model):
+    """The last lines that were logged of a pipeline, the oldest first; what is said of each epoch is left out."""
+
+    lines: list[LogLineModel]
 
 
 class EpochPage(_Model):

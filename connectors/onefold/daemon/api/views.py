@@ -23,6 +23,7 @@ from onefold.daemon.api.models import (
     GraphModel,
     LagPoint,
     Latest,
+    LogLineModel,
     Offsets,
     OperatorModel,
     PipelineError,
@@ -35,6 +36,7 @@ from onefold.daemon.api.models import (
     StepsModel,
 )
 from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.messages import LogLine
 from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.lags import in_all
@@ -44,7 +46,7 @@ from onefold.operate.letters.letter import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = ["elements_of", "epoch_detail", "epoch_view", "graph_view", "lag_point", "pipeline_view"]
+__all__ = ["elements_of", "epoch_detail", "epoch_view", "graph_view", "lag_point", "log_line", "pipeline_view"]
 
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",
@@ -143,6 +145,10 @@ def _rate(edge: EdgeRate) -> str:
 
 def lag_point(at_s: float, behind: dict[str, int]) -> LagPoint:
     return LagPoint(at=datetime.fromtimestamp(at_s, UTC), behind=behind)
+
+
+def log_line(line: LogLine) -> LogLineModel:
+    return LogLineModel(at=datetime.fromtimestamp(line.at_s, UTC), level=line.level, message=line.message)
 
 
 def _source_view(sources: Sequence[Source]) -> SourceModel:

@@ -25,6 +25,7 @@ __all__ = [
     "Failure",
     "Finished",
     "Flowing",
+    "LogLine",
     "Order",
     "Recovered",
     "Report",
@@ -117,6 +118,14 @@ class Finished(_Message):
     steps: EpochSteps
 
 
+class LogLine(_Message):
+    """What was logged, and when: seconds since 1970."""
+
+    at_s: float
+    level: str
+    message: str
+
+
 class Order(_Message):
     """To a host. `start` begins the work, or goes on with one that has failed; `close` forgets that."""
 
@@ -139,7 +148,8 @@ class Report(_Message):
     is_last: bool = False  # the host ends now
     drawing: Drawing | None = None  # once
     flowing: Flowing | None = None  # of the engine, now and then
-    finished: tuple[Finished, ...] = ()  # since the last report
+    finished: tuple[Finished, ...] = ()  # this and the next: since the last report
+    lines: tuple[LogLine, ...] = ()
 
 
 class Channel(Generic[M]):
