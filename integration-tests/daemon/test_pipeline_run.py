@@ -19,6 +19,7 @@ from harness.definitions import piped
 from harness.support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.messages import Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import SparkWork, meaning
@@ -186,7 +187,7 @@ class InThisProcess:
         return self.status.totals
 
     memory_bytes = None
-    traffic = TrafficRates()
+    traffic, epochs, lines = TrafficRates(), EpochTimes(), ()
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         self.work.hold(is_paused)

@@ -21,7 +21,8 @@ from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
-from onefold.daemon.hosting.messages import Failure, Recovered, Status, Totals
+from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.messages import Failure, LogLine, Recovered, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.pipeline import Restart
@@ -46,7 +47,8 @@ class Query:
         self.recovered: Recovered | None = None
         self.totals = Totals()
         self.memory_bytes: int | None = 100_000_000
-        self.traffic = TrafficRates()
+        self.traffic, self.epochs = TrafficRates(), EpochTimes()
+        self.lines: list[LogLine] = []
         self.over = threading.Event()
 
     @property
@@ -186,12 +188,19 @@ def daemon_of(
                 run.stop(10)
 
 
-def whole(directory: Path, name: str = "orders", on_error: Literal["fail", "dead_letter"] = "fail", **more: Any) -> Any:
+def whole(
+    directory: Path,
+    name: str = "orders",
+    on_error: Literal["fail", "dead_letter"] = "fail",
+    named: Path | None = None,
+    **more: Any,
+) -> Any:
     """A pipeline with all that the API looks at: a SQLite store, a source whose broker is down, a sink."""
     source = KafkaSource("orders", bootstrap_servers="127.0.0.1:1", format="raw", timeout_s=1, on_error=on_error)
     return pipeline_of(
         Query,
         name=name,
+        named=str(named or ""),
         store_url=f"sqlite:///{directory / 'store.db'}",
         everyone=(HoldingSink(),),
         flow=SimpleNamespace(sources=lambda: (source,)),

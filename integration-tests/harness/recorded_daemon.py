@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +33,21 @@ def at(seconds_ago: float) -> str:
     return (NOW - timedelta(seconds=seconds_ago)).isoformat().replace("+00:00", "Z")
 
 
+LOG = [
+    {"at": at(280), "level": "info", "message": "pipeline 'orders': generation 3. Epochs begun before: 1 finished"},
+    {"at": at(279), "level": "info", "message": "sink 'orders': two_phase, two-phase"},
+    {"at": at(95), "level": "warning", "message": "pipeline 'orders' waits for Postgres at db.example:5432"},
+    {"at": at(42), "level": "error", "message": "Traceback (most recent call last):\n  ...\nValueError: no amount"},
+]
+DEFINITION = [
+    'runtime = "engine"',
+    'sources[0].kind = "kafka"',
+    'sources[0].client_config."sasl.password" = "***"',
+    'sinks[0].kind = "postgres"',
+    'sinks[0].url = "postgresql://db.example/shop"',
+]
+
+
 def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str, ...] = ("orders", "audit")) -> Json:
     """Epoch `number` of a pipeline whose newest is `last`: one each ten seconds, of some ten thousand rows."""
     opened_s, is_complete = (last - number) * 10 + 4.0, state == "complete"
@@ -46,6 +62,9 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
         "completed_at": at(opened_s - 1.5) if is_complete else None,
         "duration_s": 1.5 if is_complete else None,
         "commit_s": 0.3 if is_complete else None,
+        "steps": {"wait_s": 8.5, "open_s": 0.01, "run_s": 0.9, "prepare_s": 0.21, "decide_s": 0.08, "commit_s": 0.3}
+        if is_complete and number > 40
+        else None,
         "rows": rows if state != "open" else 0,
         "bytes": rows * 120 if state != "open" else 0,
         "range": {"start": {name: end - 2_500 for name, end in ends.items()}, "end": ends},
@@ -165,9 +184,11 @@ def picture(*between: str) -> Json:
     names = ["orders", *(between or ["valid", "totals"]), "shop", "audit"]
     kinds = ["source", *(["function", "state"] * len(names))[: len(names) - 3], "sink", "sink"]
     boxes = [
-        Box(number, f"{name}  {7 * number % 90}% busy", f"does what {name} does", ("id int64", "n int64"), kind)
+        Box(number, name, f"does what {name} does", ("id int64", "n int64"), kind, (f"{7 * number % 90:3}% busy",))
         for number, (name, kind) in enumerate(zip(names, kinds, strict=True))
     ]
+    boxes[1] = replace(boxes[1], figures=("  7% busy,  41% backpressured",))
+    boxes[2] = replace(boxes[2], figures=(" 93% busy", "1,204,331 entries, 88.1 MB"))
     last = len(names) - 1
     ways = [Connector(at, at + 1, f"{12_000 - at:,} rows/s, 1.2 MB/s", at % 3 == 1) for at in range(last - 1)]
     ways.append(Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False))
@@ -185,6 +206,8 @@ class RecordedDaemon:
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.lags: dict[str, list[Json]] = {"orders": lags()}
         self.graphs: dict[str, Json] = {"orders": picture()}
+        self.logs: dict[str, list[Json]] = {"orders": LOG}
+        self.definitions: dict[str, list[str]] = {"orders": DEFINITION}
         self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.reasons: list[dict[str, Any]] = []
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
@@ -242,6 +265,10 @@ class RecordedDaemon:
                 return JSONResponse(self.letters if not sent else {"state": "sent", "at": at(0), "offset": 150_100})
             case [name, "lags"]:
                 return JSONResponse({"points": self.lags.get(name, [])})
+            case [name, "log"]:
+                return JSONResponse({"lines": self.logs.get(name, [])})
+            case [name, "definition"]:
+                return JSONResponse({"lines": self.definitions.get(name, [])})
             case [name, "graph"]:
                 return JSONResponse({"svg": self.graphs.get(name)})
             case [name, "epochs"]:

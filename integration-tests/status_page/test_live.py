@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from harness.recorded_daemon import RecordedDaemon, at, epoch, picture, pipeline
 from playwright.sync_api import Page, expect
@@ -30,17 +32,19 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     for label, value in (("Opened", "64"), ("In progress", "1"), ("Complete", "60"), ("Failed", "3")):
         expect(_fact(page, label)).to_have_text(value)
     expect(_fact(page, "Last complete")).to_contain_text("epoch 60")
-    expect(_fact(page, "Last failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
+    expect(_fact(page, "Last failed")).to_have_text("epoch 31 given up, 4 min 50 s ago (2026-11-23 17:55:10)")
     expect(_fact(page, "Last start")).to_have_text(
-        "generation 3, 4 min 40 s ago; epochs begun before: 1 finished, 1 given up"
+        "generation 3, 4 min 40 s ago (2026-11-23 17:55:20); epochs begun before: 1 finished, 1 given up"
     )
-    expect(_fact(page, "Last savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago")
+    expect(_fact(page, "Last savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago (2026-11-23 17:55:00)")
     expect(page.get_by_text("Last savepoint restored")).to_have_count(0)
     latest = daemon.pipelines["orders"]["latest"]
     latest.update(savepoint=None, savepoint_restored=latest["savepoint"])
     page.clock.run_for(LOOK_MS)
     expect(_fact(page, "Last savepoint")).to_have_text("none")
-    expect(_fact(page, "Last savepoint restored")).to_have_text("before-upgrade, epoch 28, 5 min 2 s ago")
+    expect(_fact(page, "Last savepoint restored")).to_have_text(
+        "before-upgrade, epoch 28, 5 min 2 s ago (2026-11-23 17:55:00)"
+    )
     expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
     expect(row.get_by_role("cell")).to_have_text(
@@ -80,7 +84,9 @@ def test_the_graph_is_drawn_with_what_flows_in_it_and_changes_with_it(daemon: Re
     page = opened("#/pipelines/orders")
     graph = page.get_by_role("group", name="Graph of orders")
     expect(graph.get_by_text("11,999 rows/s, 1.2 MB/s")).to_be_visible()
-    expect(graph.get_by_text("valid  7% busy")).to_be_visible()
+    expect(graph.get_by_text("7% busy, 41% backpressured")).to_be_visible()
+    expect(graph.get_by_text("1,204,331 entries, 88.1 MB")).to_be_visible()
+    expect(graph.get_by_role("img")).to_have_accessible_name(re.compile("valid;   7% busy,  41% backpressured; "))
     for count in (1, 8, 40):
         daemon.graphs["orders"] = picture(*(f"operator-{number}" for number in range(count)))
         page.clock.run_for(LOOK_MS)
@@ -89,6 +95,45 @@ def test_the_graph_is_drawn_with_what_flows_in_it_and_changes_with_it(daemon: Re
     del daemon.graphs["orders"]
     page.clock.run_for(LOOK_MS)
     expect(page.get_by_text("It is known once the pipeline has started.")).to_be_visible()
+
+
+def test_where_an_epochs_time_goes_is_shown_of_the_last_one_and_of_all_that_are_known(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    of_59 = daemon.epochs["orders"][1]["steps"]
+    of_59 |= {"run_s": 1.9, "prepare_s": None}
+    page = opened("#/pipelines/orders")
+    steps = page.get_by_role("region", name="Where an epoch's time goes")
+    expect(steps.get_by_role("row", name="run 0.9 s 0.95 s 9 % records are read")).to_be_visible()
+    expect(steps.get_by_role("row", name="prepare 0.21 s 0.21 s 2 %")).to_be_visible()
+    page.get_by_role("link", name="Epoch 59").click()
+    expect(page.get_by_role("row", name="run 1.9 s 18 %")).to_be_visible()
+    expect(page.get_by_role("row", name="prepare – –")).to_be_visible()
+    page.get_by_role("link", name="orders").click()
+    for each in daemon.epochs["orders"]:
+        each["steps"] = None
+    page.clock.run_for(LOOK_MS)
+    expect(steps).to_contain_text("It is known of epochs that were finished since the daemon was started.")
+
+
+def test_the_last_lines_of_the_log_come_as_they_are_logged_and_the_definition_is_asked_for_once(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    page = opened("#/pipelines/orders")
+    log = page.get_by_role("group", name="Log of orders")
+    expect(log.get_by_role("listitem").first).to_contain_text("2026-11-23 17:59:18 error Traceback")
+    expect(page.get_by_role("group", name="Definition of orders")).to_contain_text('"sasl.password" = "***"')
+    line = {"at": at(1), "level": "warning", "message": "<b>no HTML</b>"}
+    daemon.logs["orders"] = [*daemon.logs["orders"], line]
+    page.clock.run_for(LOOK_MS)
+    expect(log.get_by_role("listitem").first).to_have_text("2026-11-23 17:59:59 warning <b>no HTML</b>")
+    assert daemon.gets.count("/pipelines/orders/definition") == 1 < daemon.gets.count("/pipelines/orders/log")
+    daemon.logs["orders"], daemon.definitions["clicks"] = [], []
+    daemon.pipelines["clicks"] = pipeline("clicks")
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("Nothing was logged since the daemon was started.")).to_be_visible()
+    page.goto(f"{daemon.url}/#/pipelines/clicks")
+    expect(page.get_by_text("It is defined in Python.")).to_be_visible()
 
 
 def test_older_epochs_come_when_asked_for_and_stay(daemon: RecordedDaemon, opened: Open) -> None:

@@ -6,12 +6,13 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
-from onefold.daemon.hosting.messages import Recovered, Status, Totals
+from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.messages import LogLine, Recovered, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
@@ -44,6 +45,7 @@ class Runs(Protocol):
     """What runs a pipeline, in another process: see `Hosted`."""
 
     traffic: TrafficRates
+    epochs: EpochTimes
 
     @property
     def status(self) -> Status: ...
@@ -53,6 +55,9 @@ class Runs(Protocol):
 
     @property
     def memory_bytes(self) -> int | None: ...
+
+    @property
+    def lines(self) -> Sequence[LogLine]: ...
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None: ...
 
@@ -118,6 +123,16 @@ class Run:
     def traffic(self) -> TrafficRates:
         """What flows in it, since the daemon was started."""
         return self._hosted.traffic
+
+    @property
+    def epochs(self) -> EpochTimes:
+        """How long its epochs took, since the daemon was started."""
+        return self._hosted.epochs
+
+    @property
+    def lines(self) -> Sequence[LogLine]:
+        """The last ones that were logged of it, the oldest first."""
+        return self._hosted.lines
 
     @property
     def memory_bytes(self) -> int | None:

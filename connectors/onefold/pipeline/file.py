@@ -23,7 +23,7 @@ from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, 
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import ENDPOINTS, pinned
 
-__all__ = ["read"]
+__all__ = ["parsed", "read"]
 
 _WORDS = {  # of pydantic's, where they are not what somebody calls it who writes TOML
     "string_type": "a text is wanted, in quotes",
@@ -55,14 +55,13 @@ def read(named: str, *, is_stopped: bool = False) -> Pipeline:
 
 def _of_file(path: Path, is_stopped: bool) -> Pipeline:
     try:
-        return _pipeline(
-            _parsed(path), path.absolute().parent, is_stopped
-        )  # not a link's target: a ConfigMap's changes
+        return _pipeline(parsed(path), path.absolute().parent, is_stopped)  # not a link's target: a ConfigMap's changes
     except ConfigError as error:
         raise error.reworded(f"{path}: {error.message}") from error.__cause__
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def parsed(path: Path) -> dict[str, Any]:
+    """The file's values as they stand there, with secrets that are only named."""
     check_nobody_else_writes(path)
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors of Windows begin a file with a BOM

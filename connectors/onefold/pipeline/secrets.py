@@ -17,11 +17,17 @@ from urllib.parse import quote
 
 from onefold.core import ConfigError
 
-__all__ = ["filled"]
+__all__ = ["filled", "is_reference"]
 
 _NAMED = re.compile(r"\$(\$\{)|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"([\w+.-]+://)([^/@?#]*)@")
+
+
+def is_reference(text: str) -> bool:
+    """Whether it is nothing but the name of a secret."""
+    found = _NAMED.fullmatch(text)
+    return found is not None and found[2] is not None
 
 
 def filled(value: Any, directory: Path, settings: Mapping[str, str] | None = None) -> Any:

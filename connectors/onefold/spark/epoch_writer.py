@@ -42,6 +42,7 @@ from onefold.spark.runtime.checkpoint import is_wanted
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.writers import OwnWriting
 from onefold.store.checkpoint_store import CheckpointStore, default_store
+from onefold.store.epoch_steps import EpochSteps
 
 __all__ = ["EpochWriter", "WriterSettings"]
 
@@ -256,6 +257,11 @@ class EpochWriter:
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, for as long as that is waited out; else None."""
         return None if self._live is None else self._live.waiting_for
+
+    @property
+    def steps(self) -> EpochSteps | None:
+        """How long those of the last epoch took; None before the first."""
+        return None if self._live is None else self._live.clock.last
 
     def close(self) -> None:
         """Let go of all connections. The pipeline can be used again, and its next query takes over from any other

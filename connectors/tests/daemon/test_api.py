@@ -24,9 +24,11 @@ from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.connections import BoundedConnection, LimitedListener
 from onefold.daemon.api.listening import Listening
+from onefold.daemon.hosting.messages import Finished, LogLine
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
+from onefold.store.epoch_steps import EpochSteps
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -98,6 +100,34 @@ def test_epochs_are_told_the_newest_first_page_by_page_and_one_with_its_manifest
     assert (sink["name"], sink["state"], sink["acknowledged_at"]) == ("rows", "acknowledged", one["completed_at"])
     (pending,) = first[0]["sinks"]
     assert (pending["state"], pending["acknowledged_at"]) == ("pending", None)
+
+
+def test_epochs_that_this_daemon_has_seen_finished_have_their_durations_by_step(tmp_path: Path) -> None:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    steps = {"wait_s": 1.5, "open_s": 0.25, "run_s": 2.0, "prepare_s": 0.125, "decide_s": 0.5, "commit_s": 1.0}
+    pipeline = whole(tmp_path)
+    with daemon_of(pipeline) as ask:
+        until(ask, "epoch", 3)
+        (query,) = pipeline.queries
+        query.epochs.take(Finished(epoch=number, steps=EpochSteps(**steps)) for number in (3, 4))
+        epochs = ask.get("/pipelines/orders/epochs")["epochs"]
+        assert [epoch["steps"] for epoch in epochs] == [None, steps, None, None], "the fourth is another's, and open"
+        assert ask.get("/pipelines/orders/epochs/3")["steps"] == steps
+        assert ask.get("/pipelines/orders")["latest"]["completed"]["steps"] == steps
+
+
+def test_a_pipelines_log_and_its_file_without_secrets_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text('name = "orders"\nstore = "postgresql://shop:s3cr3t@db/shop"\n')
+    pipeline = whole(tmp_path, named=file)
+    with daemon_of(pipeline) as ask:
+        file.unlink()
+        lines = ask.get("/pipelines/orders/definition")["lines"]
+        assert lines == ['name = "orders"', 'store = "postgresql://db/shop"']
+        (query,) = pipeline.queries
+        query.lines.append(LogLine(at_s=1_700_000_000, level="warning", message="the server is down"))
+        found = ask.get("/pipelines/orders/log")["lines"]
+        assert found == [{"at": "2023-11-14T22:13:20Z", "level": "warning", "message": "the server is down"}]
 
 
 @pytest.mark.parametrize(

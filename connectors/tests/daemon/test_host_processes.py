@@ -312,9 +312,17 @@ def test_what_flows_in_a_flow_on_the_engine_is_reported_with_its_graph(pipeline:
         (edge,) = run.traffic.edges()
         assert edge.target == "rows" and edge.bytes == 3 * 8
         until(lambda: [each.busy is not None for each in run.traffic.operators()] == [True, True])
+        until(lambda: run.epochs.of(1) is not None)
+        assert (steps := run.epochs.of(1)) is not None
+        assert steps.prepare_s is not None and min(steps.known().values()) >= 0
+        assert run.epochs.sums == steps.known() and steps.run_s + steps.prepare_s + steps.commit_s > 0
         os.kill(host_of(hosts), signal.SIGKILL)
         put(Path(pipeline.directory), 4)
         until(lambda: [edge.rows for edge in run.traffic.edges()] == [7])
+        until(lambda: sum("generation 2" in line.message for line in run.lines) == 1)
+        assert {line.level for line in run.lines} >= {"info"}, "what its hosts have logged"
+        until(lambda: run.epochs.of(2) is not None)
+        assert run.epochs.of(1) == steps and run.epochs.sums["run"] > steps.run_s, "also when its host is another"
         assert run.stop(20)
 
 

@@ -21,8 +21,10 @@ from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
 from onefold.core.writing.bad_records import Tally
 from onefold.daemon.hosting import process
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.hosts import Hosted
 from onefold.daemon.hosting.identity import identity
+from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Do, Order, Recovered, Report, Status, Totals
 from onefold.daemon.hosting.process import HostProcess
 from onefold.daemon.hosting.traffic_rates import TrafficRates
@@ -75,7 +77,7 @@ class Daemon:
     def __init__(self, queries: dict[str, Query], spark: Any, start: Callable[[], None]) -> None:
         self.sockets = socket.socketpair()
         self.channel = Channel(self.sockets[0], Report)
-        self.host = HostProcess(self.sockets[1], "orders")
+        self.host = HostProcess(self.sockets[1], "orders", LogTail(["orders"]))
         self.reports: list[Report] = []
         self.queries, self._spark, self._start = queries, spark, start
         self.thread = threading.Thread(target=self.host.run, daemon=True)
@@ -396,6 +398,8 @@ class Hosting:
     def __init__(self) -> None:
         self.started = threading.Semaphore(0)
         self.traffic: dict[str, TrafficRates] = {}
+        self.epochs: dict[str, EpochTimes] = {}
+        self.tail = LogTail()
 
     def of(self, _pipeline: Pipeline) -> Hosting:
         return self

@@ -13,9 +13,10 @@ from harness.daemon_stubs import Query, run_of
 from onefold.core import Fenced, Positions, Retriable
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing import ModelTwoPhaseSink
+from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.logs import log_as_json
 from onefold.store.checkpoint_store import CheckpointStore
-from onefold.store.job.logs import current
+from onefold.store.job.logs import current, logged_as
 from onefold.store.job.session import Session
 
 
@@ -62,3 +63,42 @@ def test_py4js_own_tracebacks_are_no_part_of_it(capfd: pytest.CaptureFixture[str
     logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=ValueError("x"))
     logging.getLogger("other").error("kept")
     assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["kept"]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("onefold.test-tail")
+    found.setLevel(logging.INFO)
+    found.propagate = False
+    yield found
+    found.handlers.clear()
+
+
+def test_the_last_lines_of_each_pipeline_are_kept_and_those_of_none_are_everyones(logger: logging.Logger) -> None:
+    tail = LogTail(["orders", "clicks"])
+    logger.addHandler(tail)
+    with logged_as(pipeline="orders"):
+        for number in range(300):
+            logger.info("line %d", number)
+        logging.getLogger("onefold.epochs").addHandler(tail)
+        logging.getLogger("onefold.epochs").warning("epoch 4")
+        logging.getLogger("onefold.epochs").removeHandler(tail)
+    logger.warning("all of it")
+    assert [line.message for line in tail.of("orders")] == [*(f"line {at}" for at in range(101, 300)), "all of it"]
+    (shared,) = tail.take("clicks")
+    assert (shared.level, shared.message) == ("warning", "all of it")
+    assert tail.take("clicks") == () and len(tail.of("orders")) == 200
+
+
+def test_a_line_that_is_long_keeps_its_end_where_a_traceback_says_what_it_was(logger: logging.Logger) -> None:
+    tail = LogTail()
+    logger.addHandler(tail)
+    with logged_as(pipeline="orders"):
+        try:
+            raise ValueError("x" * 5000 + " is wrong")
+        except ValueError:
+            logger.exception("it failed")
+    (line,) = tail.of("orders")
+    assert line.level == "error" and line.message.endswith(" is wrong") and len(line.message) < 4100
+    logger.warning("of no pipeline")
+    assert tail.of("orders") == [line]

@@ -16,16 +16,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from onefold.core.waiting import Wait
 from onefold.daemon.control import ALLOWED, Action
-from onefold.daemon.hosting.messages import Recovered, Totals
+from onefold.daemon.hosting.messages import Drawing, Finished, Flowing, Recovered, Totals
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
+from onefold.flow.drawing.layers import Box, Connector
 from onefold.sources.kafka.planning.lag import PartitionLag
+from onefold.store.epoch_steps import EpochSteps
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ALERTS = EXAMPLES / "onefold-alerts.yml"
 DASHBOARD = EXAMPLES / "onefold-dashboard.json"
 NAME = re.compile(r"\b(?:onefold|process)_[a-z_]+")
 Samples = dict[str, list[tuple[dict[str, str], float]]]
+STEPS = EpochSteps(wait_s=1.5, open_s=0.25, run_s=2, prepare_s=None, decide_s=0.5, commit_s=1)
 PARTITION = PartitionLag("orders", 0, position=30, first=10, stable_end=42, log_end=45)
 
 
@@ -40,6 +43,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     pipeline = whole(tmp_path, on_error="dead_letter")
     with daemon_of(pipeline) as ask:
         (query,) = pipeline.queries
+        query.epochs.take([Finished(epoch=number, steps=STEPS) for number in (2, 3)])
         query.recovered, query.totals = Recovered(generation=1, finished=0, given_up=0), Totals(dead_letters=2)
         yield ask
 
@@ -94,9 +98,40 @@ def test_each_value_is_the_one_that_store_and_servers_have(daemon: Asking) -> No
     assert value("onefold_in_doubt", sink="rows", **mine) == 1
     assert value("onefold_oldest_prepared_seconds", sink="rows", **mine) == 12
     assert value("onefold_prepared_life_seconds", sink="rows", **mine) == 48
+    steps = {labels["step"]: took_s for labels, took_s in found["onefold_epoch_step_seconds_total"]}
+    assert steps == {"wait": 3, "open": 0.5, "run": 4, "decide": 1, "commit": 2}, "prepare is not known here"
     assert value("onefold_dead_letters_total", **mine) == 2
     assert "onefold_records_skipped_total" not in found, "its source puts bad records aside: none is skipped"
     assert (value("onefold_store_up", **mine), value("onefold_fenced", **mine)) == (1, 0)
+
+
+def test_operators_have_where_their_time_goes_and_what_they_keep(tmp_path: Path) -> None:
+    pipeline = whole(tmp_path)
+    boxes = tuple(Box(number, name, "", (), "function") for number, name in enumerate(("in", "totals")))
+    with daemon_of(pipeline) as ask:
+        (query,) = pipeline.queries
+        query.traffic.draw(Drawing(boxes=boxes, ways=(Connector(0, 1, "by key", True),)))
+        for at in range(2):
+            shares = {"busy": {1: 3 * at}, "backpressured": {0: at, 1: at}, "looks": 4 * at}
+            query.traffic.take(Flowing(ways=((0, 0),), state={1: (1_200, 34_000_000)}, **shares))
+        found = scraped(ask)
+        names = ("busy_ratio", "backpressured_ratio", "state_entries", "state_bytes")
+        of = {name: {labels["operator"]: n for labels, n in found[f"onefold_operator_{name}"]} for name in names}
+        (told,) = ask.get("/pipelines")
+        graph = ask.get("/pipelines/orders/graph")
+    assert of == {
+        "busy_ratio": {"in": 0, "totals": 0.75},
+        "backpressured_ratio": {"in": 0.25},
+        "state_entries": {"totals": 1_200},
+        "state_bytes": {"totals": 34_000_000},
+    }
+    nothing = {"state_entries": None, "state_bytes": None}
+    assert told["operators"] == [
+        {"name": "in", "busy": 0, "backpressured": 0.25, **nothing},
+        {"name": "totals", "busy": 0.75, "backpressured": None, "state_entries": 1_200, "state_bytes": 34_000_000},
+    ]
+    figures = [each["children"] for each in graph["svg"]["children"] if each["attributes"].get("class") == "figure"]
+    assert figures == [["  0% busy,  25% backpressured"], [" 75% busy"], ["1,200 entries, 34.0 MB"]]
 
 
 def test_epochs_are_counted_once_however_often_somebody_looks(daemon: Asking) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onefold.daemon.hosting.messages import Drawing, Flowing
-from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
+from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.flow.drawing.layers import Box, Connector
 
 
@@ -19,17 +19,25 @@ def test_rates_are_of_the_last_reports_and_sums_go_on_over_hosts(monkeypatch: py
     assert rates.edges() == [EdgeRate("in", "out", "by key", None, None, None, None)], "nobody counts on Spark"
     for at in range(30):
         now_s = 100.0 + at
-        rates.take(Flowing(ways=((at * at, 10 * at),), busy={1: 2 * at}, looks=4 * at))
+        rates.take(
+            Flowing(
+                ways=((at * at, 10 * at),),
+                busy={1: 2 * at},
+                backpressured={0: at, 1: at},
+                looks=4 * at,
+                state={1: (at, 8 * at)},
+            )
+        )
     (edge,) = rates.edges()
     assert (edge.rows, edge.bytes, edge.rows_per_s, edge.bytes_per_s) == (29 * 29, 290, (29**2 - 19**2) / 10, 10)
-    assert [each.busy for each in rates.operators()] == [0, 0.5]
+    assert rates.operators() == [OperatorLoad("in", 0, 0.25), OperatorLoad("out", 0.5, None, 29, 8 * 29)]
     rates.draw(drawing)
     (edge,) = rates.edges()
     assert (edge.rows, edge.rows_per_s) == (29 * 29, None)
     for _ in range(2):
-        rates.take(Flowing(ways=((5, 50),), busy={}, looks=4))
+        rates.take(Flowing(ways=((5, 50),), busy={}, backpressured={}, looks=4, state={}))
     assert (rates.edges()[0].rows, rates.edges()[0].rows_per_s) == (29 * 29 + 5, 0)
     now_s += 60
     (edge,) = rates.edges()
     assert (edge.rows, edge.rows_per_s, edge.bytes_per_s) == (29 * 29 + 5, None, None), "nothing flows any more"
-    assert [each.busy for each in rates.operators()] == [None, None]
+    assert rates.operators() == [OperatorLoad("in"), OperatorLoad("out")]

@@ -144,7 +144,7 @@ class Stuck:
 class NothingToDo:
     """A subtask."""
 
-    is_ready, timer_ms = False, None
+    is_ready, timer_ms, state_size = False, None, None
 
     def queued_bytes(self, *_: Any) -> int:
         return 0

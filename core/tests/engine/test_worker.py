@@ -11,7 +11,9 @@ import pytest
 
 from onefold.engine.dataflow.chains import Exchange, plan
 from onefold.engine.dataflow.items import Effect, Send
+from onefold.engine.dataflow.progress_marks import Marks, Traffic
 from onefold.engine.dataflow.subtask import Phase
+from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
 from onefold.engine.workers.messages import Failed, Ready
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
@@ -28,7 +30,7 @@ PLAN = plan(Graph("shop", (SOURCE, REDUCED, Node(2, Writing(cast(Any, None)), (E
 class Endless:
     """A subtask whose function makes rows of one row without an end."""
 
-    is_ready, phase = True, Phase.TAKING
+    is_ready, phase, state_size = True, Phase.TAKING, None
 
     def __init__(self) -> None:
         self.receivers: list[tuple[Exchange, int]] = [(PLAN.exchanges[0], 0)]
@@ -43,8 +45,8 @@ class Endless:
 class Slow:
     """A subtask that takes nothing by itself."""
 
-    is_ready, timer_ms = False, 7
-    receivers = ()
+    is_ready, timer_ms, state_size = False, 7, StateSize(3, 500)
+    receivers, chain = (), PLAN.chains[1]
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -62,15 +64,51 @@ class Slow:
 
 def test_a_step_halts_where_a_channel_is_full_and_goes_on_where_it_was() -> None:
     driver, control = socket.socketpair()
-    endless, slow = Endless(), Slow()
+    endless, slow, marks = Endless(), Slow(), Marks(1, len(PLAN.streams), 3)
     with driver, control:
-        worker = Worker(PLAN, 0, control, {}, cast(Any, [endless, slow]), {})
+        worker = Worker(PLAN, 0, control, {}, cast(Any, [endless, slow]), {}, marks.of(0))
+        assert marks.held() == {0: 0, 1: 0, 2: 0}
         for _ in range(3):
             assert worker._work()
             assert QUEUED_BYTES_MAX < slow.bytes <= QUEUED_BYTES_MAX + BATCH.nbytes
             assert not worker._work()
+            assert marks.held() == {0: 1, 1: 0, 2: 0}, "it waits to hand a batch on"
             slow.bytes = 0
         assert endless.steps == 1
+        marks.clear()
+        assert marks.held() == {0: 0, 1: 0, 2: 0}
+
+
+class Once(Endless):
+    """A subtask that makes one batch a step."""
+
+    def step(self) -> Iterator[Effect]:
+        yield Send(0, 0, BATCH)
+
+
+def test_a_subtask_that_is_not_begun_for_want_of_room_waits_until_it_takes_its_step() -> None:
+    driver, control = socket.socketpair()
+    slow, marks = Slow(), Marks(1, len(PLAN.streams), 3)
+    traffic = Traffic(PLAN, marks)
+    with driver, control:
+        worker = Worker(PLAN, 0, control, {}, cast(Any, [Once(), slow]), {}, marks.of(0))
+        slow.bytes = QUEUED_BYTES_MAX + 1
+        assert not worker._work()
+        traffic.look()
+        slow.bytes = 0
+        assert worker._work()
+        traffic.look()
+        assert (traffic.backpressured[0], traffic.looks) == (1, 2)
+
+
+def test_the_state_that_is_kept_is_marked_once_it_is_restored() -> None:
+    marks = Marks(2, len(PLAN.streams), 3)
+    for index in range(2):
+        driver, control = socket.socketpair()
+        driver.close()
+        with control:
+            Worker(PLAN, index, control, {}, cast(Any, [Slow(), Slow()]), {}, marks.of(index)).run()
+    assert Traffic(PLAN, marks).state() == {1: (6, 1000)}
 
 
 class Raising:

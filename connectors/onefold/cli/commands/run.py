@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -66,6 +67,7 @@ def run(
     else:
         show_progress()
     hosts = Hosts(found, "json" if is_json else "text")
+    logging.getLogger().addHandler(hosts.tail)
     controls = Controls(found, hosts)
     with (
         stop_signals(hosts.kill) as asked,  # until the hosts have ended, too

@@ -17,17 +17,19 @@ from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import (
+    DefinitionModel,
     EpochDetail,
     EpochPage,
     GraphModel,
     Health,
     LagHistory,
+    LogModel,
     PipelineModel,
     Problem,
     ReadyModel,
 )
 from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, pipeline_view
+from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, log_line, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
@@ -123,6 +125,16 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         """How far the pipeline was behind, in the last hour of this daemon."""
         return LagHistory(points=[lag_point(*each) for each in list(named(name).lags)])
 
+    @app.get("/pipelines/{name}/log", tags=["pipelines"], responses=named_wrong)
+    async def log(name: Name) -> LogModel:
+        """What was logged of it last, by the daemon and by the process that runs it."""
+        return LogModel(lines=[log_line(each) for each in named(name).control.run.lines])
+
+    @app.get("/pipelines/{name}/definition", tags=["pipelines"], responses=named_wrong)
+    async def definition(name: Name) -> DefinitionModel:
+        """What its file says, with secrets hidden."""
+        return DefinitionModel(lines=list(named(name).definition))
+
     @app.get("/pipelines/{name}/epochs", tags=["epochs"], responses=of_store)
     async def epochs(
         name: Name,
@@ -130,20 +142,20 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         before: Annotated[int | None, Query(ge=1, le=_BIGGEST, description="only lower numbers than this")] = None,
     ) -> EpochPage:
         """The newest epochs, as the checkpoint store has them now."""
-        history = named(name).history
-        found = await calls[name].ask(lambda: history.epochs(name, limit, before))
-        return EpochPage(epochs=[epoch_view(one) for one in found])
+        watch = named(name)
+        found = await calls[name].ask(lambda: watch.history.epochs(name, limit, before))
+        return EpochPage(epochs=[epoch_view(one, watch.control.run.epochs) for one in found])
 
     @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
     async def epoch(name: Name, epoch: Number) -> EpochDetail:
         """One epoch with its manifest."""
-        history = named(name).history
-        found = await calls[name].ask(lambda: history.epoch(name, epoch))
+        watch = named(name)
+        found = await calls[name].ask(lambda: watch.history.epoch(name, epoch))
         if found is None:
             raise NotThere(
                 "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"
             )
-        return epoch_detail(found)
+        return epoch_detail(found, watch.control.run.epochs)
 
     add_letters(app, named, by_name)
 

@@ -11,6 +11,7 @@ __all__ = [
     "ActionName",
     "CommittableModel",
     "Counts",
+    "DefinitionModel",
     "EdgeModel",
     "ElementModel",
     "EpochDetail",
@@ -23,6 +24,8 @@ __all__ = [
     "LagHistory",
     "LagPoint",
     "Latest",
+    "LogLineModel",
+    "LogModel",
     "OperatorModel",
     "PipelineError",
     "PipelineModel",
@@ -34,6 +37,7 @@ __all__ = [
     "SavepointModel",
     "SourceModel",
     "StateName",
+    "StepsModel",
 ]
 
 StateName = Literal["starting", "running", "paused", "waiting", "stopping", "stopped", "finished", "failed", "fenced"]
@@ -79,6 +83,19 @@ class EpochSink(_Model):
     acknowledged_at: datetime | None
 
 
+class StepsModel(_Model):
+    """How long each step of an epoch took: together, from the end of the epoch before."""
+
+    wait_s: float = Field(description="for records, the epoch's interval or a resume; on Spark its planning too")
+    open_s: float = Field(description="the store opens it, and what earlier ones have left is removed")
+    run_s: float = Field(description="its records are read, processed and written")
+    prepare_s: float | None = Field(
+        description="the slowest worker prepares its sinks' work and stores its state; on Spark that is in `run_s`"
+    )
+    decide_s: float = Field(description="the prepared work is verified, and the store decides")
+    commit_s: float = Field(description="each sink commits")
+
+
 class EpochModel(_Model):
     epoch: int
     generation: int
@@ -88,6 +105,7 @@ class EpochModel(_Model):
     completed_at: datetime | None
     duration_s: float | None = Field(description="from its opening to its completion")
     commit_s: float | None = Field(description="from its decision to its completion")
+    steps: StepsModel | None = Field(description="of an epoch that was finished since the daemon was started")
     rows: int
     bytes: int
     range: RangeModel
@@ -130,6 +148,11 @@ class EdgeModel(_Model):
 class OperatorModel(_Model):
     name: str
     busy: float | None = Field(description="the share of the workers' time that was spent in its code, lately: 0 to 1")
+    backpressured: float | None = Field(
+        description="the share of the time in which it waited to hand a batch on to other workers, lately: 0 to 1"
+    )
+    state_entries: int | None = Field(description="that it keeps by key, about")
+    state_bytes: int | None = Field(description="of its last snapshot, about")
 
 
 class ElementModel(_Model):
@@ -155,6 +178,24 @@ class LagHistory(_Model):
     """How far the pipeline was behind while this daemon looked, the oldest first."""
 
     points: list[LagPoint]
+
+
+class DefinitionModel(_Model):
+    """A pipeline's file, as it was when the daemon was started."""
+
+    lines: list[str] = Field(description="a key and its value each; none where it is defined in Python")
+
+
+class LogLineModel(_Model):
+    at: datetime
+    level: str
+    message: str
+
+
+class LogModel(_Model):
+    """The last lines that were logged of a pipeline, the oldest first; what is said of each epoch is left out."""
+
+    lines: list[LogLineModel]
 
 
 class EpochPage(_Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,6 +23,7 @@ from onefold.daemon.api.models import (
     GraphModel,
     LagPoint,
     Latest,
+    LogLineModel,
     Offsets,
     OperatorModel,
     PipelineError,
@@ -32,8 +33,11 @@ from onefold.daemon.api.models import (
     RecoveryModel,
     SavepointModel,
     SourceModel,
+    StepsModel,
 )
-from onefold.daemon.hosting.traffic_rates import EdgeRate, TrafficRates
+from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.messages import LogLine
+from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
 from onefold.flow.drawing.svg import drawn
@@ -42,7 +46,7 @@ from onefold.operate.letters.letter import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch
 from onefold.store.savepoint_notes import SavepointNote
 
-__all__ = ["elements_of", "epoch_detail", "epoch_view", "graph_view", "lag_point", "pipeline_view"]
+__all__ = ["elements_of", "epoch_detail", "epoch_view", "graph_view", "lag_point", "log_line", "pipeline_view"]
 
 _SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
     EpochState.COMPLETE: "acknowledged",
@@ -99,7 +103,7 @@ def graph_view(traffic: TrafficRates) -> GraphModel:
     if drawing is None:
         return GraphModel(svg=None)
     boxes = [
-        box if each.busy is None else replace(box, title=f"{box.title}  {each.busy:.0%} busy")
+        replace(box, figures=tuple(_figures(each)))
         for box, each in zip(drawing.boxes, traffic.operators(), strict=True)
     ]
     ways = [
@@ -124,6 +128,15 @@ def _element(found: Element) -> ElementModel:
     return ElementModel(tag=found.tag.rpartition("}")[2], attributes=attributes, children=children)
 
 
+def _figures(load: OperatorLoad) -> Iterator[str]:
+    """As wide as they ever are, so that a picture does not move with them."""
+    shares = {"busy": load.busy, "backpressured": load.backpressured}
+    if known := [f"{share:4.0%} {name}" for name, share in shares.items() if share is not None]:
+        yield ", ".join(known)
+    if load.state_entries is not None and load.state_bytes is not None:
+        yield f"{load.state_entries:,} entries, {load.state_bytes / 1e6:,.1f} MB"
+
+
 def _rate(edge: EdgeRate) -> str:
     if edge.rows_per_s is None or edge.bytes_per_s is None:
         return ""
@@ -134,16 +147,21 @@ def lag_point(at_s: float, behind: dict[str, int]) -> LagPoint:
     return LagPoint(at=datetime.fromtimestamp(at_s, UTC), behind=behind)
 
 
+def log_line(line: LogLine) -> LogLineModel:
+    return LogLineModel(at=datetime.fromtimestamp(line.at_s, UTC), level=line.level, message=line.message)
+
+
 def _source_view(sources: Sequence[Source]) -> SourceModel:
     kinds = sorted({_KINDS.get(type(source).__name__, type(source).__name__) for source in sources})
     return SourceModel(kind=",".join(kinds), name=", ".join(source.name for source in sources))
 
 
-def epoch_view(epoch: StoredEpoch) -> EpochModel:
+def epoch_view(epoch: StoredEpoch, times: EpochTimes) -> EpochModel:
     record = epoch.record
     is_complete = record.state is EpochState.COMPLETE
     by_sink = {name: [c for c in record.manifest if c.sink == name] for name in record.sinks}
     completed_at = _at_ms(epoch.completed_ms)
+    steps = times.of(record.epoch) if is_complete else None
     return EpochModel(
         epoch=record.epoch,
         generation=record.generation,
@@ -153,6 +171,7 @@ def epoch_view(epoch: StoredEpoch) -> EpochModel:
         completed_at=completed_at,
         duration_s=epoch.duration_s,
         commit_s=epoch.commit_s,
+        steps=None if steps is None else StepsModel(**asdict(steps)),
         rows=record.rows,
         bytes=epoch.bytes,
         range=RangeModel(start=_offsets(record.range.start), end=_offsets(record.range.end)),
@@ -170,7 +189,7 @@ def epoch_view(epoch: StoredEpoch) -> EpochModel:
     )
 
 
-def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
+def epoch_detail(epoch: StoredEpoch, times: EpochTimes) -> EpochDetail:
     record = epoch.record
     manifest = [
         CommittableModel(
@@ -179,7 +198,7 @@ def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
         for c in record.manifest
     ]
     return EpochDetail(
-        **epoch_view(epoch).model_dump(), query_id=record.query_id, batch_id=record.batch_id, manifest=manifest
+        **epoch_view(epoch, times).model_dump(), query_id=record.query_id, batch_id=record.batch_id, manifest=manifest
     )
 
 
@@ -220,7 +239,7 @@ def _latest(status: PipelineStatus | None, run: Run) -> Latest:
     failed = None if status is None else status.failed
     recovered = run.recovered
     return Latest(
-        completed=epoch_view(status.complete) if status and status.complete else None,
+        completed=epoch_view(status.complete, run.epochs) if status and status.complete else None,
         failed=None
         if failed is None
         else EpochsFailed(

@@ -23,8 +23,10 @@ from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.core.values.names import signal_name
+from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.identity import identity
-from onefold.daemon.hosting.messages import Channel, Do, Order, Report, Status, Totals
+from onefold.daemon.hosting.log_tail import LogTail
+from onefold.daemon.hosting.messages import Channel, Do, LogLine, Order, Report, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
 
@@ -46,7 +48,9 @@ class Hosts:
             self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
         self._hosts: dict[object, _Host] = {}
         self._left: list[_Host] = []  # that others have replaced, while their processes end
-        self.traffic: dict[str, TrafficRates] = {}  # by the pipelines' names
+        self.traffic: dict[str, TrafficRates] = {}  # this and the next: by the pipelines' names
+        self.epochs: dict[str, EpochTimes] = {}
+        self.tail = LogTail()  # a handler of what this process logs
         self._starting = threading.Lock()
 
     def __call__(self, pipeline: Pipeline) -> Hosted:
@@ -84,6 +88,7 @@ class Hosted:
 
     def __init__(self, pipeline: Pipeline, hosts: Hosts) -> None:
         self.traffic = hosts.traffic.setdefault(pipeline.name, TrafficRates())
+        self.epochs = hosts.epochs.setdefault(pipeline.name, EpochTimes())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
         self._parts = identity(pipeline)
         self._host: _Host | None = None
@@ -107,6 +112,10 @@ class Hosted:
     def memory_bytes(self) -> int | None:
         """Resident in its host; None without one."""
         return None if self._host is None else self._host.memory_bytes
+
+    @property
+    def lines(self) -> Sequence[LogLine]:
+        return self._hosts.tail.of(self._pipeline.name)
 
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         """Until it has ended by itself, or was drained. `on_start` is called once it runs. Raises the error that ended
@@ -150,6 +159,10 @@ class Hosted:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
             self.traffic.take(report.flowing)
+        if report.lines:
+            self._hosts.tail.add(self._pipeline.name, report.lines)
+        if report.finished:
+            self.epochs.take(report.finished)
         before, earlier = self._stands
         self._stands = before, _known(report.status, earlier)
         has_started = report.status.started_at_s not in (None, self._started_before_s)

@@ -16,8 +16,22 @@ from onefold.core import OnefoldError
 from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing.layers import Box, Connector
+from onefold.store.epoch_steps import EpochSteps
 
-__all__ = ["Channel", "Do", "Drawing", "Failure", "Flowing", "Order", "Recovered", "Report", "Status", "Totals"]
+__all__ = [
+    "Channel",
+    "Do",
+    "Drawing",
+    "Failure",
+    "Finished",
+    "Flowing",
+    "LogLine",
+    "Order",
+    "Recovered",
+    "Report",
+    "Status",
+    "Totals",
+]
 
 _READ_BYTES = 1 << 16
 M = TypeVar("M", bound="_Message")
@@ -87,12 +101,29 @@ class Drawing(_Message):
 
 
 class Flowing(_Message):
-    """What has flowed by the ways of the drawing, since the host began with it; and in whose code the workers were: in
-    how many of the looks, by the numbers of the boxes."""
+    """What has flowed by the ways of the drawing, since the host began with it. By the numbers of the boxes: in how
+    many of the looks workers were in its code, or it waited to hand a batch on; the entries and bytes of its state."""
 
     ways: tuple[tuple[int, int], ...]  # rows, bytes
     busy: dict[int, int]
+    backpressured: dict[int, int]
     looks: int
+    state: dict[int, tuple[int, int]]
+
+
+class Finished(_Message):
+    """An epoch that is complete."""
+
+    epoch: int
+    steps: EpochSteps
+
+
+class LogLine(_Message):
+    """What was logged, and when: seconds since 1970."""
+
+    at_s: float
+    level: str
+    message: str
 
 
 class Order(_Message):
@@ -117,6 +148,8 @@ class Report(_Message):
     is_last: bool = False  # the host ends now
     drawing: Drawing | None = None  # once
     flowing: Flowing | None = None  # of the engine, now and then
+    finished: tuple[Finished, ...] = ()  # this and the next: since the last report
+    lines: tuple[LogLine, ...] = ()
 
 
 class Channel(Generic[M]):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
 from onefold.daemon.hosting.identity import changed
+from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
 from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
 from onefold.flow.explaining import boxes, connectors
@@ -47,9 +48,9 @@ log = logging.getLogger("onefold")
 class HostProcess:
     """The main thread starts what is to be run, another one obeys orders and reports."""
 
-    def __init__(self, connection: socket.socket, title: str) -> None:
+    def __init__(self, connection: socket.socket, title: str, tail: LogTail) -> None:
         self._channel = Channel(connection, Order)
-        self._title = title
+        self._title, self._tail = title, tail
         self._starts: SimpleQueue[Order | None] = SimpleQueue()
         self._ends: SimpleQueue[None] = SimpleQueue()  # a signal's handler may put something into it
         self._works: dict[int, Work] = {}
@@ -156,7 +157,7 @@ class HostProcess:
         """Where it stands, if that has changed; and what flows in it, once a second and at its end."""
         with self._reporting:
             report = Report(work=number, status=work.status, **ended)
-            more: dict[str, Any] = {}
+            more: dict[str, Any] = {"finished": work.finished(), "lines": self._tail.take(work.pipeline.name)}
             if number not in self._drawn and (graph := work.graph) is not None:
                 self._drawn.add(number)
                 more["drawing"] = _drawing(graph)
@@ -260,7 +261,9 @@ def main() -> None:
         from onefold.spark.errors.exits import show_progress
 
         show_progress()
-    host = HostProcess(socket.socket(fileno=int(number)), " ".join(names))
+    tail = LogTail(names)
+    logging.getLogger().addHandler(tail)
+    host = HostProcess(socket.socket(fileno=int(number)), " ".join(names), tail)
     for signalled in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signalled, lambda _number, _frame: host.end())
     host.run()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onefold.daemon.hosting.messages import Drawing, Flowing
 
-__all__ = ["EdgeRate", "OperatorBusy", "TrafficRates"]
+__all__ = ["EdgeRate", "OperatorLoad", "TrafficRates"]
 
 _SPAN = 10  # reports that a rate is of
 _STALE_S = 5.0  # without a report: its host hangs
@@ -28,11 +28,15 @@ class EdgeRate:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorBusy:
-    """`busy`: the share of the workers' time that was spent in its code, lately."""
+class OperatorLoad:
+    """`busy`: the share of the workers' time that was spent in its code, lately. `backpressured`: the share in which it
+    waited to hand a batch on to other workers; None where it hands none on to them."""
 
     name: str
-    busy: float | None
+    busy: float | None = None
+    backpressured: float | None = None
+    state_entries: int | None = None
+    state_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +98,35 @@ class TrafficRates:
         rates = _rates(found) or nothing
         return [EdgeRate(*name, *count, *rate) for name, count, rate in zip(named, sums, rates, strict=True)]
 
-    def operators(self) -> list[OperatorBusy]:
+    def operators(self) -> list[OperatorLoad]:
         found = self._found
         if found.drawing is None:
             return []
-        if (lately := found.lately()) is None:
-            return [OperatorBusy(box.title, None) for box in found.drawing.boxes]
-        _, first, last = lately
-        looks = max(1, last.looks - first.looks)
+        handing_on = {way.start for way in found.drawing.ways if way.is_exchange}
+        state = found.seen[-1][1].state if found.seen else {}
+        busy, backpressured = _shares(found)
         return [
-            OperatorBusy(box.title, (last.busy.get(box.number, 0) - first.busy.get(box.number, 0)) / looks)
+            OperatorLoad(
+                box.title,
+                busy.get(box.number),
+                backpressured.get(box.number) if box.number in handing_on else None,
+                *state.get(box.number, (None, None)),
+            )
             for box in found.drawing.boxes
         ]
+
+
+def _shares(found: _Found) -> tuple[dict[int, float], dict[int, float]]:
+    """Of the looks of the last reports: in how many each operator was busy, and backpressured."""
+    if found.drawing is None or (lately := found.lately()) is None:
+        return {}, {}
+    _, first, last = lately
+    looks = max(1, last.looks - first.looks)
+    numbers = [box.number for box in found.drawing.boxes]
+    return (
+        {at: (last.busy.get(at, 0) - first.busy.get(at, 0)) / looks for at in numbers},
+        {at: (last.backpressured.get(at, 0) - first.backpressured.get(at, 0)) / looks for at in numbers},
+    )
 
 
 def _rates(found: _Found) -> list[tuple[float, float]] | None:

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from onefold.core import OnefoldError, Retriable
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
-from onefold.daemon.hosting.messages import Failure, Flowing, Recovered, Status, Totals
+from onefold.daemon.hosting.messages import Failure, Finished, Flowing, Recovered, Status, Totals
 from onefold.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from onefold.engine.driver.flow_run import FlowRun
     from onefold.flow.graph import Graph
     from onefold.spark.flows.flow_writer import FlowWriter
+    from onefold.store.epoch_steps import EpochSteps
 
 __all__ = ["EngineWork", "SparkWork", "Work", "meaning"]
 
@@ -41,6 +43,7 @@ class Work(ABC):
         self._recovered: Recovered | None = None
         self._progress_at_s: float | None = None
         self._replays = 0
+        self._finished: SimpleQueue[Finished] = SimpleQueue()
 
     @abstractmethod
     def run(self) -> None:
@@ -71,9 +74,20 @@ class Work(ABC):
         """What has flowed in it; None where that is not counted."""
         return None
 
+    def finished(self) -> tuple[Finished, ...]:
+        """The epochs that it has finished since the last call."""
+        return tuple(self._finished.get() for _ in range(self._finished.qsize()))
+
+    @property
+    @abstractmethod
+    def _steps(self) -> EpochSteps | None:
+        """Of its last epoch."""
+
     def _note(self, outcome: Outcome) -> None:
         self._progress_at_s = time.time()
         self._replays += outcome.replayed
+        if not outcome.replayed and (steps := self._steps) is not None:
+            self._finished.put(Finished(epoch=outcome.record.epoch, steps=steps))
 
     def _status(
         self, at_s: float | None, started: Started | None, waiting_for: OnefoldError | None, totals: Totals
@@ -167,6 +181,10 @@ class SparkWork(Work):
         return None if self._writer is None else self._writer.graph
 
     @property
+    def _steps(self) -> EpochSteps | None:
+        return None if self._writer is None else self._writer.steps
+
+    @property
     def status(self) -> Status:
         writer = self._writer
         if writer is None:
@@ -218,6 +236,10 @@ class EngineWork(Work):
     def graph(self) -> Graph | None:
         return None if self._flow is None else self._flow.graph
 
+    @property
+    def _steps(self) -> EpochSteps | None:
+        return None if self._flow is None else self._flow.steps
+
     def look(self) -> None:
         """Note where its workers are; called every now and then."""
         if self._flow is not None:
@@ -227,7 +249,13 @@ class EngineWork(Work):
         if self._flow is None:
             return None
         traffic = self._flow.traffic
-        return Flowing(ways=tuple(traffic.edges()), busy=dict(traffic.busy), looks=traffic.looks)
+        return Flowing(
+            ways=tuple(traffic.edges()),
+            busy=dict(traffic.busy),
+            backpressured=dict(traffic.backpressured),
+            looks=traffic.looks,
+            state=traffic.state(),
+        )
 
     @property
     def status(self) -> Status:

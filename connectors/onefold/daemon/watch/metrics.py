@@ -82,6 +82,9 @@ class _Now(Collector):
         replays = self._counter("onefold_replays_skipped", "Batches that were skipped: they had been written before.")
         letters = self._counter("onefold_dead_letters", "Records that could not be read, and became dead letters.")
         skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
+        steps = CounterMetricFamily(
+            "onefold_epoch_step_seconds", "The time of finished epochs, by step.", labels=["pipeline", "step"]
+        )
         memory = self._gauge("onefold_host_memory_bytes", "Resident memory of the process that runs it.")
         for watch in self._watches:
             name, now, totals = watch.control.name, watch.control.state, watch.control.totals
@@ -92,6 +95,8 @@ class _Now(Collector):
                 generation.add_metric([name], number)
             if (resident := watch.control.run.memory_bytes) is not None:
                 memory.add_metric([name], resident)
+            for step, took_s in watch.control.run.epochs.sums.items():
+                steps.add_metric([name, step], took_s)
             restarts.add_metric([name], totals.restarts)
             replays.add_metric([name], totals.replays)
             on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}
@@ -99,17 +104,27 @@ class _Now(Collector):
                 letters.add_metric([name], totals.dead_letters)
             if "skip" in on_errors:
                 skipped.add_metric([name], totals.skipped)
-        return state, fenced, generation, memory, restarts, replays, letters, skipped
+        return state, fenced, generation, memory, restarts, replays, letters, skipped, steps
 
     def _of_graph(self) -> Iterable[Metric]:
         way = ["pipeline", "source", "target"]
         rows = CounterMetricFamily("onefold_edge_rows", "Rows that flowed from operator to operator.", labels=way)
         size = CounterMetricFamily("onefold_edge_bytes", "Their bytes, as Arrow.", labels=way)
+        by_operator = ["pipeline", "operator"]
         busy = GaugeMetricFamily(
             "onefold_operator_busy_ratio",
             "The share of the workers' time that was spent in its code, lately.",
-            labels=["pipeline", "operator"],
+            labels=by_operator,
         )
+        held = GaugeMetricFamily(
+            "onefold_operator_backpressured_ratio",
+            "The share of the time in which it waited to hand a batch on to other workers, lately.",
+            labels=by_operator,
+        )
+        entries = GaugeMetricFamily(
+            "onefold_operator_state_entries", "That it keeps by key, about.", labels=by_operator
+        )
+        kept = GaugeMetricFamily("onefold_operator_state_bytes", "Of its last snapshot, about.", labels=by_operator)
         for watch in self._watches:
             name, traffic = watch.control.name, watch.control.run.traffic
             sums: dict[tuple[str, str], tuple[int, int]] = {}
@@ -121,9 +136,11 @@ class _Now(Collector):
                 rows.add_metric([name, source, target], count)
                 size.add_metric([name, source, target], nbytes)
             for each in traffic.operators():
-                if each.busy is not None:
-                    busy.add_metric([name, each.name], each.busy)
-        return rows, size, busy
+                values = each.busy, each.backpressured, each.state_entries, each.state_bytes
+                for family, value in zip((busy, held, entries, kept), values, strict=True):
+                    if value is not None:
+                        family.add_metric([name, each.name], value)
+        return rows, size, busy, held, entries, kept
 
     def _of_store(self) -> Iterable[Metric]:
         up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")

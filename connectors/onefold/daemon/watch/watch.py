@@ -13,6 +13,7 @@ from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
 from onefold.operate.lags import Lag, Lags, in_all
+from onefold.pipeline.definition import definition
 from onefold.store.history import History, PipelineStatus, StoredEpoch
 
 __all__ = ["Watch"]
@@ -40,6 +41,7 @@ class Watch:
         self.lag = Poller(f"the lag of pipeline {name!r}", self._lags, _SOURCE_S)
         self.prepared = Poller(f"what pipeline {name!r} has prepared", self._prepared, _SINKS_S)
         self.guarantees = Poller(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
+        self.definition = definition(control.pipeline.named)  # as its file was when the daemon was started
         self.lags: deque[tuple[float, dict[str, int]]] = deque(maxlen=_LAGS_KEPT)  # in all, and when that was
         self._observe = observe
         self._first_generation: int | None = None  # of this process

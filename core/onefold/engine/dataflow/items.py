@@ -43,13 +43,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The epoch is done here: what was prepared for it, how many records could not be read, and when the next timer is
-    due, in milliseconds since 1970."""
+    """The epoch is done here: what was prepared for it, how many records could not be read, when the next timer is due,
+    in milliseconds since 1970, and how long preparing took."""
 
     run: int
     committables: tuple[Committable, ...]
     bad: int = 0
     timer_ms: int | None = None
+    prepared_s: float = 0.0
 
 
 Effect = Send | Acknowledge

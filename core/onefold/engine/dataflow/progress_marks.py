@@ -1,5 +1,5 @@
-"""Where each worker is, and what it has passed on, in memory that its driver sees: a worker whose function does not
-return cannot tell."""
+"""Where each worker is, what it has passed on and what it keeps, in memory that its driver sees: a worker whose
+function does not return cannot tell."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from onefold.engine.dataflow.chains import Plan
 
-__all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "Traffic", "no_mark"]
+__all__ = ["NODE", "NOWHERE", "STEPS", "STREAMS", "Mark", "Marks", "NodeMark", "Traffic", "no_mark"]
 
 STEPS, NODE = range(2)  # steps that a worker has done, and the number of the node whose code runs, plus one
-STREAMS = 2  # from here on rows and bytes of each output of a node, by the numbers of `Plan.streams`
+STREAMS = 2  # from here on rows and bytes of each output of a node, by the numbers of `Plan.streams`; then each node's
+_HELD, _ENTRIES, _BYTES, _OF_NODE = range(4)
 NOWHERE = 0  # in the place of a node's: it waits for what there is to do
 Mark: TypeAlias = "MutableSequence[int] | memoryview"
 
@@ -21,8 +22,8 @@ Mark: TypeAlias = "MutableSequence[int] | memoryview"
 class Marks:
     """Those of `workers` processes, which are forked after it is made. What is counted is so from its making on."""
 
-    def __init__(self, workers: int, streams: int = 0) -> None:
-        self._size = STREAMS + 2 * streams
+    def __init__(self, workers: int, streams: int = 0, nodes: int = 0) -> None:
+        self._size, self._nodes_at, self._nodes = len(no_mark(streams, nodes)), STREAMS + 2 * streams, nodes
         self._all = memoryview(mmap.mmap(-1, self._size * 8 * workers)).cast("Q")
         self.workers = workers
 
@@ -33,6 +34,9 @@ class Marks:
         """No worker is anywhere."""
         for at in range(NODE, len(self._all), self._size):
             self._all[at] = NOWHERE
+        for index in range(self.workers):
+            for node in range(self._nodes):
+                NodeMark(self.of(index), self._nodes_at, node).held(False)
 
     def passed(self, stream: int) -> tuple[int, int]:
         """The rows and bytes of an output, of all workers."""
@@ -42,6 +46,31 @@ class Marks:
     def nodes(self) -> list[int]:
         """In whose code the workers are that are in any."""
         return [at - 1 for at in self._all[NODE :: self._size] if at != NOWHERE]
+
+    def held(self) -> dict[int, int]:
+        """In how many workers each node waits to hand a batch on."""
+        return {node: self._sum(node, _HELD) for node in range(self._nodes)}
+
+    def state(self, node: int) -> tuple[int, int]:
+        """The entries and bytes that all workers keep for a node, about."""
+        return self._sum(node, _ENTRIES), self._sum(node, _BYTES)
+
+    def _sum(self, node: int, what: int) -> int:
+        return sum(self._all[self._nodes_at + _OF_NODE * node + what :: self._size])
+
+
+class NodeMark:
+    """A node's part of a worker's mark; those of nodes begin at `nodes_at`."""
+
+    def __init__(self, mark: Mark, nodes_at: int, node: int) -> None:
+        self._mark, self._at = mark, nodes_at + _OF_NODE * node
+
+    def held(self, is_held: bool) -> None:
+        """Whether it waits to hand a batch on."""
+        self._mark[self._at + _HELD] = int(is_held)
+
+    def keeps(self, entries: int, size_bytes: int) -> None:
+        self._mark[self._at + _ENTRIES], self._mark[self._at + _BYTES] = entries, size_bytes
 
 
 class Traffic:
@@ -53,18 +82,25 @@ class Traffic:
         streams = plan.streams
         self._edges = [streams[edge.source, edge.output] for node in plan.graph.nodes for edge in node.inputs]
         self.looks = 0
-        self.busy = Counter[int]()  # by the numbers of nodes: in how many looks each worker was in its code
+        self._with_state = [node.number for node in plan.graph.nodes if node.keeps_state]
+        # By the numbers of nodes: in how many looks each worker was in its code, or held a batch that it has made.
+        self.busy, self.backpressured = Counter[int](), Counter[int]()
 
     def edges(self) -> list[tuple[int, int]]:
         """Rows and bytes since the run began, of each edge of the graph: by the nodes that they lead to."""
         return [self._marks.passed(stream) for stream in self._edges]
 
+    def state(self) -> dict[int, tuple[int, int]]:
+        """The entries and bytes of each node that keeps state, after its last snapshot; about."""
+        return {node: self._marks.state(node) for node in self._with_state}
+
     def look(self) -> None:
-        """In whose code the workers are now; to be called every now and then."""
+        """In whose code the workers are now, and who waits; to be called every now and then."""
         self.looks += self._marks.workers
         self.busy.update(self._marks.nodes())
+        self.backpressured.update(self._marks.held())
 
 
-def no_mark(streams: int = 0) -> Mark:
-    """Of a subtask that nobody watches."""
-    return [0] * (STREAMS + 2 * streams)
+def no_mark(streams: int = 0, nodes: int = 0) -> Mark:
+    """Of a worker, or a subtask, that nobody watches."""
+    return [0] * (STREAMS + 2 * streams + _OF_NODE * nodes)

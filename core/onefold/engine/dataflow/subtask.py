@@ -7,6 +7,7 @@ its operators call (a sink's writer, a state backend) was given to it.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
-from onefold.engine.state.state_backend import Frozen, StateBackend
+from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 
 __all__ = ["Keep", "Phase", "Subtask", "SubtaskState"]
 
@@ -119,6 +120,11 @@ class Subtask:
         """When the next timer is due, in milliseconds since 1970."""
         return self._operators.timer_ms()
 
+    @property
+    def state_size(self) -> StateSize | None:
+        """None where it keeps no state."""
+        return None if self._state is None else self._state.backend.size()
+
     def abort(self) -> None:
         """Undo what is not prepared."""
         self._operators.abort()
@@ -149,12 +155,13 @@ class Subtask:
             yield from self._outbound.batch(*each)
 
     def _prepare(self) -> Acknowledge:
-        task, prepared = self._task, []
+        task, prepared, began_s = self._task, list[Committable](), time.monotonic()
         if self._state is not None:
             frozen = present(self._frozen, "the state was frozen before the barrier went on")
             prepared.append(self._state.keep(task, frozen))
         prepared += self._operators.prepare()
-        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms)
+        took_s = time.monotonic() - began_s
+        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms, took_s)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

@@ -45,7 +45,7 @@ class Fleet:
 
     def __init__(self, fork_server: ForkServer, plan: Plan, workers: int, marks: Marks | None = None) -> None:
         self._fork_server, self._plan, self._workers = fork_server, plan, workers
-        marks = marks or Marks(workers, len(plan.streams))
+        marks = marks or Marks(workers, len(plan.streams), len(plan.graph.nodes))
         self._watch = WorkerWatch(plan, marks)
         self.traffic = Traffic(plan, marks)
         self._epochs: dict[int, int] = {}  # of the runs that are open

@@ -36,6 +36,7 @@ from onefold.flow.graph import Graph
 from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning.planners import Planners
 from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
+from onefold.store.epoch_steps import EpochSteps
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
@@ -79,6 +80,7 @@ class FlowRun:
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
+        self.steps: EpochSteps | None = None  # of the last epoch
         self.bad = Counter[str]()  # records that could not be read, by their source's `on_error`
 
     @property
@@ -242,6 +244,7 @@ class FlowRun:
         note(epoch=outcome.record.epoch)
         now = ResumePoint.after(outcome.record)
         writers.decided(now)
+        self.steps = present(session.clock.last, "an epoch was run").with_prepare(writers.prepared_s)
         if bad := writers.bad.total():
             log.warning("epoch %d: unreadable records: %d", outcome.record.epoch, bad)
         self.bad += writers.bad

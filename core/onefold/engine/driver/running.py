@@ -79,7 +79,7 @@ def run(
     if state == "rocksdb" and cut.has_state:
         _check_unused(graph.flow)
     _allow_files(cut, workers)
-    marks = Marks(workers, len(cut.streams))
+    marks = Marks(workers, len(cut.streams), len(graph.nodes))
     with (
         showing_progress(),
         closing(

@@ -91,6 +91,7 @@ class Writers:
         self._guarded = False  # what kills a parser is found, and is a bad record
         self.bad = Counter[str]()  # records of the epoch that could not be read, by their source's `on_error`
         self.timer_ms: int | None = None  # when the next timer is due
+        self.prepared_s = 0.0  # how long preparing the epoch took the slowest worker
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
         """Raises WorkerFailed where the epoch may run again, after a while; Terminal where it may not; OutOfResources
@@ -108,6 +109,7 @@ class Writers:
             self._end()
             raise
         self.bad = self._counted_bad(record, done)
+        self.prepared_s = max(each.prepared_s for each in done)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
         self.timer_ms = min(timers, default=None)
         return tuple(committable for each in done for committable in each.committables)

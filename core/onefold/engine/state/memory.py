@@ -38,7 +38,7 @@ from onefold.engine.state.snapshot import (
     read_part,
     write_snapshot,
 )
-from onefold.engine.state.state_backend import Frozen, StateSpec, StateTable
+from onefold.engine.state.state_backend import Frozen, StateSize, StateSpec, StateTable
 from onefold.engine.state.storage import Storage
 
 __all__ = ["COPIES_MAX", "MemoryBackend"]
@@ -82,7 +82,7 @@ class MemoryBackend(BaseBackend):
             (spec, table.take()) for spec, table in self._tables.items() if table.changes
         ]
         self._logged += sum(len(taken) for _, taken in changes)
-        begins = not self._pass and self._logged > max(self._logged_min, 2 * sum(map(len, self._tables.values())))
+        begins = not self._pass and self._logged > max(self._logged_min, 2 * self._entries)
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
             self._logged = 0
@@ -104,8 +104,15 @@ class MemoryBackend(BaseBackend):
             for table in self._tables.values():
                 table.loaded()
 
+    def size(self) -> StateSize:
+        return StateSize(self._entries, sum(piece.bytes for piece in self._chain.pieces))
+
     def close(self) -> None:
         """Nothing is held but memory."""
+
+    @property
+    def _entries(self) -> int:
+        return sum(map(len, self._tables.values()))
 
     def _copy_some(self) -> Iterator[tuple[StateSpec, dict[Any, Any]]]:
         left = self._copies_max

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSpec", "StateTable", "StateTables", "Value"]
+__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSize", "StateSpec", "StateTable", "StateTables", "Value"]
 
 Key = tuple[Any, ...]
 Value = tuple[Any, ...]
@@ -28,6 +28,14 @@ class StateSpec:
     uid: str
     name: str
     kind: StateKind
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """Of a subtask, about: the keyed entries that it has, and the bytes of its last snapshot."""
+
+    entries: int
+    bytes: int
 
 
 class StateTable(Protocol):
@@ -105,5 +113,9 @@ class StateBackend(StateTables, Protocol):
         ...
 
     def freeze(self, epoch: int) -> Frozen: ...
+
+    def size(self) -> StateSize:
+        """Which takes no time to find out."""
+        ...
 
     def close(self) -> None: ...

@@ -10,7 +10,7 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
-from onefold.engine.state.state_backend import Frozen, Key, StateSpec, Value
+from onefold.engine.state.state_backend import Frozen, Key, StateSize, StateSpec, Value
 
 __all__ = ["ModelBackend", "ModelSnapshots"]
 
@@ -98,6 +98,9 @@ class ModelBackend:
 
     def freeze(self, epoch: int) -> ModelFrozen:
         return ModelFrozen(self, {spec: dict(table.entries) for spec, table in self.tables.items()}, epoch)
+
+    def size(self) -> StateSize:
+        return StateSize(sum(len(table.entries) for table in self.tables.values()), 0)
 
     def close(self) -> None:
         self.tables.clear()

@@ -81,12 +81,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All subtasks of the worker have acknowledged the run."""
+    """All subtasks of the worker have acknowledged the run. To prepare it took them `prepared_s` seconds, together."""
 
     run: int
     committables: tuple[Committable, ...]
     bad: Mapping[int, int]  # records that could not be read, by the number of the chain
     timer_ms: int | None = None
+    prepared_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.engine.dataflow.chains import Exchange, Plan
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
-from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, Mark, no_mark
+from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
@@ -48,9 +48,12 @@ class Worker:
         self._exchanges = plan.exchanges
         self._heads = [chain.head.number + 1 for chain in plan.chains]
         self._targets = [subtasks[plan.chain_of(exchange.target).number] for exchange in plan.exchanges]
-        self._mark = no_mark() if mark is None else mark
+        streams, nodes = len(plan.streams), len(plan.graph.nodes)
+        self._mark = no_mark(streams, nodes) if mark is None else mark
+        self._nodes = [NodeMark(self._mark, STREAMS + 2 * streams, node) for node in range(nodes)]
         self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
         self._halted: dict[Subtask, Iterator[Effect]] = {}
+        self._held: dict[Subtask, int] = {}  # those that wait for room, and the nodes whose batches they have
         self._is_over = False
         self._own = OwnProcess()
         self._worked_at_s: float | None = None  # when it last made progress, on the monotonic clock
@@ -75,6 +78,8 @@ class Worker:
 
     def _loop(self) -> None:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
+        for subtask in self._subtasks:
+            self._note_state(subtask)
         timers = (subtask.timer_ms for subtask in self._subtasks)
         self._answer(Ready(min((ms for ms in timers if ms is not None), default=None)))
         while not self._is_over:
@@ -91,9 +96,12 @@ class Worker:
     def _work(self) -> bool:
         """One step of a subtask, or one part of a source. What is further down the flow comes first."""
         for subtask in reversed(self._subtasks):
-            if (subtask in self._halted or subtask.is_ready) and not self._is_blocked(subtask):
-                self._step(subtask)
-                return True
+            if subtask in self._halted or subtask.is_ready:
+                full = next((exchange for exchange, to in subtask.receivers if self._is_full(exchange, to)), None)
+                if full is None:
+                    self._step(subtask)
+                    return True
+                self._hold(subtask, full)
         for number, reader in self._readers.items():
             subtask = self._subtasks[number]
             if reader.has_orders and subtask.queued_bytes(None, self._index) < QUEUED_BYTES_MAX:
@@ -106,6 +114,8 @@ class Worker:
 
     def _step(self, subtask: Subtask) -> None:
         """A step halts where a channel is full, since a function may make any number of rows of one."""
+        if (node := self._held.pop(subtask, None)) is not None:
+            self._nodes[node].held(False)
         effects = self._halted.pop(subtask, None)
         if effects is None:
             if subtask.phase is Phase.PREPARING:
@@ -113,9 +123,20 @@ class Worker:
             effects = subtask.step()
         for effect in effects:
             self._perform(subtask, effect)
-            if isinstance(effect, Send) and self._is_full(self._exchanges[effect.exchange], effect.to):
+            if isinstance(effect, Send) and self._is_full(exchange := self._exchanges[effect.exchange], effect.to):
                 self._halted[subtask] = effects
+                self._hold(subtask, exchange)
                 return
+
+    def _hold(self, subtask: Subtask, full: Exchange) -> None:
+        """It waits until there is room, and its turn. Until then the place is the first that was found full."""
+        if subtask not in self._held:
+            self._held[subtask] = full.edge.source
+            self._nodes[full.edge.source].held(True)
+
+    def _note_state(self, subtask: Subtask) -> None:
+        if (size := subtask.state_size) is not None:
+            self._nodes[subtask.chain.head.number].keeps(size.entries, size.bytes)
 
     def _perform(self, subtask: Subtask, effect: Effect) -> None:
         match effect:
@@ -127,6 +148,7 @@ class Worker:
             case Acknowledge(run):
                 done = self._acknowledged.setdefault(run, [])
                 done.append((subtask.chain.number, effect))
+                self._note_state(subtask)
                 if len(done) == len(self._subtasks):
                     failpoint("writers:prepared")
                     self._answer(_done(run, self._acknowledged.pop(run)))
@@ -135,11 +157,8 @@ class Worker:
         self._answers.message(message)
         self._send(self._answers)
 
-    def _is_blocked(self, subtask: Subtask) -> bool:
-        """Whether a channel that it sends to holds as much as it may."""
-        return any(self._is_full(exchange, to) for exchange, to in subtask.receivers)
-
     def _is_full(self, exchange: Exchange, to: int) -> bool:
+        """Whether a channel holds as much as it may."""
         if to == self._index:
             return self._targets[exchange.number].queued_bytes(exchange.number, to) > QUEUED_BYTES_MAX
         return self._outgoing[exchange.number, to].pending_bytes > QUEUED_BYTES_MAX
@@ -218,6 +237,7 @@ def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
         tuple(committable for _, each in acknowledged for committable in each.committables),
         {chain: each.bad for chain, each in acknowledged if each.bad},
         min(timers, default=None),
+        sum(each.prepared_s for _, each in acknowledged),
     )
 
 

@@ -19,13 +19,14 @@ MIDDLE = 14  # the height of a line's place between boxes
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`number` is its own, and `kind` its colour's."""
+    """`number` is its own, and `kind` its colour's; `figures` stand below its title."""
 
     number: int
     title: str
     says: str
     lines: tuple[str, ...]
     kind: str
+    figures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

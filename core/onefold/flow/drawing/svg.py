@@ -76,6 +76,7 @@ def _texts(box: Box) -> list[tuple[str, str]]:
     )
     return [
         (_cut(box.title), "title"),
+        *((_cut(figure), "figure") for figure in box.figures),
         *((part, "") for part in wrap(box.says, CHARACTERS_MAX)[:4]),
         *((_cut(column), "column") for column in columns),
     ]

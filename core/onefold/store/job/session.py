@@ -45,6 +45,7 @@ from onefold.core.values.remedies import Remedies, in_words_of, remedies
 from onefold.core.writing.topic_identity import check_counted
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import DriverNote
+from onefold.store.epoch_steps import StepClock
 from onefold.store.job.completer import Completer
 from onefold.store.job.lifecycle import Lifecycle, taken_over
 from onefold.store.job.logs import logged_as, note
@@ -84,6 +85,7 @@ class Session:
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.endpoints: str | None = None  # what the store keeps of it for commands that do not import its flow
+        self.clock = StepClock()
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
         self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
         committers: dict[str, Committer] = {}
@@ -121,7 +123,7 @@ class Session:
             if before is not None:
                 note(generation=before.generation.number)
             try:
-                return self._driver.run(protocol, run_writers)
+                return self._driver.run(self.clock.timed(protocol), run_writers)
             finally:
                 if not self.lifecycle.is_at_rest:
                     self._completer.epoch_ended()
@@ -149,6 +151,7 @@ class Session:
             started = self.drive(self.lifecycle.start(initial, adopt_ledger, accept_damage))
             self.check_restored()  # one that began meanwhile is fenced by now, or is noted
         note(generation=started.generation.number)
+        self.clock.begin()
         return started
 
     def recover(

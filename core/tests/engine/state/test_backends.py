@@ -20,7 +20,7 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.participant import StateCommitter, committable
 from onefold.engine.state.rocks import RocksBackend
 from onefold.engine.state.sharded_tables import by_sub
-from onefold.engine.state.state_backend import Frozen, StateBackend, StateKind, StateSpec
+from onefold.engine.state.state_backend import Frozen, StateBackend, StateKind, StateSize, StateSpec
 from onefold.engine.state.storage import Storage
 
 GROUPS = 16
@@ -240,3 +240,25 @@ TestMemory = pytest.mark.proof(MemoryFlow.TestCase)
 TestMemory.settings = BRIEF
 TestRocks = pytest.mark.proof(RocksFlow.TestCase)
 TestRocks.settings = settings(BRIEF, max_examples=15)
+
+
+@pytest.mark.parametrize("make", [of_memory, of_rocks])
+def test_a_backend_says_how_many_entries_it_has_and_how_large_its_snapshot_is(make: Make, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "checkpoints"), "flow")
+    backend = make(storage, 1, tmp_path / "first")
+    backend.restore([], range(GROUPS))
+    values, maps = backend.table(VALUES), backend.table(MAPS)
+    assert backend.size() == StateSize(0, 0)
+    for number in range(20):
+        values.put((number, "a"), (number,))
+        maps.put((1, "b"), (number,), (f"name {number}",))
+    frozen = backend.freeze(1)
+    handle = frozen.store()
+    size = backend.size()
+    assert size.entries == 40 and size.bytes > 0
+    backend.close()
+    again = make(storage, 2, tmp_path / "second")
+    again.restore([handle], range(GROUPS))
+    again.table(VALUES), again.table(MAPS)
+    assert again.size() == size
+    again.close()

@@ -27,6 +27,8 @@ const base = (name) => `/pipelines/${encodeURIComponent(name)}`;
 export const pipelines = () => call("GET", "/pipelines");
 export const epochs = (name, before) => call("GET", `${base(name)}/epochs?limit=50${before ? `&before=${before}` : ""}`);
 export const graph = (name) => call("GET", `${base(name)}/graph`);
+export const log = (name) => call("GET", `${base(name)}/log`);
+export const definition = (name) => call("GET", `${base(name)}/definition`);
 export const lags = (name) => call("GET", `${base(name)}/lags`);
 export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
 export const act = (name, action) => call("POST", `${base(name)}/${action}`);

@@ -22,7 +22,7 @@ const state = {
   sending: null, // the place of the dead letter that is sent again
   said: null, // what the API said to the last action, if it refused
   route: route(),
-  shown: {}, // what the route asks for: {history, lags, graph, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
+  shown: {}, // what the route asks for: {history, lags, graph, log, definition, epoch, error}, or of letters {found, foundAt, reason, counted, isLoading, error}
   isMoving: false, // to another address: the focus goes to its title
 };
 let turns = 0;
@@ -61,7 +61,13 @@ async function look() {
 /** What the route needs beside the pipelines, null where that is not asked for time and again; an error of the API about it is shown in its place. */
 async function detail({ view, name, number }) {
   try {
-    if (view === "pipeline") return await parts({ history: () => history(name), lags: async () => (await api.lags(name)).points, graph: async () => (await api.graph(name)).svg });
+    if (view === "pipeline") return await parts({
+      history: () => history(name),
+      lags: async () => (await api.lags(name)).points,
+      graph: async () => (await api.graph(name)).svg,
+      log: async () => (await api.log(name)).lines,
+      definition: async () => state.shown.definition ?? (await api.definition(name)).lines, // which stays as it is
+    });
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
     if (view === "letters") return null;
   } catch (error) {
@@ -255,7 +261,7 @@ function about(name) {
     return lettersView({ ...context, ...shown, error, load: (reason) => load(true, reason), countReasons, send, sendAll, sending: state.sending });
   }
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
-  return pipelineView({ ...context, history: shown.history, lags: shown.lags ?? [], graph: shown.graph, historyError: shown.error && told(shown.error) });
+  return pipelineView({ ...context, history: shown.history, lags: shown.lags ?? [], graph: shown.graph, log: shown.log, definition: shown.definition, historyError: shown.error && told(shown.error) });
 }
 
 const told = (error) => `${error.message} (${error.code})`;

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { bytes, count, duration, plural, time, UNKNOWN } from "./format.js";
 import { badge, facts, link, table } from "./parts.js";
 import { number } from "./pipeline.js";
+import { steps } from "./steps.js";
 
 export function epochView({ pipeline, epoch }) {
   const name = pipeline.name;
@@ -20,6 +21,7 @@ export function epochView({ pipeline, epoch }) {
       ["Completed", time(epoch.completed_at)],
     ], "facts tiles"),
     epoch.error ? h("div", { class: "problem bad", role: "group", "aria-label": "Error" }, h("p", { class: "said" }, epoch.error)) : null,
+    h("section", { key: "steps", "aria-labelledby": "title-steps" }, h("h2", { id: "title-steps" }, "Where its time went"), steps([epoch])),
     h("section", { key: "range", "aria-labelledby": "title-range" }, h("h2", { id: "title-range" }, "Range"), range(epoch.range)),
     h("section", { key: "sinks", "aria-labelledby": "title-acks" }, h("h2", { id: "title-acks" }, "Sinks"),
       table("Acknowledgements of the sinks", [["Sink"], ["State"], ["Rows", true], ["Acknowledged"]], epoch.sinks.map((sink) => ({

@@ -39,15 +39,21 @@ export const clock = (iso) => new Date(iso).toLocaleString("sv-SE");
 const utc = (iso) => `${new Date(iso).toISOString().replace("T", " ").slice(0, 19)} UTC`;
 export const time = (iso) => (!isKnown(iso) ? UNKNOWN : h("time", { datetime: iso, title: utc(iso) }, clock(iso)));
 
-/** How long ago, as a <time>. */
+/** It breaks between day and time alone. */
+const date = (iso) => {
+  const [day, hour] = clock(iso).split(" ");
+  return h("span", { class: "date" }, h("span", null, `(${day}`), " ", h("span", null, `${hour})`));
+};
+
+/** How long ago, and when, as a <time>. */
 export function ago(iso) {
   if (!isKnown(iso)) return UNKNOWN;
   const seconds = Math.round((Date.now() - new Date(iso)) / 1000);
   const says = seconds < 2 ? "now" : `${duration(seconds)} ago`;
-  return h("time", { datetime: iso, title: utc(iso) }, says);
+  return h("time", { datetime: iso, title: utc(iso) }, says, " ", date(iso));
 }
 
 export const until = (iso) => {
   const seconds = Math.ceil((new Date(iso) - Date.now()) / 1000);
-  return seconds > 0 ? `in ${duration(seconds)}` : "now";
+  return seconds > 0 ? `in ${duration(seconds)} (${clock(iso)})` : "now";
 };

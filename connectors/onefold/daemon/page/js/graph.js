@@ -18,4 +18,4 @@ function element({ tag, attributes, children }, more = {}) {
 }
 
 /** The names of its operators, and what flows between them. */
-const spoken = ({ children }) => children.filter(({ attributes }) => ["title", "label"].includes(attributes?.class)).flatMap((text) => text.children).join("; ");
+const spoken = ({ children }) => children.filter(({ attributes }) => ["title", "figure", "label"].includes(attributes?.class)).flatMap((text) => text.children).join("; ");

@@ -5,7 +5,9 @@ import { ago, behind, bytes, count, duration, isKnown, plural, time, UNKNOWN } f
 import { promise } from "./overview.js";
 import { acknowledgements, badge, facts, isInDoubtLong, link, problem, table } from "./parts.js";
 import { graph } from "./graph.js";
+import { definition, log } from "./log.js";
 import { plot } from "./plot.js";
+import { steps } from "./steps.js";
 
 const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
 const DOING = { pause: "Pausing…", resume: "Resuming…", restart: "Restarting…", stop: "Stopping…" };
@@ -22,12 +24,15 @@ export function pipelineView(context) {
     section("now", "Now", now(pipeline)),
     section("graph", "Graph", graph(context.graph, name)),
     section("epochs", "Epochs", epochs(pipeline)),
+    section("steps", "Where an epoch's time goes", history ? steps(history.epochs) : null),
     h("div", { key: "plots", class: "plots" },
       ...lagPlots(lags),
       plot({ title: "Throughput", unit: "rows/s", points: throughput(history?.epochs ?? []), steps: true, empty: "Two complete epochs make a line." })),
     section("sinks", "Sinks and what they guarantee", sinks(pipeline)),
     section("positions", "Source", positions(pipeline)),
     section("history", "History", historyTable(context)),
+    section("log", "Log", log(context.log, name)),
+    section("definition", "Definition", definition(context.definition, name)),
   ];
 }
 

@@ -40,7 +40,7 @@ from onefold.engine.state.snapshot import (
     read_piece,
     write_snapshot,
 )
-from onefold.engine.state.state_backend import Frozen, StateKind, StateSpec, StateTable
+from onefold.engine.state.state_backend import Frozen, StateKind, StateSize, StateSpec, StateTable
 from onefold.engine.state.storage import Storage
 
 with naming_extras():
@@ -100,6 +100,12 @@ class RocksBackend(BaseBackend):
         delta = _Delta(epoch, self._lists(), taken)
         self._unstored.append(delta)
         return OneFrozen(self, delta)
+
+    def size(self) -> StateSize:
+        return StateSize(
+            sum(table.estimated_entries for table in self._tables.values()),
+            sum(piece.bytes for piece in self._stored.values()),
+        )
 
     def close(self) -> None:
         with self._storing:

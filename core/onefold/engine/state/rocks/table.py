@@ -111,6 +111,11 @@ class RocksTable:
 
     # for the backend
 
+    @property
+    def estimated_entries(self) -> int:
+        with self._naming:
+            return self._family.property_int_value("rocksdb.estimate-num-keys") or 0
+
     def take(self) -> Changes:
         changes, self._changes, self._noted = self._changes, {}, 0
         if changes:

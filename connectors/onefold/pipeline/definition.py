@@ -1,0 +1,69 @@
+"""What a pipeline's file says, for people: without what is, or may be, a secret."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onefold.core.values.plain import plain, shown_url
+from onefold.pipeline.file import parsed
+from onefold.pipeline.secrets import is_reference
+
+__all__ = ["definition"]
+
+_HIDDEN = "***"
+# Of Kafka's clients, libpq and Spark's settings; a key's whole path is searched, so that all of a table may be hidden.
+_SECRET = re.compile(
+    r"passw|pwd|secret|token|credential|(access|private|api|account)[._-]?key|user\.?info|\.pem$|jaas|oauthbearer"
+    r"|^settings\.",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(r"password_file$")
+_SAYS_SECRET = re.compile(r"(passw\w*|secret|token)\s*[=:]|\S:\S*@", re.IGNORECASE)
+
+
+def definition(named: str) -> tuple[str, ...]:
+    """The values of a pipeline's file, one a line, as TOML has them. Secrets that are named stay names, and are not
+    looked up. Of a pipeline that is defined in Python there is none."""
+    if not named.endswith(".toml"):
+        return ()
+    return tuple(f"{key} = {_shown(key, value)}" for key, value in _values("", parsed(Path(named))))
+
+
+def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """All that are no tables, with their places."""
+    match value:
+        case dict():
+            for key, one in value.items():
+                name = key if re.fullmatch(r"[\w-]+", key) else json.dumps(key)
+                yield from _values(f"{path}.{name}" if path else name, one)
+        case [dict(), *_]:
+            for at, one in enumerate(value):
+                yield from _values(f"{path}[{at}]", one)
+        case _:
+            yield path, value
+
+
+def _shown(key: str, value: Any) -> str:
+    match value:
+        case list():
+            return f"[{', '.join(_shown(key, one) for one in value)}]"
+        case str() if is_reference(value) or _NO_SECRET.search(key):
+            return _quoted(value)
+        case _ if _SECRET.search(key.replace('"', "")):
+            return _quoted(_HIDDEN)
+        case str() if "://" in value:
+            return _quoted(shown_url(value))
+        case str():
+            return _quoted(_HIDDEN if _SAYS_SECRET.search(value) else value)
+        case bool() | int() | float():
+            return json.dumps(value)
+        case _:  # dates
+            return str(value)
+
+
+def _quoted(text: str) -> str:
+    return plain(json.dumps(text, ensure_ascii=False))

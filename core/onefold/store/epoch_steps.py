@@ -1,0 +1,104 @@
+"""How long the steps of an epoch take, as the process that drives it measures them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+from onefold.core.errors import OnefoldError
+from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effects import Commit, Decide, Effect, Pause, ReadLedger, RunWriters, Verify, WriteLedger
+from onefold.core.protocol.epoch import Outcome
+
+__all__ = ["EpochSteps", "StepClock"]
+
+T = TypeVar("T")
+_STEPS: dict[type[Effect], str] = {
+    RunWriters: "run_s",
+    Verify: "decide_s",
+    ReadLedger: "decide_s",
+    Decide: "decide_s",
+    Commit: "commit_s",
+    WriteLedger: "commit_s",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSteps:
+    """Seconds: together, from the end of the epoch before to the end of this one.
+
+    wait_s     until there are records, or the epoch's interval is over, or somebody resumes; on Spark its planning too
+    open_s     the store opens the epoch, and what earlier ones have left is removed
+    run_s      the records are read, processed and written
+    prepare_s  the slowest worker prepares its sinks' work and stores its state; None on Spark, where it is in `run_s`
+    decide_s   the prepared work is verified, and the store decides; of a sink whose rows are part of that, all is here
+    commit_s   each sink commits
+    """
+
+    wait_s: float
+    open_s: float
+    run_s: float
+    prepare_s: float | None
+    decide_s: float
+    commit_s: float
+
+    def with_prepare(self, took_s: float) -> EpochSteps:
+        """Where `run_s` has that in it."""
+        return replace(self, run_s=max(0.0, self.run_s - took_s), prepare_s=took_s)
+
+    def known(self) -> dict[str, float]:
+        """Those that are measured, by their names without the unit."""
+        found = ((each.name.removesuffix("_s"), getattr(self, each.name)) for each in fields(self))
+        return {name: took_s for name, took_s in found if took_s is not None}
+
+
+class StepClock:
+    """Measures what one driver does. `last` is of the epoch that has ended last."""
+
+    def __init__(self) -> None:
+        self.last: EpochSteps | None = None
+        self._took_s = defaultdict[str, float](float)
+        self._since_s = time.monotonic()
+
+    def begin(self) -> None:
+        """What was done by now is no epoch's."""
+        self._took_s.clear()
+        self._since_s = time.monotonic()
+
+    def timed(self, protocol: Protocol[T]) -> Protocol[T]:
+        """The same protocol, whose effects are measured on the way."""
+        try:
+            effect = next(protocol)
+            while True:
+                began_s, step = time.monotonic(), _step(effect)
+                try:
+                    answer = yield effect
+                except OnefoldError as error:
+                    self._took_s[step] += time.monotonic() - began_s
+                    effect = protocol.throw(error)
+                else:
+                    self._took_s[step] += time.monotonic() - began_s
+                    effect = protocol.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            if isinstance(result, Outcome):
+                self._end()
+            return result
+
+    def _end(self) -> None:
+        took = self._took_s
+        self.last = EpochSteps(
+            wait_s=max(0.0, time.monotonic() - self._since_s - sum(took.values())),
+            open_s=took["open_s"],
+            run_s=took["run_s"],
+            prepare_s=None,
+            decide_s=took["decide_s"],
+            commit_s=took["commit_s"],
+        )
+        self.begin()
+
+
+def _step(effect: Effect) -> str:
+    return _STEPS.get(type(effect.waiting_for if isinstance(effect, Pause) else effect), "open_s")
