@@ -111,6 +111,7 @@ def records(topic: str, servers: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.docs
+@pytest.mark.skipif(shutil.which("psql") is None, reason="the pages look with psql")
 @pytest.mark.parametrize("runtime", ["engine", "spark"])
 def test_a_new_user_walks_from_an_empty_folder_to_exact_tables(runtime: str, checkout: Path, shell: Shell) -> None:
     other = {"engine": "spark", "spark": "engine"}[runtime]
