@@ -36,6 +36,8 @@ _SINKS: Mapping[str, Mapping[str, str]] = {
     "kafka": {"topic": "NAME-out", "bootstrap_servers": "localhost:9092"},
     "hbase": {"servers": "localhost:9090", "table": "NAME", "row_key": "id", "family": "f"},
 }
+_DEAD_LETTERS = """\
+# [sources.dead_letters]  # with on_error = "dead_letter": the sink of such records, with keys as of [[sinks]]"""
 _FILTER = "amount > 0"
 
 
@@ -45,7 +47,7 @@ def example(name: str, sinks: Sequence[str]) -> str:
     parts = [_INTRODUCTION, "\n".join(_lines(table, {"name": name}))]
     kinds = {one.KIND: one for one in tables_in(table.model_fields["sinks_"].annotation)}
     (source,) = tables_in(table.model_fields["sources_"].annotation)
-    parts.append("\n".join(["[[sources]]", *_lines(source, _named(_SOURCE, name))]))
+    parts.append("\n".join(["[[sources]]", *_lines(source, _named(_SOURCE, name)), "", _DEAD_LETTERS]))
     (step,) = tables_in(table.model_fields["steps_"].annotation)
     parts.append("\n".join(["[[steps]]  # one after the other", *_lines(step, {"filter": _FILTER})]))
     for at, kind in enumerate(sinks):

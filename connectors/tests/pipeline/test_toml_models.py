@@ -83,6 +83,7 @@ def test_what_new_writes_is_a_pipeline_with_every_key(sinks: list[str], tmp_path
         if key not in ("sources", "steps", "sinks", "spark", "engine", "restart", "flow", "settings")
     ]
     assert {*wanted} <= {*keys}
+    assert "# [sources.dead_letters]" in text
 
 
 @pytest.mark.parametrize("sink", SINKS)

@@ -144,6 +144,17 @@ def test_a_job_that_failed_without_an_exception_of_python_may_be_tried_again() -
     assert "ExecutorLostFailure" in str(error)
 
 
+def test_a_failed_call_of_java_says_what_java_said() -> None:
+    text = (
+        "An error occurred while calling o379.collectToPython.\n: java.io.IOException: Broken pipe\n\tat a.B.c(B.java)"
+    )
+    error = from_spark(RuntimeError(text))
+    assert (error.code, error.message) == (
+        "spark-job-failed",
+        "the Spark job failed: java.io.IOException: Broken pipe",
+    )
+
+
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [

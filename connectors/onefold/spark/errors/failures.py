@@ -103,6 +103,7 @@ _JVM_OUT_OF_MEMORY = 3  # how -XX:+ExitOnOutOfMemoryError ends it
 _JVM_TERMINATED = 128 + signal.SIGTERM  # a JVM takes SIGTERM itself
 _ENDED_WITHIN_S = 5.0
 
+_PY4J_CALL = re.compile(r"^An error occurred while calling \S+\.\n: ")
 _DIED = "Python worker exited unexpectedly"
 # Spark finds state of another query in its checkpoint: other columns, types, operators or settings of the state itself.
 _OTHER_STATE = re.compile(
@@ -279,7 +280,8 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
+    """Py4J says first which call failed, which tells a reader nothing, and then what Java said."""
+    return _PY4J_CALL.sub("", text.strip()).split("\n", 1)[0]
 
 
 def _lacking(reason: str) -> str | None:
