@@ -23,16 +23,13 @@ from typing import TYPE_CHECKING, Any
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
 from onefold.daemon.hosting.identity import changed
-from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
-from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
-from onefold.flow.explaining import boxes, connectors
+from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
+from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, drawing_of, meaning
 from onefold.pipeline import Engine, read
 from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from onefold.flow.graph import Graph
 
 __all__ = ["HostProcess", "main"]
 
@@ -159,7 +156,7 @@ class HostProcess:
             more: dict[str, Any] = {}
             if number not in self._drawn and (graph := work.graph) is not None:
                 self._drawn.add(number)
-                more["drawing"] = _drawing(graph)
+                more["drawing"] = drawing_of(graph)
             if ended or time.monotonic() >= self._flowing_s:
                 self._flowing_s = time.monotonic() + _FLOWING_S
                 more["flowing"] = work.flowing()
@@ -211,14 +208,6 @@ class HostProcess:
         within_s = max((work.pipeline.stop_within_s for work in works), default=0.0) + _GRACE_S
         if not self._at_rest.wait(within_s):
             _exit("not at rest in time (stop_within_s): the process ends, and the next start resolves what it began")
-
-
-def _drawing(graph: Graph) -> Drawing | None:
-    try:
-        return Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
-    except Exception:  # it is run all the same
-        log.exception("flow %r could not be drawn", graph.flow)
-        return None
 
 
 @contextmanager
