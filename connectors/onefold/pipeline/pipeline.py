@@ -211,7 +211,9 @@ class Pipeline(Operation):
         """
         if listen is not None:
             with naming_extras("cli"):
-                own_run = importlib.import_module("onefold.daemon.own_run")  # the daemon knows pipelines, they not it
+                own_run = importlib.import_module(
+                    "onefold.daemon.listen.own_run"
+                )  # the daemon knows pipelines, they not it
             own_run.run(self, listen)
             return
         if isinstance(self.runtime, Engine):

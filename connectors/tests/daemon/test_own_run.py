@@ -71,7 +71,7 @@ class Folder:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     for often in ("_STORE_S", "_SOURCE_S", "_SINKS_S"):
         monkeypatch.setattr(f"onefold.daemon.watch.watch.{often}", 0.1)
-    monkeypatch.setattr("onefold.daemon.own_run._FLOWING_S", 0.1)
+    monkeypatch.setattr("onefold.daemon.listen.own_run._FLOWING_S", 0.1)
     return Folder(tmp_path)
 
 

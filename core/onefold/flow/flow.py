@@ -144,7 +144,7 @@ class Flow:
         try:
             if listen is not None:
                 with naming_extras("cli"):
-                    own_run = importlib.import_module("onefold.daemon.own_run")
+                    own_run = importlib.import_module("onefold.daemon.listen.own_run")
                 return own_run.run_flow(self, listen, checkpoint=checkpoint, workers=workers, **settings)
             return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
         except OnefoldError as error:

@@ -248,7 +248,7 @@ def main() -> None:
     else:
         from onefold.spark.errors.exits import show_progress
 
-        show_progress()
+        show_progress(is_alone=False)
     host = HostProcess(socket.socket(fileno=int(number)), " ".join(names))
     for signalled in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signalled, lambda _number, _frame: host.end())

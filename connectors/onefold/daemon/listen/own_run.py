@@ -1,4 +1,4 @@
-"""`listen=` of a run: the daemon's page, API and metrics, of the one pipeline that this process runs itself."""
+"""One run in this process, shown by the API from its start to its end."""
 
 from __future__ import annotations
 
