@@ -56,13 +56,14 @@ class NotNow(ConfigError):
 
 class Control:
     """One pipeline of the daemon. `Controls` makes them, and holds `lock` where it reads or changes several. `host` is
-    what runs it, made anew for each `Run`."""
+    what runs it, made anew for each `Run`; without `can_restart` there is but one."""
 
-    def __init__(self, pipeline: Pipeline, host: Callable[[Pipeline], Runs]) -> None:
+    def __init__(self, pipeline: Pipeline, host: Callable[[Pipeline], Runs], can_restart: bool = True) -> None:
         self.pipeline = pipeline
         self.run = Run(pipeline, host(pipeline))
         self.lock = threading.RLock()
         self._host = host
+        self._can_restart = can_restart
         self._before = Totals()  # of the runs before this one
         self._starts_again = False  # when its run is over
         self._is_ending = False  # the process is: nothing is started any more
@@ -89,7 +90,8 @@ class Control:
         """What is allowed now."""
         if self._is_ending:
             return []
-        return sorted(ALLOWED[self.state], key=lambda action: action.value)
+        allowed = ALLOWED[self.state] if self._can_restart else ALLOWED[self.state] - {Action.RESTART}
+        return sorted(allowed, key=lambda action: action.value)
 
     def begin(self) -> None:
         """Start it, unless it was stopped before that."""
@@ -149,6 +151,12 @@ class Control:
             return NotNow(
                 "pipeline-fenced",
                 f"another process runs pipeline {self.name!r}, and this one must not take it back: operate that one",
+            )
+        if action is Action.RESTART and not self._can_restart:
+            return NotNow(
+                "restart-by-program",
+                f"pipeline {self.name!r} is run by a program of its own, which alone can start it again: stop it, and"
+                " run that program anew",
             )
         allowed = " or ".join(each.value for each in self.actions)
         wait = "wait until it runs, or " if self.state is RunState.STARTING else ""

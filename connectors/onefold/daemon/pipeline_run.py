@@ -176,18 +176,27 @@ class Run:
         here, there = RunState.RUNNING, RunState.PAUSED
         self._move(*((there, here) if is_paused else (here, there)))
 
-    def _run(self) -> None:
-        with logged_as(pipeline=self.name):
-            try:
-                ended = self._live()
-            except Exception as error:
-                self._fail(found := meaning(self.name, error))
-                log.error("pipeline %r has ended: %s", self.name, found)
-                ended = RunState.FENCED if isinstance(found, Fenced) else RunState.FAILED
+    def live(self) -> None:
+        """Run it in this thread, to its end. Raises the error that ended it."""
+        ended = RunState.FAILED
+        try:
+            ended = self._live()
+        except Exception as error:
+            self._fail(found := meaning(self.name, error))
+            ended = RunState.FENCED if isinstance(found, Fenced) else RunState.FAILED
+            raise found from error.__cause__
+        finally:
             self._hosted.close()
             self.ended_s = time.monotonic()
             self._move(ended)
             self._has_ended.set()
+
+    def _run(self) -> None:
+        with logged_as(pipeline=self.name):
+            try:
+                self.live()
+            except OnefoldError as error:
+                log.error("pipeline %r has ended: %s", self.name, error)
 
     def _live(self) -> RunState:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
@@ -17,6 +18,7 @@ from onefold.clients.options import in_one_form, near, options_model
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, Guarantee, InDoubt, Retriable, Sink
+from onefold.core.extras import naming_extras
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.restart import Restart, Restarts
@@ -200,11 +202,20 @@ class Pipeline(Operation):
         """What each sink promises, as it is set up now. Asks the servers where the sink must."""
         return {sink.name: sink.guarantee() for sink in self.sinks}
 
-    def run(self) -> None:
+    def run(self, *, listen: str | None = None) -> None:
         """Run until its sources end, or SIGTERM or Ctrl-C asks it to. Raises the error that ended it.
 
         It is started again as `restart` says. Raises Fenced where another process has taken it over.
+
+        listen  where the page, the API and the metrics of a daemon show it meanwhile: "127.0.0.1:8080"
         """
+        if listen is not None:
+            with naming_extras("cli"):
+                own_run = importlib.import_module(
+                    "onefold.daemon.listen.own_run"
+                )  # the daemon knows pipelines, they not it
+            own_run.run(self, listen)
+            return
         if isinstance(self.runtime, Engine):
             self.run_here()
             return
@@ -239,6 +250,7 @@ class Pipeline(Operation):
             raise ConfigError(
                 "only-on-engine", f"pipeline {self.name!r} runs on Spark: run it with `onefold run`, or pipeline.run()"
             )
+        settings: dict[str, Any] = {} if self.restart is None else {"restart": self.restart}
         with self.in_its_words():
             self.flow.run(
                 checkpoint=self.checkpoint,
@@ -250,7 +262,7 @@ class Pipeline(Operation):
                 patience_s=self.patience_s,
                 on_outcome=on_outcome,
                 on_opened=on_opened,
-                **({} if self.restart is None else {"restart": self.restart}),
+                **settings,
             )
 
     def recover(

@@ -67,6 +67,10 @@ class Gate:
             self._changed.notify_all()
 
     @property
+    def is_ending(self) -> bool:
+        return self._is_ending
+
+    @property
     def is_held(self) -> bool:
         return self._is_held
 

@@ -38,7 +38,7 @@ GONE = Retriable("jvm-gone", "Spark's JVM does not answer any more")
 class Query:
     """A query and its writer. It runs until it is drained, or `over` is set; `raises` is what its run ends with."""
 
-    is_paused = ends = is_closed = False
+    is_paused = ends = is_closed = drains = False
     waiting_for: OnefoldError | None = None
     started: Started | None = None
     graph: Any = None

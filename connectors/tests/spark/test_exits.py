@@ -118,6 +118,7 @@ def test_the_traceback_comes_too_where_it_is_asked_for(
 
 
 def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "8")  # what is beyond it would begin a second line, which stays
 
     class Terminal(io.StringIO):
@@ -140,6 +141,7 @@ def test_epochs_are_lines_in_a_file_and_one_line_on_a_terminal(monkeypatch: pyte
 
 
 def test_a_line_of_a_forked_process_does_not_stand_behind_the_last_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     written: list[str] = []
 
     class Terminal(io.StringIO):

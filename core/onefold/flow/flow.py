@@ -132,16 +132,21 @@ class Flow:
             raise ConfigError("option-value", f"format={format!r} must be {', '.join(FORMATS)}")
         return FORMATS[format](self.graph())
 
-    def run(self, *, checkpoint: str, workers: int = 1, **settings: Any) -> Any:
+    def run(self, *, checkpoint: str, workers: int = 1, listen: str | None = None, **settings: Any) -> Any:
         """Run the flow on this machine until its sources end, or until it is stopped.
 
         checkpoint  the directory of its state
         workers     how many processes run it
+        listen      where the page, the API and the metrics of a daemon show it meanwhile: "127.0.0.1:8080"
         settings    more, as `onefold.engine.run` takes them
         """
         with naming_extras("engine"), uncollected():
             engine = importlib.import_module("onefold.engine")  # the runtimes know the flow, and it none of them
         try:
+            if listen is not None:
+                with naming_extras("cli"):
+                    own_run = importlib.import_module("onefold.daemon.listen.own_run")
+                return own_run.run_flow(self, listen, checkpoint=checkpoint, workers=workers, **settings)
             return engine.run(self.graph(), checkpoint=checkpoint, workers=workers, **settings)
         except OnefoldError as error:
             if error.code in _OF_FUNCTIONS:

@@ -19,12 +19,8 @@ from onefold.core.waiting import Wait
 if TYPE_CHECKING:
     from onefold.daemon.client import Client
 
-__all__ = ["PRIVATELY", "epochs", "page", "pause", "restart", "resume", "status", "stop"]
+__all__ = ["epochs", "page", "pause", "restart", "resume", "status", "stop"]
 
-PRIVATELY = (
-    "Where others use the daemon's machine, open it in a private window: who listened there while the daemon was down"
-    " may have left a program in this browser, which would get the key."
-)
 _WRONG = ("failed", "fenced")
 _AT_WORK = ("running", "paused")
 _AT_REST = ("stopped", "finished")
@@ -87,6 +83,8 @@ def epochs(
 
 def page(url: Url = _URL, token_file: TokenFile = None, ca: Ca = None, insecure: Insecure = False) -> None:
     """Print a link to the status page that logs a browser in: for this user alone, until the daemon ends."""
+    from onefold.daemon.access.proof import PRIVATELY
+
     typer.echo(_client(url, token_file, ca, insecure).page())
     if not url.startswith("https:"):
         typer.echo(PRIVATELY, err=True)

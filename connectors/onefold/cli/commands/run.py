@@ -40,7 +40,7 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
-    from onefold.cli.commands.control import PRIVATELY
+    from onefold.daemon.access.proof import PRIVATELY
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls

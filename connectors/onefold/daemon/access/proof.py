@@ -24,6 +24,7 @@ __all__ = [
     "ANSWER",
     "ANYWHERE",
     "NONCE",
+    "PRIVATELY",
     "SCHEME",
     "Nonces",
     "of_answer",
@@ -37,6 +38,10 @@ SCHEME = "Onefold"
 NONCE = "X-Onefold-Nonce"
 ANSWER = "X-Onefold-Proof"
 ANYWHERE = ""
+PRIVATELY = (
+    "Where others use the daemon's machine, open it in a private window: who listened there while the daemon was down"
+    " may have left a program in this browser, which would get the key."
+)
 
 
 def of_request(token: str, nonce: str, own_nonce: str, method: str, target: str, at: str) -> str:

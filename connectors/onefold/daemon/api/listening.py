@@ -65,6 +65,19 @@ class Listening:
         token = make_own_token() if token_file is None else read_token(token_file)
         return cls(host, port, token, tls_cert, tls_key)
 
+    @classmethod
+    def on_this_machine(cls, address: object) -> Listening:
+        """`listen=` of a run, for this user's own token. Raises ConfigError also where its port is taken."""
+        if not isinstance(address, str) or not is_loopback(_parsed(address)[0]):
+            raise ConfigError(
+                "listen-elsewhere",
+                f"listen={address!r} is no place of this machine alone, as '127.0.0.1:8080' is: for others that ask,"
+                " have `onefold run` run it, which takes a certificate (--tls-cert)",
+            )
+        listening = cls.of(address)
+        listening.bind().socket.close()
+        return listening
+
     def bind(self) -> Listener:
         """Take the port. Raises ConfigError where that cannot be."""
         try:
@@ -81,7 +94,7 @@ class Listening:
             raise ConfigError(
                 "address-not-free",
                 f"the API cannot listen on {self.host}:{self.port}: {error.strerror or error}. Another daemon may run"
-                " there: name another port (--listen 127.0.0.1:8418, or ONEFOLD_LISTEN), or none (--listen none)",
+                " there: name another port, as 127.0.0.1:8418, or none (of `onefold run` it is --listen none)",
             ) from error
         return Listener(self, listener)
 
@@ -143,5 +156,5 @@ def _parsed(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ConfigError("option-value", f"--listen {address!r}: HOST:PORT is wanted, as {DEFAULT}, or none")
+        raise ConfigError("option-value", f"listen {address!r}: HOST:PORT is wanted, as {DEFAULT}")
     return host, int(port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.app import make_app
 from onefold.daemon.api.listening import Listening, Server
-from onefold.daemon.control import Controls
+from onefold.daemon.control import Control
 from onefold.daemon.watch.metrics import EpochMeter, registry_of
 from onefold.daemon.watch.watch import Watch
 
@@ -28,7 +28,7 @@ class Answering:
 
 
 @contextmanager
-def answering(controls: Controls, listening: Listening) -> Iterator[Answering]:
+def answering(controls: Iterable[Control], listening: Listening) -> Iterator[Answering]:
     """Raises ConfigError where its port is not free."""
     listener = listening.bind()
     with listener.socket:

@@ -30,7 +30,7 @@ from onefold.daemon.hosting.messages import Channel, Do, LogLine, Order, Report,
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["Hosted", "Hosts"]
+__all__ = ["Hosted", "Hosts", "resident_bytes"]
 
 _END_S = 30.0  # for a host whose pipelines are at rest; a session of Spark takes a while to close
 _NUMBERS = count(1)
@@ -227,9 +227,7 @@ class _Host:
 
     @property
     def memory_bytes(self) -> int | None:
-        with suppress(OSError):  # it has ended
-            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
-        return None
+        return resident_bytes(self._process.pid)
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:
@@ -309,6 +307,13 @@ class _Host:
             f"the process that runs {', '.join(self._names)} {how}, in the middle of its work. The next start resolves"
             " what it has begun",
         )
+
+
+def resident_bytes(pid: int) -> int | None:
+    """None where the process has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    return None
 
 
 def _shared(pipeline: Pipeline) -> object:

@@ -24,16 +24,13 @@ from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
 from onefold.daemon.hosting.identity import changed
 from onefold.daemon.hosting.log_tail import LogTail
-from onefold.daemon.hosting.messages import Channel, Drawing, Failure, Order, Report
-from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, meaning
-from onefold.flow.explaining import boxes, connectors
+from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
+from onefold.daemon.hosting.works import EngineWork, SparkWork, Work, drawing_of, meaning
 from onefold.pipeline import Engine, read
 from onefold.store.job.logs import logged_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from onefold.flow.graph import Graph
 
 __all__ = ["HostProcess", "main"]
 
@@ -160,7 +157,7 @@ class HostProcess:
             more: dict[str, Any] = {"finished": work.finished(), "lines": self._tail.take(work.pipeline.name)}
             if number not in self._drawn and (graph := work.graph) is not None:
                 self._drawn.add(number)
-                more["drawing"] = _drawing(graph)
+                more["drawing"] = drawing_of(graph)
             if ended or time.monotonic() >= self._flowing_s:
                 self._flowing_s = time.monotonic() + _FLOWING_S
                 more["flowing"] = work.flowing()
@@ -214,14 +211,6 @@ class HostProcess:
             _exit("not at rest in time (stop_within_s): the process ends, and the next start resolves what it began")
 
 
-def _drawing(graph: Graph) -> Drawing | None:
-    try:
-        return Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
-    except Exception:  # it is run all the same
-        log.exception("flow %r could not be drawn", graph.flow)
-        return None
-
-
 @contextmanager
 def _may_pass_of_what_has_run(order: Order) -> Iterator[None]:
     """Raises Retriable for what is wrong now of a pipeline that has run: somebody may be writing its file."""
@@ -260,7 +249,7 @@ def main() -> None:
     else:
         from onefold.spark.errors.exits import show_progress
 
-        show_progress()
+        show_progress(is_alone=False)
     tail = LogTail(names)
     logging.getLogger().addHandler(tail)
     host = HostProcess(socket.socket(fileno=int(number)), " ".join(names), tail)

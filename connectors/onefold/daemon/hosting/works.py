@@ -14,7 +14,8 @@ from onefold.core import OnefoldError, Retriable
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
-from onefold.daemon.hosting.messages import Failure, Finished, Flowing, Recovered, Status, Totals
+from onefold.daemon.hosting.messages import Drawing, Failure, Finished, Flowing, Recovered, Status, Totals
+from onefold.flow.explaining import boxes, connectors
 from onefold.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from onefold.spark.flows.flow_writer import FlowWriter
     from onefold.store.epoch_steps import EpochSteps
 
-__all__ = ["EngineWork", "SparkWork", "Work", "meaning"]
+__all__ = ["EngineWork", "SparkWork", "Work", "drawing_of", "meaning"]
 
 _ASK_AGAIN_S = 60.0
 
@@ -141,7 +142,7 @@ class SparkWork(Work):
         finally:
             with self._changing:
                 self._query = None
-        if not self._is_draining and not writer.ends:
+        if not self.was_drained and not writer.ends:
             raise self._stopped_by_something_else()
         self.close()
 
@@ -151,6 +152,10 @@ class SparkWork(Work):
             f"the query of pipeline {self.pipeline.name!r} was stopped, and not by onefold: by something else in its"
             " process, or with Spark. Start it again: nothing is lost",
         )
+
+    @property
+    def was_drained(self) -> bool:
+        return self._is_draining or (self._writer is not None and self._writer.drains)  # by a signal
 
     def drain(self) -> None:
         with self._changing:
@@ -264,6 +269,15 @@ class EngineWork(Work):
             return self._status(None, None, None, Totals())
         totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"])
         return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals)
+
+
+def drawing_of(graph: Graph) -> Drawing | None:
+    """None where it cannot be drawn: it is run all the same."""
+    try:
+        return Drawing(boxes=tuple(boxes(graph)), ways=tuple(connectors(graph)))
+    except Exception:
+        log.exception("flow %r could not be drawn", graph.flow)
+        return None
 
 
 def meaning(pipeline: str, error: Exception | SystemExit) -> OnefoldError:

@@ -37,8 +37,13 @@ class Poller(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
+        """It asks no more. A question that was asked may go on."""
         self._is_over.set()
         self._is_wanted.set()
+
+    def join(self, within_s: float) -> None:
+        """Wait for the end of its thread."""
+        self._thread.join(max(0.0, within_s))
 
     @property
     def value(self) -> T | None:

@@ -24,6 +24,7 @@ _SOURCE_S = 5.0  # between two questions, and for the answer of each
 _GUARANTEES_S = 60.0
 _WITHIN_S = 5.0  # of one statement in the store
 _PAGE = 500
+_END_S = 1.0  # for what it asks at its end
 _LAGS_KEPT = 720  # an hour
 _TRIES = 3
 _READY = (RunState.RUNNING, RunState.PAUSED, RunState.FINISHED)
@@ -58,7 +59,11 @@ class Watch:
     def stop(self) -> None:
         for look in self._looks:
             look.stop()
+        until_s = time.monotonic() + _END_S
+        for look in self._looks:
+            look.join(until_s - time.monotonic())
         self._ask_lags.close()
+        self.history.close()
 
     @property
     def held(self) -> Mapping[str, list[Held]] | None:

@@ -69,7 +69,9 @@ def is_of_py4j(record: logging.LogRecord) -> bool:
     return record.name.startswith("py4j")
 
 
-def show_progress() -> None:
-    """What onefold logs goes to stderr, and py4j's own tracebacks go nowhere, unless logging is configured."""
+def show_progress(is_alone: bool = True) -> None:
+    """What onefold logs goes to stderr, and py4j's own tracebacks go nowhere, unless logging is configured. `is_alone`:
+    no other process shows its progress there."""
     if (console := logs.show_progress()) is not None:
+        console.is_alone = is_alone
         console.addFilter(lambda record: not is_of_py4j(record))

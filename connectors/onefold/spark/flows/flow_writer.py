@@ -132,6 +132,11 @@ class FlowWriter(EpochWriter):
     def is_paused(self) -> bool:
         return self._gate.is_held
 
+    @property
+    def drains(self) -> bool:
+        """Whether its query ends, or has ended, after an epoch, as it was asked to: by a signal, too."""
+        return self._gate.is_ending
+
     def moves(self) -> list[EpochRecord]:
         """Every epoch of this flow that moved its positions, oldest first (docs/positions.md)."""
         return self._session().store.moves(self.name)

@@ -18,6 +18,7 @@ from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import Source
+from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Traffic
@@ -76,7 +77,7 @@ class FlowRun:
         self._state_root = state_root  # None for a flow without state
         self._databases = databases
         self._tracker = Tracker(settings.restart)
-        self._progress = Progress(plan.graph.flow)
+        self.progress = Progress(plan.graph.flow)
         self._sources: dict[int, Source] = {}
         self._in_order: frozenset[int] = frozenset()  # known once the sinks are open
         self._drains = False
@@ -92,6 +93,16 @@ class FlowRun:
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
         return self._session.patience.waiting_for
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """In a word, for people; and why, where it is a server's fault."""
+        waiting_for = self.waiting_for
+        if waiting_for is not None:
+            return "waiting", plain(waiting_for.message)
+        if self.started_at_s is None:
+            return "starting", ""
+        return "stopping" if self._drains else "paused" if self.is_paused else "running", ""
 
     @property
     def restarts(self) -> int:
@@ -146,10 +157,10 @@ class FlowRun:
                     raise fenced from error
                 else:
                     self._fleet.stop()
-                    self._progress.end()
+                    self.progress.end()
                     if (fenced := self._session.taken_over()) is not None:  # since its last epoch, and nothing failed
                         raise fenced
-                    return self._progress
+                    return self.progress
 
     def _live(self, has_started: bool) -> None:
         """From a start of the protocol, with its recovery, to the end of the flow."""
@@ -250,7 +261,7 @@ class FlowRun:
         self.bad += writers.bad
         self._tracker.completed()
         planners.completed(now.at)
-        self._progress.count(outcome.record, lambda: planners.behind(now.at))
+        self.progress.count(outcome.record, lambda: planners.behind(now.at))
         if self._settings.on_outcome is not None:
             own = OwnProcess()
             try:

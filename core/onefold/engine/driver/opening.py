@@ -32,7 +32,7 @@ from onefold.store.job.session import Session
 if TYPE_CHECKING:
     from onefold.engine.state.rocks.scratch import Scratch
 
-__all__ = ["opened", "session_of"]
+__all__ = ["opened", "session_of", "store_url"]
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -65,7 +65,7 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     graph = plan.graph
     keeper = _keeper(checkpoint, retain) if plan.has_state else None
     sinks: tuple[Sink, ...] = tuple(writing.sink for _, writing in graph.writings())
-    url = _store_url(graph.flow, sinks, checkpoint, store)
+    url = store_url(graph.flow, sinks, checkpoint, store)
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
@@ -90,7 +90,8 @@ def _databases() -> AbstractContextManager[Scratch]:
     return scratch()
 
 
-def _store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:
+def store_url(flow: str, sinks: tuple[Sink, ...], checkpoint: str, store: str | None) -> str:
+    """Of a flow's checkpoint store: `store`, or where it is by default."""
     url = store or next((url for sink in sinks if (url := sink.store_url())), None)
     if url is not None:
         check_whole_path("store", url_of(url, "the checkpoint store's"))

@@ -1,22 +1,28 @@
-"""What a flow has done so far, and the line of the log that says so, at most one a second."""
+"""What a flow has done so far: as a line of the log, at most one a second, and as one that moves on a terminal."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.core.values.plain import counted
 from onefold.engine.state import STATE
+from onefold.store.job.logs import Console
 
-__all__ = ["Progress", "records_between"]
+__all__ = ["Progress", "moving_line", "records_between"]
 
 epochs_log = logging.getLogger("onefold.epochs")
 
 EVERY_S = 1.0
+MOVES_S = 0.5
+SEEN = 10  # moves that rows a second are of
 REST = 9  # times as long as the sources took to say how far they go: no epoch is run meanwhile
 
 
@@ -31,6 +37,7 @@ class Progress:
         self._next_s = self._told_s + EVERY_S
         self._told_rows = self._told_epochs = 0
         self._behind: Callable[[], Mapping[str, int]] | None = None
+        self._said_behind = ""
 
     def count(self, record: EpochRecord, behind: Callable[[], Mapping[str, int]]) -> None:
         """An epoch is complete. `behind` asks the sources how much there is beyond it, by what it is counted in."""
@@ -44,6 +51,12 @@ class Progress:
         if self.epochs > self._told_epochs:
             self._tell()
 
+    def line(self, rows_per_s: float, state: str, because: str = "") -> str:
+        """For a terminal."""
+        epoch = "" if self.last is None else f", epoch {self.last.epoch}, {rows_per_s:,.0f} rows/s"
+        behind = f", {self._said_behind}" if self._said_behind else ""
+        return f"flow {self._flow!r}: {state}{epoch}{behind}{because and f': {because}'}"
+
     def _tell(self) -> None:
         assert self.last is not None and self._behind is not None
         now_s, rows = time.monotonic(), self.rows - self._told_rows
@@ -52,6 +65,7 @@ class Progress:
             behind = f"{' and '.join(counted(number, unit) for unit, number in found.items())} behind"
         except OnefoldError:
             behind = "how far behind is unknown"
+        self._said_behind = behind
         epochs_log.info(
             "flow %r: epoch %d, %s in %s, %s rows/s, %s",
             self._flow,
@@ -64,6 +78,35 @@ class Progress:
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
         asked_s = time.monotonic() - now_s
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
+
+
+@contextmanager
+def moving_line(console: Console | None, progress: Progress, state: Callable[[], tuple[str, str]]) -> Iterator[None]:
+    """Shows on a terminal, as long as the block runs, where the flow stands. `state` is a word, and why where that says
+    too little."""
+    if console is None or not (console.is_terminal and console.is_alone):
+        yield
+        return
+    over = threading.Event()
+    seen = deque([(time.monotonic(), progress.rows)], maxlen=SEEN)
+
+    def move() -> None:
+        while not over.wait(MOVES_S):
+            now_s, rows = time.monotonic(), progress.rows
+            before_s, before = seen[0]
+            seen.append((now_s, rows))
+            console.show(progress.line((rows - before) / (now_s - before_s), *state()))
+
+    moving = threading.Thread(target=move, name="onefold-progress", daemon=True)
+    console.has_line = True
+    moving.start()
+    try:
+        yield
+    finally:
+        over.set()
+        moving.join()
+        console.has_line = False
+        console.show("")
 
 
 def records_between(start: Positions, end: Positions) -> int:

@@ -20,7 +20,7 @@ from onefold.core.restart import Restart
 from onefold.core.values.plain import counted, shown_url
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import Marks
-from onefold.engine.driver.progress import Progress
+from onefold.engine.driver.progress import Progress, moving_line
 from onefold.engine.state import RETAIN
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.flow.graph import Graph, Shipping
@@ -81,7 +81,7 @@ def run(
     _allow_files(cut, workers)
     marks = Marks(workers, len(cut.streams), len(graph.nodes))
     with (
-        showing_progress(),
+        showing_progress() as console,
         closing(
             ForkServer(partial(_work, cut, marks), partial(_warm, cut))
         ) as fork_server,  # before this process has a client
@@ -95,7 +95,8 @@ def run(
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
             if on_opened is not None:
                 on_opened(flow)
-            progress = flow.run()
+            with moving_line(console, flow.progress, lambda: flow.state):
+                progress = flow.run()
         done = counted(progress.rows, "row"), counted(progress.epochs, "epoch")
         log.info("flow %r has ended: %s in %s", graph.flow, *done)
         return progress

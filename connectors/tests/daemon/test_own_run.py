@@ -1,0 +1,332 @@
+"""`listen=`: a run in this process, with the daemon's page, API and metrics. Flows run on the engine, on files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from harness.daemon_stubs import Asking
+from harness.errors import raises
+
+from onefold.core import ConfigError, Fenced, OnefoldError, Retriable
+from onefold.core.waiting import Wait
+from onefold.daemon.api.listening import Server
+from onefold.flow import Flow
+from onefold.pipeline import Engine, Pipeline, Restart
+from onefold.sinks import SqlSink
+from onefold.sources import FileSource
+
+
+class Folder:
+    """A folder of files of numbers, and flows that copy them into a table."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files = 0
+        (root / "in").mkdir()
+        with sqlite3.connect(root / "out.db") as database:
+            database.execute("CREATE TABLE numbers (id INTEGER)")
+
+    def add(self, rows: int = 10) -> None:
+        begin, self._files = rows * self._files, self._files + 1
+        part = self.root / "part"
+        part.write_text("".join(f'{{"id": {begin + at}}}\n' for at in range(rows)))
+        part.rename(self.root / "in" / f"{self._files}.json")
+
+    def flow(self, ends: bool = False, function: Callable[[Any], Any] | None = None) -> Flow:
+        flow = Flow("numbers")
+        source = FileSource(f"{self.root}/in", format="json", schema="id long", settle_s=0)
+        stream = flow.source(source.bounded() if ends else source, uid="in")
+        if function is not None:
+            stream = stream.map_batches(function, pa.schema([("id", pa.int64())]))
+        stream.filter("id >= 0").sink(SqlSink(f"sqlite:///{self.root}/out.db", "numbers"))
+        return flow
+
+    def run(self, flow: Flow, listen: str, **settings: Any) -> Any:
+        return flow.run(checkpoint=f"{self.root}/checkpoint", listen=listen, **settings)
+
+    def pipeline(self, flow: Flow) -> Pipeline:
+        return Pipeline(flow, runtime=Engine(), checkpoint=f"{self.root}/checkpoint", directory=str(self.root))
+
+    def written(self) -> int:
+        with sqlite3.connect(self.root / "out.db") as database:
+            rows, different = database.execute("SELECT count(*), count(DISTINCT id) FROM numbers").fetchone()
+        assert rows == different
+        return int(rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    for often in ("_STORE_S", "_SOURCE_S", "_SINKS_S"):
+        monkeypatch.setattr(f"onefold.daemon.watch.watch.{often}", 0.1)
+    monkeypatch.setattr("onefold.daemon.listen.own_run._FLOWING_S", 0.1)
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """What a run has begun has ended with it."""
+    before = set(threading.enumerate())
+    yield
+    wait = Wait(5)
+    while left := [each.name for each in threading.enumerate() if each not in before]:
+        assert wait.again(), left
+
+
+def free() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def is_free(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as trying:
+        return trying.connect_ex((host, int(port))) != 0
+
+
+class Meanwhile:
+    """What another thread does while this one runs a flow. Where that fails, the flow is stopped."""
+
+    def __init__(self, address: str) -> None:
+        self.ask = Asking(f"http://{address}")
+        self._pool = ThreadPoolExecutor(1)
+
+    def __call__(self, do: Callable[[], None], run: Callable[[], Any]) -> Any:
+        def done() -> None:
+            try:
+                self.until("state", "running")
+                do()
+            except BaseException:
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise
+
+        doing = self._pool.submit(done)
+        try:
+            return run()
+        finally:
+            doing.result(30)
+
+    def until(self, name: str, value: object) -> None:
+        wait = Wait(20)
+        while (found := self.now().get(name)) != value:
+            assert wait.again(), found
+
+    def now(self) -> dict[str, Any]:
+        try:
+            return dict(self.ask.get("/pipelines/numbers"))
+        except OSError:  # nobody answers yet
+            return {}
+
+    def stop(self) -> None:
+        assert self.ask.post("/pipelines/numbers/stop").status == 202
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_flow_that_runs_is_shown_held_and_ended_over_http(folder: Folder) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+    folder.add()
+
+    def operate() -> None:
+        ask = meanwhile.ask
+        meanwhile.until("epoch", 1)
+        found = meanwhile.now()
+        assert (found["actions"], found["generation"], found["error"]) == (["pause", "stop"], 1, None)
+        meanwhile.until("behind", {"file": 0})
+        wait = Wait(20)
+        while [edge["rows"] for edge in meanwhile.now()["edges"]] != [10, 10]:
+            assert wait.again(), meanwhile.now()["edges"]
+        assert ask.get("/pipelines/numbers/graph")["svg"]["tag"] == "svg"
+        assert b'onefold_edge_rows_total{pipeline="numbers",source="in"' in ask("GET", "/metrics").body
+        assert b"<title>" in ask("GET", "/").body
+        assert ask("GET", "/pipelines", Authorization="Bearer another").status == 401
+        refused = ask.post("/pipelines/numbers/restart")
+        assert (refused.status, refused.json()["code"]) == (409, "restart-by-program")
+        assert ask.post("/pipelines/numbers/pause").status == 202
+        assert meanwhile.now()["state"] == "paused"
+        folder.add()
+        time.sleep(0.3)
+        assert folder.written() == 10
+        assert ask.post("/pipelines/numbers/resume").status == 202
+        meanwhile.until("epoch", 2)
+        meanwhile.stop()
+
+    outcomes: list[object] = []
+    progress = meanwhile(operate, lambda: folder.run(folder.flow(), address, on_outcome=outcomes.append))
+    assert (progress.epochs, progress.rows, folder.written(), len(outcomes)) == (2, 20, 20, 2)
+    assert is_free(address)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_pipeline_of_the_engine_is_shown_as_a_flow_is(folder: Folder) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+    folder.add()
+
+    def look() -> None:
+        meanwhile.until("epoch", 1)
+        meanwhile.stop()
+
+    meanwhile(look, lambda: folder.pipeline(folder.flow()).run(listen=address))
+    assert folder.written() == 10 and is_free(address)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_flow_that_ends_at_once_leaves_nothing_behind(folder: Folder) -> None:
+    address = free()
+    folder.add()
+    for rows in (10, 0):
+        assert folder.run(folder.flow(ends=True), address).rows == rows
+        assert is_free(address)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("raised", [KeyError("mine"), Fenced("test", "taken over"), Retriable("test", "away")])
+def test_what_ends_a_run_is_raised_as_it_is_and_the_port_is_free_again(folder: Folder, raised: Exception) -> None:
+    address = free()
+    folder.add()
+
+    def fail(_outcome: object) -> None:
+        raise raised
+
+    with pytest.raises(type(raised)) as ended:
+        folder.run(folder.flow(ends=True), address, on_outcome=fail)
+    assert ended.value is raised
+    assert is_free(address)
+
+
+def test_a_function_that_raises_is_named_as_without_it(folder: Folder) -> None:
+    folder.add()
+
+    def fails(batch: Any) -> Any:
+        if batch.num_rows:
+            raise ValueError("not this one")
+        return batch
+
+    never = {"restart": Restart(strategy="none")}
+    found: list[OnefoldError] = []
+    for listen in (None, free()):
+        with pytest.raises(OnefoldError) as ended:
+            folder.flow(True, fails).run(checkpoint=f"{folder.root}/checkpoint", listen=listen, **never)
+        found.append(ended.value)
+    said = [(error.code, error.message.partition(" of ")[2]) for error in found]  # of which epoch, both say
+    assert said[0] == said[1] and "not this one" in said[0][1]
+
+
+@pytest.mark.parametrize(
+    ("listen", "code"),
+    [
+        (8080, "listen-elsewhere"),
+        ("0.0.0.0:8080", "listen-elsewhere"),
+        ("example.com:80", "listen-elsewhere"),
+        ("127.0.0.1", "option-value"),
+        ("", "option-value"),
+        ("127.0.0.1:65536", "option-value"),
+    ],
+)
+def test_an_address_that_is_none_of_this_machine_is_refused_before_anything_runs(
+    folder: Folder, listen: Any, code: str
+) -> None:
+    for run in (lambda: folder.run(folder.flow(), listen), lambda: folder.pipeline(folder.flow()).run(listen=listen)):
+        with raises(ConfigError, code):
+            run()
+    assert not (folder.root / "checkpoint").exists()
+
+
+def test_a_second_run_on_one_port_is_refused_and_takes_nothing_over(folder: Folder) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+
+    def second() -> None:
+        with raises(ConfigError, "address-not-free"):
+            folder.run(folder.flow(), address)
+        folder.add()
+        meanwhile.until("epoch", 1)
+        assert meanwhile.now()["generation"] == 1
+        meanwhile.stop()
+
+    meanwhile(second, lambda: folder.run(folder.flow(), address))
+    assert folder.written() == 10
+
+
+def test_clients_that_hang_hold_no_end_up(folder: Folder) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+    host, _, port = address.partition(":")
+    hanging: list[socket.socket] = []
+
+    def hang() -> None:
+        ends = (b"", b"GET /pipelines HTTP/1.1\r\n", b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+        for said in ends:
+            hanging.append(socket.create_connection((host, int(port))))
+            hanging[-1].sendall(said)
+        meanwhile.stop()
+
+    wait = Wait(20)
+    meanwhile(hang, lambda: folder.run(folder.flow(), address))
+    assert wait.left_s > 5 and is_free(address)
+    for each in hanging:
+        each.close()
+
+
+def test_a_server_that_has_died_ends_no_flow(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(_server: Server) -> None:
+        raise OSError("no file left")
+
+    monkeypatch.setattr("uvicorn.Server.serve", dies)
+    folder.add()
+    address = free()
+    assert folder.run(folder.flow(ends=True), address).rows == 10
+    assert is_free(address)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_after_its_epoch(folder: Folder, number: signal.Signals) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+    folder.add()
+
+    def signalled() -> None:
+        meanwhile.until("epoch", 1)
+        os.kill(os.getpid(), number)
+
+    assert meanwhile(signalled, lambda: folder.run(folder.flow(), address)).rows == 10
+    assert is_free(address)
+
+
+def test_the_web_s_packages_are_imported_for_it_alone(folder: Folder) -> None:
+    """Where one is missing, the extra is named."""
+    text = """
+import sys
+from onefold.core import ConfigError
+from onefold.flow import Flow
+from onefold.sinks import SqlSink
+from onefold.sources import FileSource
+root, web = sys.argv[1], ("fastapi", "uvicorn", "pydantic", "prometheus_client")
+flow = Flow("numbers")
+source = FileSource(f"{root}/in", format="json", schema="id long", settle_s=0)
+flow.source(source.bounded(), uid="in").sink(SqlSink(f"sqlite:///{root}/out.db", "numbers"))
+flow.run(checkpoint=f"{root}/checkpoint")
+assert not [name for name in web if name in sys.modules]
+sys.modules["uvicorn"] = None
+try:
+    flow.run(checkpoint=f"{root}/checkpoint", listen="127.0.0.1:0")
+except ConfigError as error:
+    print(error.code, "onefold[cli]" in error.message)
+"""
+    done = subprocess.run([sys.executable, "-c", text, folder.root], capture_output=True, text=True, check=True)
+    assert done.stdout == "package-missing True\n"
