@@ -88,4 +88,4 @@ def test_what_is_prepared_is_a_part_of_the_run_and_named_where_it_is_known() -> 
     steps = EpochSteps(wait_s=1, open_s=0, run_s=10, prepare_s=None, decide_s=2, commit_s=3)
     assert steps.known() == {"wait": 1, "open": 0, "run": 10, "decide": 2, "commit": 3}
     assert steps.with_prepare(4).known() == {"wait": 1, "open": 0, "run": 6, "prepare": 4, "decide": 2, "commit": 3}
-    assert steps.with_prepare(11).run_s == 0
+    assert steps.with_prepare(11).known() == {**steps.known(), "run": 0, "prepare": 10}

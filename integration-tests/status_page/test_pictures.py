@@ -35,7 +35,7 @@ TAKEN = {
 ROUTE = "#/pipelines/orders"
 PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "overview": ("", {}, {"viewport": {"height": 780}}),
-    "running": (ROUTE, {}, {"viewport": {"height": 2250}}),
+    "running": (ROUTE, {}, {"viewport": {"height": 3250}}),
     "paused": (ROUTE, {"state": "paused", "actions": ["resume", "restart", "stop"]}, {}),
     "waiting": (
         ROUTE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,10 +18,13 @@ from harness.kafka.topics import in_order
 from harness.support import wait_until
 from playwright.sync_api import Browser, Page, expect
 
+from onefold.core.values.plain import shown_url
+
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 START_MS = 180_000
 FILE = """\
 name = "orders"
+runtime = "{runtime}"
 
 [[sources]]
 kind = "kafka"
@@ -58,11 +62,16 @@ def topic(kafka_server: Any, kafka_topic: Callable[..., str]) -> str:
     return topic
 
 
+@pytest.fixture(params=["engine", "spark"])
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def address(kafka_server: Any, topic: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+def address(kafka_server: Any, topic: str, postgres_url: str, runtime: str, tmp_path: Path) -> Iterator[str]:
     """The link to the page of a daemon of that pipeline."""
     file = tmp_path / "orders.toml"
-    file.write_text(FILE.format(topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))
+    file.write_text(FILE.format(runtime=runtime, topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     onefold, log = Path(sys.executable).with_name("onefold"), tmp_path / "log"
@@ -100,7 +109,7 @@ def _loaded(page: Page) -> int:
 
 
 def test_a_real_daemons_pipeline_is_shown_paused_resumed_and_stopped(
-    browser: Browser, address: str, postgres_url: str
+    browser: Browser, address: str, postgres_url: str, runtime: str
 ) -> None:
     page = browser.new_page()
     errors: list[str] = []
@@ -116,6 +125,13 @@ def test_a_real_daemons_pipeline_is_shown_paused_resumed_and_stopped(
         assert connection.execute("SELECT count(*) FROM rows").fetchone() == (300,)
     expect(page.get_by_role("row", name="0 150 0")).to_be_visible()
     expect(page.get_by_text("exactly-once, readers may see a part of an epoch").first).to_be_visible()
+    steps = page.get_by_role("region", name="Where an epoch's time goes")
+    expect(steps.get_by_role("row", name=re.compile(r"^run [\d.]+ s "))).to_be_visible()
+    prepared = r"[\d.]+ s" if runtime == "engine" else "–"
+    expect(steps.get_by_role("row", name=re.compile(f"^prepare {prepared} "))).to_be_visible()
+    expect(page.get_by_role("group", name="Log of orders")).to_contain_text("info pipeline 'orders': generation 1")
+    definition = page.get_by_role("group", name="Definition of orders")
+    expect(definition).to_contain_text(f'sinks[0].url = "{shown_url(postgres_url)}"')
 
     page.get_by_role("button", name="Pause").click()
     expect(state).to_have_text("paused")

@@ -326,6 +326,30 @@ def test_what_flows_in_a_flow_on_the_engine_is_reported_with_its_graph(pipeline:
         assert run.stop(20)
 
 
+def test_the_state_that_an_operator_keeps_is_reported_after_each_snapshot_of_it(pipeline: Pipeline) -> None:
+    place = Path(pipeline.directory)
+    (place / "latest.py").write_text(
+        "from onefold.flow import Flow\nfrom onefold.pipeline import Engine, Pipeline\n"
+        "from onefold.sinks import SqlSink\nfrom onefold.sources import FileSource\n"
+        f"source = FileSource('{place}/in', format='json', schema='id long', settle_s=0)\n"
+        "def newest(kept, row):\n    return row\n"
+        "flow = Flow('latest')\n"
+        "rows = flow.source(source, uid='in').key_by('id').reduce(newest, uid='newest')\n"
+        f"rows.sink(SqlSink('sqlite:///{place}/latest.db', 'rows', mode='upsert', key='id', order='onefold_epoch'))\n"
+        f"latest = Pipeline(flow, runtime=Engine(), directory='{place}')\n"
+    )
+    latest = read(f"{place}/latest.py:latest")
+    with hosts_of(latest) as hosts:
+        run = Run(latest, hosts(latest))
+        run.start()
+        until(lambda: [each.state_entries for each in run.traffic.operators()] == [None, 3, None])
+        until(lambda: (run.traffic.operators()[1].state_bytes or 0) > 0)
+        assert [each.backpressured is None for each in run.traffic.operators()] == [False, True, True]
+        put(place, 4)
+        until(lambda: run.traffic.operators()[1].state_entries == 4)
+        assert run.stop(20)
+
+
 def test_a_flow_that_has_ended_by_itself_has_its_graph_and_all_that_flowed_in_it(pipeline: Pipeline) -> None:
     place = Path(pipeline.directory)
     (place / "once.py").write_text(

@@ -46,7 +46,8 @@ class EpochSteps:
 
     def with_prepare(self, took_s: float) -> EpochSteps:
         """Where `run_s` has that in it."""
-        return replace(self, run_s=max(0.0, self.run_s - took_s), prepare_s=took_s)
+        prepare_s = min(took_s, self.run_s)
+        return replace(self, run_s=self.run_s - prepare_s, prepare_s=prepare_s)
 
     def known(self) -> dict[str, float]:
         """Those that are measured, by their names without the unit."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from queue import SimpleQueue
+from collections import deque
 from typing import TYPE_CHECKING
 
 from onefold.core import OnefoldError, Retriable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineWork", "SparkWork", "Work", "drawing_of", "meaning"]
 
 _ASK_AGAIN_S = 60.0
+_FINISHED_MAX = 1000  # epochs that are told later, where the daemon does not listen
 
 log = logging.getLogger("onefold")
 
@@ -44,7 +45,7 @@ class Work(ABC):
         self._recovered: Recovered | None = None
         self._progress_at_s: float | None = None
         self._replays = 0
-        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._finished: deque[Finished] = deque(maxlen=_FINISHED_MAX)
 
     @abstractmethod
     def run(self) -> None:
@@ -77,7 +78,7 @@ class Work(ABC):
 
     def finished(self) -> tuple[Finished, ...]:
         """The epochs that it has finished since the last call."""
-        return tuple(self._finished.get() for _ in range(self._finished.qsize()))
+        return tuple(self._finished.popleft() for _ in range(len(self._finished)))
 
     @property
     @abstractmethod
@@ -88,7 +89,7 @@ class Work(ABC):
         self._progress_at_s = time.time()
         self._replays += outcome.replayed
         if not outcome.replayed and (steps := self._steps) is not None:
-            self._finished.put(Finished(epoch=outcome.record.epoch, steps=steps))
+            self._finished.append(Finished(epoch=outcome.record.epoch, steps=steps))
 
     def _status(
         self, at_s: float | None, started: Started | None, waiting_for: OnefoldError | None, totals: Totals
