@@ -1,70 +1,32 @@
-"""`listen=`: a run in this process, with the daemon's page, API and metrics. Flows run on the engine, on files."""
+"""`listen=`: a run in this process, with the daemon's page, API and metrics. On the engine flows run on files; of Spark
+there is a stub."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from harness.daemon_stubs import Asking
+from harness.daemon_stubs import AT_ONCE, whole
 from harness.errors import raises
+from harness.own_runs import Folder, Meanwhile, free, is_free
 
 from onefold.core import ConfigError, Fenced, OnefoldError, Retriable
 from onefold.core.waiting import Wait
+from onefold.core.writing.bad_records import Tally
 from onefold.daemon.api.listening import Server
-from onefold.flow import Flow
-from onefold.pipeline import Engine, Pipeline, Restart
-from onefold.sinks import SqlSink
-from onefold.sources import FileSource
-
-
-class Folder:
-    """A folder of files of numbers, and flows that copy them into a table."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._files = 0
-        (root / "in").mkdir()
-        with sqlite3.connect(root / "out.db") as database:
-            database.execute("CREATE TABLE numbers (id INTEGER)")
-
-    def add(self, rows: int = 10) -> None:
-        begin, self._files = rows * self._files, self._files + 1
-        part = self.root / "part"
-        part.write_text("".join(f'{{"id": {begin + at}}}\n' for at in range(rows)))
-        part.rename(self.root / "in" / f"{self._files}.json")
-
-    def flow(self, ends: bool = False, function: Callable[[Any], Any] | None = None) -> Flow:
-        flow = Flow("numbers")
-        source = FileSource(f"{self.root}/in", format="json", schema="id long", settle_s=0)
-        stream = flow.source(source.bounded() if ends else source, uid="in")
-        if function is not None:
-            stream = stream.map_batches(function, pa.schema([("id", pa.int64())]))
-        stream.filter("id >= 0").sink(SqlSink(f"sqlite:///{self.root}/out.db", "numbers"))
-        return flow
-
-    def run(self, flow: Flow, listen: str, **settings: Any) -> Any:
-        return flow.run(checkpoint=f"{self.root}/checkpoint", listen=listen, **settings)
-
-    def pipeline(self, flow: Flow) -> Pipeline:
-        return Pipeline(flow, runtime=Engine(), checkpoint=f"{self.root}/checkpoint", directory=str(self.root))
-
-    def written(self) -> int:
-        with sqlite3.connect(self.root / "out.db") as database:
-            rows, different = database.execute("SELECT count(*), count(DISTINCT id) FROM numbers").fetchone()
-        assert rows == different
-        return int(rows)
+from onefold.daemon.listen import own_run
+from onefold.pipeline import Engine, Restart
 
 
 @pytest.fixture
@@ -83,55 +45,6 @@ def threads() -> Iterator[None]:
     wait = Wait(5)
     while left := [each.name for each in threading.enumerate() if each not in before]:
         assert wait.again(), left
-
-
-def free() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def is_free(address: str) -> bool:
-    host, _, port = address.partition(":")
-    with socket.socket() as trying:
-        return trying.connect_ex((host, int(port))) != 0
-
-
-class Meanwhile:
-    """What another thread does while this one runs a flow. Where that fails, the flow is stopped."""
-
-    def __init__(self, address: str) -> None:
-        self.ask = Asking(f"http://{address}")
-        self._pool = ThreadPoolExecutor(1)
-
-    def __call__(self, do: Callable[[], None], run: Callable[[], Any]) -> Any:
-        def done() -> None:
-            try:
-                self.until("state", "running")
-                do()
-            except BaseException:
-                os.kill(os.getpid(), signal.SIGTERM)
-                raise
-
-        doing = self._pool.submit(done)
-        try:
-            return run()
-        finally:
-            doing.result(30)
-
-    def until(self, name: str, value: object) -> None:
-        wait = Wait(20)
-        while (found := self.now().get(name)) != value:
-            assert wait.again(), found
-
-    def now(self) -> dict[str, Any]:
-        try:
-            return dict(self.ask.get("/pipelines/numbers"))
-        except OSError:  # nobody answers yet
-            return {}
-
-    def stop(self) -> None:
-        assert self.ask.post("/pipelines/numbers/stop").status == 202
 
 
 @pytest.mark.usefixtures("threads")
@@ -180,7 +93,7 @@ def test_a_pipeline_of_the_engine_is_shown_as_a_flow_is(folder: Folder) -> None:
         meanwhile.until("epoch", 1)
         meanwhile.stop()
 
-    meanwhile(look, lambda: folder.pipeline(folder.flow()).run(listen=address))
+    meanwhile(look, lambda: folder.pipeline(folder.flow(), Engine()).run(listen=address))
     assert folder.written() == 10 and is_free(address)
 
 
@@ -240,7 +153,10 @@ def test_a_function_that_raises_is_named_as_without_it(folder: Folder) -> None:
 def test_an_address_that_is_none_of_this_machine_is_refused_before_anything_runs(
     folder: Folder, listen: Any, code: str
 ) -> None:
-    for run in (lambda: folder.run(folder.flow(), listen), lambda: folder.pipeline(folder.flow()).run(listen=listen)):
+    for run in (
+        lambda: folder.run(folder.flow(), listen),
+        lambda: folder.pipeline(folder.flow(), Engine()).run(listen=listen),
+    ):
         with raises(ConfigError, code):
             run()
     assert not (folder.root / "checkpoint").exists()
@@ -330,3 +246,89 @@ except ConfigError as error:
 """
     done = subprocess.run([sys.executable, "-c", text, folder.root], capture_output=True, text=True, check=True)
     assert done.stdout == "package-missing True\n"
+
+
+class Writer:
+    """A query of Spark and its writer. Each run ends with the next of `raises`, or by a drain; None is a signal."""
+
+    is_paused = ends = is_closed = drains = False
+    waiting_for = started = graph = None
+
+    def __init__(self, *raises: Exception | None) -> None:
+        self.raises = list(raises)
+        self.bad_records = Tally()
+        self.over = threading.Event()
+        self.starts = 0
+
+    def start(self, *_: object) -> object:
+        self.starts += 1
+        return object()
+
+    def await_termination(self, _query: object) -> None:
+        if not self.raises:
+            assert self.over.wait(30)
+        elif (raised := self.raises.pop(0)) is not None:
+            raise raised
+        else:
+            self.drains = True
+
+    def drain(self, _query: object, _within_s: float) -> bool:
+        self.over.set()
+        return True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def on_spark(tmp_path: Path, writer: Writer, restart: Restart = AT_ONCE) -> Any:
+    pipeline = whole(
+        tmp_path,
+        runtime=SimpleNamespace(session_for=lambda *_: nullcontext(None)),
+        writer=lambda **_: writer,
+        start=writer.start,
+    )
+    pipeline.restart = restart
+    return pipeline
+
+
+def test_on_spark_a_failure_that_may_pass_is_started_again(tmp_path: Path) -> None:
+    address, writer = free(), Writer(Retriable("test", "away"), Retriable("test", "still away"))
+    meanwhile = Meanwhile(address, "orders")
+
+    def restarted() -> None:
+        meanwhile.until("restarts", 2)
+        meanwhile.until("state", "running")
+        assert meanwhile.now()["error"] is None
+        meanwhile.stop()
+
+    meanwhile(restarted, lambda: own_run.run(on_spark(tmp_path, writer), address))
+    assert (writer.starts, writer.is_closed, is_free(address)) == (3, True, True)
+
+
+def test_on_spark_one_that_waits_says_so_and_ends_with_its_failure_when_it_is_stopped(tmp_path: Path) -> None:
+    address, away = free(), Retriable("test", "away")
+    meanwhile = Meanwhile(address, "orders")
+
+    def stopped() -> None:
+        found = meanwhile.now()
+        assert found["error"]["message"] == "away" and found["next_start_at"]
+        meanwhile.stop()
+
+    later = Restart(strategy="fixed_delay", delay_s=60)
+    with pytest.raises(Retriable) as ended:
+        meanwhile(stopped, lambda: own_run.run(on_spark(tmp_path, Writer(away), later), address), once="waiting")
+    assert ended.value is away
+
+
+@pytest.mark.parametrize("raised", [Retriable("jvm-gone", "Spark's JVM is gone"), Fenced("test", "taken over")])
+def test_on_spark_what_does_not_pass_is_raised_at_once(tmp_path: Path, raised: Exception) -> None:
+    writer = Writer(raised)
+    with pytest.raises(type(raised)) as ended:
+        own_run.run(on_spark(tmp_path, writer), free())
+    assert ended.value is raised and writer.starts == 1
+
+
+def test_on_spark_a_signal_ends_it_without_an_error(tmp_path: Path) -> None:
+    writer = Writer(None)
+    own_run.run(on_spark(tmp_path, writer), free())
+    assert writer.starts == 1
