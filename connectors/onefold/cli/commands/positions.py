@@ -13,20 +13,24 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.console import Named, TakeOver, Yes, say, shown, table_console
-from onefold.core import ConfigError, EpochRecord, Positions
+from onefold.core import ConfigError, EpochRecord, Positions, Retriable
 from onefold.core.moves import MoveNote
 from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.request_checks import check_resolved
+from onefold.core.source import own_positions
 from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
     from onefold.operate.positions import MovePlan
     from onefold.operate.stopped import StoppedPipeline
+    from onefold.pipeline import Pipeline
+    from onefold.sources.kafka.planning.lag import PartitionLag
 
 __all__ = ["positions", "sinks"]
 
 MOVES_SHOWN = 5
+_ASKED_WITHIN_S = 10.0
 
 
 def positions(
@@ -72,7 +76,8 @@ def positions(
             if not yes:
                 typer.confirm("Move the positions?", abort=True)
 
-        record = move(stopped, wanted, why, take_over, ask)
+        with pipeline.in_its_words():
+            record = move(stopped, wanted, why, take_over, ask)
         say(f"moved, by epoch {record.epoch}: the next start of pipeline {pipeline.name} begins there")
         if stopped.checkpoint.went_to is not None:
             say(f"the checkpoint is {stopped.checkpoint.went_to} now; nobody needs it any more")
@@ -117,22 +122,25 @@ def sinks(
 
 
 def _show(stopped: StoppedPipeline) -> None:
-    """For each partition the recorded end, what Kafka has, and where the next start begins."""
-    from onefold.sources.kafka import lag
-
+    """For each position the recorded end, what Kafka has, and where the next start begins."""
     facts, checkpoint = stopped.facts(), stopped.checkpoint
     stands = chain_end(facts)
     if stands is None:
-        say(f"pipeline {stopped.name} was never started: its source's starting_offsets say where")
+        say(f"pipeline {stopped.name} has written no epoch yet")
         return
     goes_on = not checkpoint.GOES_ON or checkpoint.is_there or checkpoint.is_elsewhere
-    begins = stands if goes_on else facts.origin or facts.frozen
-    next_start = dict((begins or stands).items)
+    begins = (stands if goes_on else facts.origin or facts.frozen) or stands
+    try:
+        lags = _lags(stopped.pipeline, stands)
+    except Retriable as error:  # what the store knows is shown all the same
+        lags = {}
+        say(f"what Kafka has is not known: {error}")
+    written, next_start = dict(stands.of_records().items), dict(begins.items)
     table = Table("partition", "written up to", "Kafka has", "behind", "next start", box=None)
-    for each in lag(stopped.pipeline.topic, stands):
-        name = f"{each.topic}/{each.partition}"
-        has = f"{each.first:,} to {each.log_end:,}"
-        table.add_row(name, f"{each.position:,}", has, f"{each.behind:,}", f"{int(next_start.get(name, 0)):,}")
+    for name in dict.fromkeys((*lags, *written)):
+        each = lags.get(name)
+        has, behind = ("?", "?") if each is None else (f"{each.first:,} to {each.log_end:,}", f"{each.behind:,}")
+        table.add_row(shown(name), _place(written.get(name, 0)), has, behind, _place(next_start.get(name, 0)))
     Console(soft_wrap=True).print(table)
     say(_of_last(facts))
     if begins != stands:
@@ -147,6 +155,23 @@ def _show(stopped: StoppedPipeline) -> None:
         because = f": {note.why}" if note.why else ""
         what = "sinks changed" if record.range.is_empty else "moved"
         say(f"{what} by epoch {record.epoch}, {at:%Y-%m-%d %H:%M:%S} UTC, by {note.by}{because}")
+
+
+def _lags(pipeline: Pipeline, stands: Positions) -> dict[str, PartitionLag]:
+    """What Kafka has of each partition of the topics. Raises Retriable where it does not answer soon."""
+    from onefold.sources.kafka import lag
+
+    found = {}
+    for source in pipeline.topics:
+        broker = source.broker()
+        broker.timeout_s = min(broker.timeout_s, _ASKED_WITHIN_S)
+        for each in lag(source, own_positions(source, stands), broker):
+            found[f"{each.topic}/{each.partition}"] = each
+    return found
+
+
+def _place(at: int | str) -> str:
+    return f"{at:,}" if isinstance(at, int) else shown(at)
 
 
 def _begin_after_query(stopped: StoppedPipeline, checkpoint: str, yes: bool) -> None:
