@@ -12,6 +12,7 @@ from harness.definitions import piped
 from harness.errors import raises
 
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
+from onefold.core.checks import present
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.operate.positions import PartitionMove, planned
@@ -100,7 +101,9 @@ def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_no
         with raises(ConfigError, "pipeline-unknown", "'p'"):
             stopped.facts()
         store.acquire("p", 0)
-        facts = stopped.facts()
+        with raises(ConfigError, "pipeline-unknown", "'p'"):
+            stopped.facts()  # as after a reset
+        facts = present(stopped.find(), "it has a generation")
         stopped.refuse_changed(facts)
         store.acquire("p", 0)
         with raises(ConfigError, "pipeline-may-run"):

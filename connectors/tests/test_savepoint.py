@@ -22,6 +22,7 @@ from pyarrow import fs
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from onefold.cli.commands import positions as positions_command
 from onefold.cli.commands.savepoint import print_savepoints
 from onefold.cli.main import app
 from onefold.clients import files
@@ -652,12 +653,22 @@ def test_the_last_epoch_must_be_where_the_checkpoint_is(pipeline: Pipeline, tmp_
     (Path(pipeline.checkpoint) / "commits/2").unlink()
     with raises(CheckpointMismatch, "savepoint-not-at-rest"):
         create(pipeline)
-    with raises(ConfigError, "savepoint-empty"):
+    with raises(ConfigError, "pipeline-unknown"):
         create(pipeline_in(tmp_path, "new"))
     logged(pipeline, 2)
     logged(pipeline, 3, is_done=False)
     place = create(pipeline)
     assert not (place / "checkpoint/offsets/3").exists() and (place / "checkpoint/offsets/2").exists()
+
+
+def test_where_it_stands_is_shown_while_its_brokers_are_away(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions_command, "_ASKED_WITHIN_S", 0.5)
+    shown = CliRunner().invoke(app, ["positions", named(pipeline)], catch_exceptions=False)
+    assert shown.exit_code == 0 and "[kafka-unreachable]" in shown.output
+    (line,) = (line.split() for line in shown.output.splitlines() if line.strip().startswith("t/0 "))
+    assert line == ["t/0", str(dict(AT[3].items)["t/0"]), "?", "?", str(dict(AT[3].items)["t/0"])]
 
 
 def test_what_it_is_of_and_what_it_becomes_must_go_together(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import of_another_store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import adoption, check_ledger, check_setting, place, resolve
+from onefold.core.protocol.request_checks import check_stateless
 from onefold.core.values.remedies import (
     FLOW,
     SPARK_FLOW,
@@ -43,6 +44,7 @@ def errors() -> list[str]:
         lambda: adoption(FACTS, {"s": LEDGER, "other": replace(LEDGER, epoch=2)}),
         lambda: check_setting(FACTS, Positions().with_setting("earliest"), "latest"),
         lambda: place(begun, None, OTHER_CUT),
+        lambda: check_stateless("p", keeps_state=True),
         lambda: _refuse_lost("p", "s", 1, None, Target("t", False)),
     ]
     found = [of_another_store("s", replace(LEDGER, epoch=epoch), "mine").message for epoch in (0, 1)]
@@ -73,7 +75,8 @@ def test_a_pipeline_is_recovered_by_the_command_or_the_program_that_runs_it(of: 
         texts = errors()
     assert sum("run `onefold recover 'the {orders}.toml' --" in text for text in texts) == 7
     assert sum("--accept-damage 1`" in text for text in texts) == 1
-    assert sum("run `onefold reset 'the {orders}.toml'`" in text for text in texts) == 1
+    assert sum("run `onefold reset 'the {orders}.toml'`" in text for text in texts) == 2
+    assert sum("run `onefold reset 'the {orders}.toml' --rows`" in text for text in texts) == 1
     assert not [text for text in texts if "recover(" in text]
     with in_words_of(by_program(of)):
         assert sum("call pipeline.recover(" in text for text in errors()) == 7

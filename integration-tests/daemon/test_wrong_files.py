@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,9 @@ from harness.daemons import Start, rows, wait_for_rows, write
 from harness.kafka.guarded import guarded_kafka
 from harness.renewing import assert_renewed
 from harness.support import Rig
+from harness.typed_commands import TypedCommands
 from harness.wrong_files import DOCTOR, FILES, OFFLINE, ORDERS, RUN, SPARK, TWICE, Said, Wrong, page
 
-from onefold.cli import entry
 from onefold.core import ConfigError, Fenced
 
 _PROBLEM = re.compile(r"^  PROBLEM (.+?\[([a-z-]+)\])$", re.MULTILINE | re.DOTALL)
@@ -25,31 +24,17 @@ PAGE = Path(__file__).parents[2] / "docs" / "wrong-files.md"
 NOWHERE = {"kafka": "kafka.example:9092", "topic": "orders", "postgres": "postgresql://shop@db.example/shop"}
 
 
-class Commands:
-    """Commands in this process, in a folder with the file and what it needs."""
+class Commands(TypedCommands):
+    """Commands in a folder with the file and what it needs."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._patch, self._captured = folder, patch, captured
-        patch.chdir(folder)
+        super().__init__(folder, patch, captured)
         patch.delenv("SHOP_DATABASE", raising=False)
 
     def write(self, text: str, values: dict[str, str]) -> None:
         for name, other in FILES.items():
             (self.folder / name).write_text(other.format(**values) if name.endswith(".toml") else other)
         (self.folder / "orders.toml").write_text(text.format(**values))
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Its exit code, and what it wrote to stdout and to stderr."""
-        self._captured.readouterr()
-        self._patch.setattr(sys, "argv", ["onefold", *arguments])
-        try:
-            entry.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = self._captured.readouterr()
-        assert "Traceback" not in out + err, err
-        return code, out, err
 
 
 @pytest.fixture

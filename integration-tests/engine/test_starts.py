@@ -267,7 +267,7 @@ def test_another_begin_is_refused_while_nothing_was_written_and_taken_under_anot
         with pytest.raises(ConfigError) as refused:
             topics.run(replace(source, starting_offsets=now).bounded())
         assert refused.value.code == "starting-offsets-settled"
-        assert refused.value.message.endswith("give the pipeline another name")
+        assert refused.value.message.endswith("give the flow another name and empty tables")
     topics.run(replace(source, starting_offsets="earliest").bounded(), name="another")
     assert topics.ids("another") == [*range(BEFORE)]
 

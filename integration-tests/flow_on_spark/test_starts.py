@@ -102,7 +102,7 @@ def test_another_begin_and_other_topics_are_refused(rig: Rig, kafka_topic: Any) 
     with pytest.raises(ConfigError) as refused:
         started.run(started.flow())
     assert refused.value.code == "starting-offsets-settled"
-    assert refused.value.message.endswith("another name, and the query a new, empty checkpoint directory")
+    assert refused.value.message.endswith("give the flow another name, empty tables, and a new checkpoint directory")
     started.run(started.flow("other"), "other")
     assert started.ids("other") == [*range(100)]
     with pytest.raises(ConfigError) as refused:

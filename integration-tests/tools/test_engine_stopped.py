@@ -97,9 +97,9 @@ def test_positions_move_where_no_state_is_kept_and_nothing_is_set_aside(
     producer.flush()
     source = KafkaSource(topic, bootstrap_servers=kafka.bootstrap_servers, format="json", schema="id long, v long")
 
-    def ids() -> list[int]:
+    def ids(table: str = "t") -> list[int]:
         with psycopg.connect(postgres_url) as connection, suppress(psycopg.errors.UndefinedTable):
-            return [id for (id,) in connection.execute("SELECT id FROM t ORDER BY id")]
+            return [id for (id,) in connection.execute(f"SELECT id FROM {table} ORDER BY id".encode())]
         return []
 
     flow = Flow("copy")
@@ -117,6 +117,6 @@ def test_positions_move_where_no_state_is_kept_and_nothing_is_set_aside(
     counted = flow.source(source, uid="in").key_by("id").aggregate(uid="n", n=count())
     counted.sink(PostgresSink(postgres_url, table="n", mode="upsert", key="id", order="onefold_epoch"))
     kept = Pipeline(flow, checkpoint=str(tmp_path / "checkpoint"), runtime=Engine())
-    kept.recover()
+    run_until(kept, lambda: ids("n") == [*range(10)])
     with raises(ConfigError, "state-not-movable"):
         command("positions", named(kept), "--set", f"{topic}:0=6", "--yes")

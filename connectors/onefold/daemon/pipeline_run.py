@@ -208,8 +208,12 @@ class Run:
             if error is None:
                 return RunState.STOPPED if self._is_stopping.is_set() else RunState.FINISHED
             failed_s = time.monotonic()
-            if not isinstance(error, Retriable | InDoubt) or self._is_stopping.is_set():
+            if not isinstance(error, Retriable | InDoubt):
                 raise error
+            if self._is_stopping.is_set():  # as one that waits: its next start resolves what it has begun
+                self._fail(error)
+                log.warning("pipeline %r is stopped, and failed meanwhile: %s", self.name, error)
+                return RunState.STOPPED
             delay_s = restarts.delay_s(failed_s - (self._ran_from_s or failed_s), failed_s)
             if delay_s is None:
                 raise error

@@ -122,11 +122,13 @@ class ListedTransaction:
 
 
 def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
-    """Those of all Kafka sinks of a pipeline that have transactions. Raises ConfigError where its store does not know
-    it. Changes nothing."""
+    """Those of all Kafka sinks of a pipeline that have transactions. Raises ConfigError where there are some, and its
+    store does not know it. Changes nothing."""
     found = []
     for sink in transactional(pipeline):
         listed: dict[Committable, Held] = {held.committable: held for held in sink.held(pipeline.name)}
+        if not listed:
+            continue
         with closing(StoppedPipeline(pipeline, "Nothing was changed")) as known:
             facts = known.facts()  # after the list, as a sweep
         for committable, fate in fates(facts, listed).items():

@@ -61,8 +61,7 @@ def begin_after_query(stopped: StoppedPipeline, root: str, ask: Callable[[Positi
             )
         begin = begin.beside(found.positions)
     ask(begin)
-    if stopped.find() is not None:
-        stopped.refuse_changed(facts)
+    stopped.refuse_changed(facts)
     with closing(stopped.session()) as session:
         session.start(initial_of(stopped.name, sources, facts, begin))
     return begin

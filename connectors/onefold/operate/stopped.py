@@ -58,13 +58,14 @@ class StoppedPipeline:
         return facts if facts is not None and facts.generation else None
 
     def facts(self) -> StoreFacts:
-        """Raises ConfigError where there is no store, or it does not know the pipeline."""
-        if (facts := self.find()) is not None:
+        """Raises ConfigError where there is no store, or it has nothing of the pipeline."""
+        facts = self.find()
+        if facts is not None and (facts.frozen is not None or facts.last is not None or facts.unfinished):
             return facts
         raise ConfigError(
             "pipeline-unknown",
-            f"the checkpoint store at {self.store.database} does not know pipeline {self.name!r}: it was never"
-            " started with this store, or from another directory. Correct the pipeline's name or store",
+            f"the checkpoint store at {self.store.database} has nothing of pipeline {self.name!r}: it was never started"
+            " with this store, or from another directory. Start it, or correct its name or store",
         )
 
     def refuse_running(self) -> None:
@@ -91,7 +92,7 @@ class StoppedPipeline:
 
     def refuse_changed(self, facts: StoreFacts) -> None:
         """Raise ConfigError where it went on since these facts were read."""
-        if self.facts() != facts:
+        if (self.find() or StoreFacts("", 0)) != facts:
             raise ConfigError(
                 "pipeline-may-run",
                 f"pipeline {self.name!r} went on, or was started, since this plan was made. {self.nothing}. Stop it,"

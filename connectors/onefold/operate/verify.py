@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from onefold.core import ConfigError
-from onefold.pipeline import Pipeline
+from onefold.operate.stopped import StoppedPipeline
+from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
-from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["verify"]
 
@@ -29,13 +30,10 @@ def verify(
             f"--key {','.join(key)} is for sinks that do not say what names a row, and each of these says it: {known}."
             " Leave --key out",
         )
-    with closing(CheckpointStore(pipeline.store_url)) as store:
-        if store.look() is None:  # the verifier would make one, which knows of no epoch
-            raise ConfigError(
-                "store-missing",
-                f"there is no checkpoint store at {store.database}, so pipeline {pipeline.name!r} runs with another"
-                " one, or from another directory: verify it from there, or correct its store",
-            )
+    with closing(StoppedPipeline(pipeline, "Nothing was verified")) as stopped:
+        stopped.facts()  # the verifier would make a store, which knows of no epoch
+    if isinstance(pipeline.runtime, Engine):
+        pipeline = replace(pipeline, runtime=Spark())  # which reads what the engine has written, on this machine
     results = {}
     with pipeline.spark.session_for("onefold verify", "verify") as spark, closing(pipeline.writer()) as flow:
         for sink in sinks:

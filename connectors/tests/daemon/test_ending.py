@@ -109,6 +109,18 @@ def test_one_that_is_stopped_while_it_waits_to_be_started_again_ends_with_its_fa
     assert (run.state, query.starts) == (RunState.STOPPED, 1)
 
 
+def test_one_that_fails_while_it_is_stopped_has_stopped_if_that_may_pass() -> None:
+    class Away(Query):
+        def wait(self) -> None:
+            assert self.over.wait(60)
+            super().wait()
+
+    for error, state in ((DOWN, RunState.STOPPED), (Terminal("test", "wrong"), RunState.FAILED)):
+        run = run_of(Away(error), Restart(delay_s=60))
+        run.start()
+        assert run.stop(10) and (run.state, run.error) == (state, error)
+
+
 def test_nothing_changes_the_state_of_one_that_is_over() -> None:
     run = ended(run_of(Query(Terminal("test", "wrong")), NEVER))
     run.pause()

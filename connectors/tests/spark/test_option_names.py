@@ -15,7 +15,7 @@ from onefold.spark.formats.postgres_format import OnefoldPostgresDataSource
 
 BY_A_USER = {"subscribe": "orders", "kafka.bootstrap.servers": "localhost:1"}
 WRONG = [
-    ({"onError": "ignore"}, "onError is one of", "on_error is one of"),
+    ({"onError": "ignore"}, "onError is 'fail'", "on_error is 'fail'"),
     ({"timeoutMs": "-1"}, "timeoutMs is a time", "timeout_s is a time"),
     ({"startingOffsets": "soonest"}, "startingOffsets is earliest", "starting_offsets is earliest"),
     ({"subscribePattern": "o.*"}, "or give subscribePattern, not both", "or give topics_pattern, not both"),

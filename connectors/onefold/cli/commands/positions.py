@@ -76,7 +76,8 @@ def positions(
             if not yes:
                 typer.confirm("Move the positions?", abort=True)
 
-        record = move(stopped, wanted, why, take_over, ask)
+        with pipeline.in_its_words():
+            record = move(stopped, wanted, why, take_over, ask)
         say(f"moved, by epoch {record.epoch}: the next start of pipeline {pipeline.name} begins there")
         if stopped.checkpoint.went_to is not None:
             say(f"the checkpoint is {stopped.checkpoint.went_to} now; nobody needs it any more")
@@ -125,13 +126,13 @@ def _show(stopped: StoppedPipeline) -> None:
     facts, checkpoint = stopped.facts(), stopped.checkpoint
     stands = chain_end(facts)
     if stands is None:
-        say(f"pipeline {stopped.name} was never started: its source's starting_offsets say where")
+        say(f"pipeline {stopped.name} has written no epoch yet")
         return
     goes_on = not checkpoint.GOES_ON or checkpoint.is_there or checkpoint.is_elsewhere
     begins = stands if goes_on else facts.origin or facts.frozen
     next_start, lags = dict((begins or stands).items), _lags(stopped, stands)
     table = Table("partition", "written up to", "the source has", "behind", "next start", box=None)
-    for name, position in {**dict.fromkeys(lags, 0), **dict(stands.items)}.items():
+    for name, position in {**dict.fromkeys(lags, 0), **dict(stands.of_records().items)}.items():
         table.add_row(shown(name), _at(position), *_of_source(position, lags.get(name)), _at(next_start.get(name, 0)))
     Console(soft_wrap=True, emoji=False).print(table)
     say(_of_last(facts))

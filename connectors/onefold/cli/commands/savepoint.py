@@ -59,6 +59,7 @@ def create(
     pipeline = read(named, is_stopped=True)
     into = folder or _folder(pipeline)
     with _stopped(pipeline) as stopped:
+        stopped.facts()
         if not take_over:
             stopped.refuse_running()
         made = create(stopped, name, into)
@@ -162,10 +163,18 @@ def _folder(pipeline: Pipeline) -> str:
 
 @contextmanager
 def _stopped(pipeline: Pipeline) -> Iterator[StoppedPipeline]:
-    """With a Spark session, once one is needed."""
+    """With a Spark session, once one is needed. Raises ConfigError where the engine runs it."""
     from onefold.clients.files import FileSystems
     from onefold.operate.stopped import StoppedPipeline
+    from onefold.pipeline import Engine
 
+    if isinstance(pipeline.runtime, Engine):
+        raise ConfigError(
+            "savepoints-on-spark",
+            f"pipeline {pipeline.name!r} runs on the engine, and savepoints are only there for pipelines on Spark yet."
+            " Nothing was changed. Those of the engine come with a later release: until then `onefold positions` shows"
+            " where it stands, and moves one without state",
+        )
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 

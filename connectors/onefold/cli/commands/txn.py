@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,8 +101,12 @@ def resolve(
 ) -> None:
     """Commit what was decided, roll back what never will be. Exit code 1 if anything had to be left."""
     from onefold.operate.in_doubt import databases_of, transactional
+    from onefold.operate.stopped import StoppedPipeline
 
     databases, described = databases_of(named, postgres, schema, store, pipeline)
+    if take_over and described is not None:
+        with closing(StoppedPipeline(described, "Nothing was changed")) as stopped:
+            stopped.facts()
     if not databases:
         typer.echo(_NO_POSTGRES)
     elif described is not None and (sinks := transactional(described)):
@@ -161,6 +166,8 @@ def _resolve(database: LedgerDatabase, found: list[Verdict], gid: str | None, ta
     pipeline = database.pipeline if gid is None else found[0].transaction.pipeline
     console = Console(soft_wrap=True)
     _print(found, [])
+    if not (found or take_over):
+        return True
     names = [pipeline] if pipeline else sorted(_resolvable(found))
     doing = "Take over, and fence the driver of," if take_over else "Commit and roll back, as shown, for"
     if not names or not (yes or typer.confirm(f"{doing} {', '.join(names)}?", abort=True)):

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from onefold.core import ConfigError, Positions
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile
+from onefold.core.values.remedies import RESET
 from onefold.operate.savepoint.savepoint import Savepoint
 from onefold.store.job import offset_log
 
@@ -115,7 +116,7 @@ def check_repartition(savepoint: Savepoint, partitions: int) -> None:
             f"the state in savepoint {savepoint.name!r} is kept by {savepoint.provider.rpartition('.')[2]}, and Spark"
             " shares out that of RocksDBStateStoreProvider only. Restore it with its"
             f" {savepoint.partitions} partitions,"
-            " or start over under a new pipeline name, with that provider in [spark.settings]"
+            f" or {RESET}, with that provider in [spark.settings]"
             f" (spark.sql.streaming.stateStore.providerClass = {ROCKSDB!r})",
         )
 

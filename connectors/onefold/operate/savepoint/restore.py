@@ -17,6 +17,7 @@ from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.positions import Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.plain import plain, shown_url
+from onefold.core.values.remedies import RESET
 from onefold.operate.positions import plan_to
 from onefold.operate.savepoint.checkpoint_files import (
     check_repartition,
@@ -155,7 +156,7 @@ class Restore:
                 "savepoint-sink-empty",
                 f"what sink {empty[0]!r} of pipeline {self.stopped.name!r} writes to is empty, and a query with state"
                 " writes what changes: what the savepoint's records have made would be missing there. Nothing was"
-                " changed. Put back the rows that it had, or start over under a new pipeline name",
+                f" changed. Put back the rows that it had, or {RESET}",
             )
 
     def _stage(self, root: str, query_id: str | None = None) -> None:

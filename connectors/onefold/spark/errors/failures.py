@@ -31,6 +31,7 @@ from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retri
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.core.values.raise_site import place
+from onefold.core.values.remedies import RESET
 from onefold.core.waiting import Wait
 
 __all__ = [
@@ -152,8 +153,8 @@ def from_spark(error: Exception) -> OnefoldError:
         return CheckpointMismatch(
             "state-of-another-query",
             f"the checkpoint has the state of another query: {plain(other[2])} ({other[1]}). Nothing of this batch is"
-            " decided. Start the query that it was again; or the new one under another pipeline name, with a new"
-            " checkpoint directory and an empty table",
+            " decided. Start the query that it was again; or, with the new one and a new checkpoint directory,"
+            f" {RESET}",
         )
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))

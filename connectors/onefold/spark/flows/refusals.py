@@ -9,6 +9,7 @@ from functools import partial
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.core.source import Placed
+from onefold.core.values.remedies import remedies
 from onefold.core.values.tuples import form_of
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.workers.snapshots import kept_by
@@ -64,7 +65,7 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
             "state-operators-changed",
             f"flow {flow.graph.flow!r} began on Spark with the operators with state {before}, between exchanges in this"
             f" order, and has {now} now: Spark would lose their state. Nothing was written. Give the operators their"
-            " uids and places back; or start under another name, with empty tables",
+            f" uids and places back; or {remedies().begin_anew(empties=True)}",
         )
     for uid, of, keeps in _kept(flow):
         name = f"kept {hashlib.sha256(json.dumps([uid, of]).encode()).hexdigest()[:32]}"  # names of pins have a limit
@@ -73,7 +74,7 @@ def check_kept(pin: Callable[[str, Callable[[], str]], str], flow: Plan) -> None
                 "state-operators-changed",
                 f"the operator {uid!r} of flow {flow.graph.flow!r} keeps {keeps}, and its state is of {kept}. Nothing"
                 " was written. Give its columns their earlier names and types before it, as by"
-                " select(earlier=pc.field('now').cast(...)); or start under another name, with empty tables",
+                f" select(earlier=pc.field('now').cast(...)); or {remedies().begin_anew(empties=True)}",
             )
 
 

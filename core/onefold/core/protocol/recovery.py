@@ -145,7 +145,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
             "destination-older-copy",
             f"sink {sink!r} {stands}, but epoch {complete.epoch} was completed there: the destination was emptied, or"
             " is an older copy (a restored backup, or a replica promoted before it had caught up). Restore the newer"
-            " copy, or start over under a new pipeline name, with an empty table",
+            f" copy, or to begin anew, {remedies().begin_anew(empties=True)}",
         )
     if ledger is None:
         return
@@ -279,7 +279,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         raise DataLoss(
             "batch-ends-before-start",
             f"batch {request.batch_id} ends before it starts ({asked.end.differences(asked.start)}): the topic was"
-            " truncated or made anew. To go on with the new topic, use a new pipeline name",
+            f" truncated or made anew. To go on with the new topic, {remedies().begin_anew()}",
         )
     if found is not None and found.epoch > facts.moved:
         return Replay(found)

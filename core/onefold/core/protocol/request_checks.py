@@ -20,8 +20,6 @@ __all__ = [
     "would_double",
 ]
 
-AFRESH = "To begin elsewhere, start over under a new pipeline name, with an empty table, at other starting_offsets"
-
 
 def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Positions) -> None:
     """Raise CheckpointMismatch where nothing was written yet and the batch starts elsewhere: it is of another start."""
@@ -45,7 +43,7 @@ def check_has_order(request: EpochRequest, base: Positions) -> None:
             f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
             f" ({start.differences(base)}), and of such positions nobody can tell which is later: the"
             " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
-            " restore the checkpoint, or start over under a new pipeline name, with an empty table",
+            f" restore the checkpoint, or {remedies().begin_anew(empties=True)}",
         )
 
 
@@ -63,7 +61,7 @@ def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Posit
         raise ConfigError(
             "positions-not-movable",
             f"the positions of pipeline {pipeline!r} are not the offsets of topics, and of others onefold does not know"
-            f" which can be read. {AFRESH}",
+            f" which can be read. {_elsewhere()}",
         )
     if to.relation_to(base) is Relation.SAME:
         raise ConfigError("move-to-itself", f"pipeline {pipeline!r} stands there already: nothing was moved")
@@ -76,7 +74,7 @@ def check_stateless(pipeline: str, keeps_state: bool) -> None:
         raise ConfigError(
             "state-not-movable",
             f"pipeline {pipeline!r} keeps state (of an aggregation, a join or a deduplication), which was made of the"
-            f" records before its positions: at others it would be wrong. Nothing was moved. {AFRESH}",
+            f" records before its positions: at others it would be wrong. Nothing was moved. {_elsewhere()}",
         )
 
 
@@ -128,6 +126,14 @@ def other_setting(settled: str | None, now: str | None) -> ConfigError:
     return ConfigError(
         "starting-offsets-settled",
         f"starting_offsets={now!r} would be ignored: the pipeline's first start settled where it begins, by"
-        f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere, give the"
-        f" pipeline another name{remedies().elsewhere}",
+        f" starting_offsets={settled!r}, and it goes on from there. Put that back; or, to begin elsewhere,"
+        f" {remedies().begin_anew()}",
+    )
+
+
+def _elsewhere() -> str:
+    """What to do where positions cannot be moved."""
+    return (
+        f"To begin elsewhere, {remedies().begin_anew(empties=True)}, and give its source the starting_offsets of that"
+        " place"
     )

@@ -11,21 +11,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-__all__ = ["FLOW", "SPARK_FLOW", "WRITER", "Remedies", "by_command", "by_program", "in_words_of", "remedies"]
+__all__ = ["FLOW", "RESET", "SPARK_FLOW", "WRITER", "Remedies", "by_command", "by_program", "in_words_of", "remedies"]
+
+# How all begins anew, where it is not known what runs the pipeline.
+RESET = "start over by `onefold reset --rows` of the pipeline, or under another name with empty tables"
 
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
     """`call` is how `recover` is called, with a place for its argument: an option where it `is_command`. `goes_on` is
-    how to start, once, exactly where the destination stands, `again` how to start where nothing is complete;
-    `elsewhere` is what else another begin takes than another name, and `anew` how all begins anew, with a place for the
-    pipeline's name. `another` is what helps where a checkpoint of Spark's does not fit, with a place for its directory,
-    empty where there is none. `directory` is the checkpoint's, once it is known."""
+    how to start, once, exactly where the destination stands, `again` how to start where nothing is complete, and `anew`
+    how all begins anew, with a place for the option that empties the tables. `another` is what helps where a checkpoint
+    of Spark's does not fit, with a place for its directory, empty where there is none. `directory` is the checkpoint's,
+    once it is known."""
 
     call: str
     goes_on: str
     again: str
-    elsewhere: str
     anew: str
     another: str
     directory: str = "the directory"
@@ -39,8 +41,9 @@ class Remedies:
         option = f"--{name.replace('_', '-')}"
         return self.call.format(option if value is True else f"{option} {value}")
 
-    def begin_anew(self, pipeline: str) -> str:
-        return self.anew.format(pipeline)
+    def begin_anew(self, *, empties: bool = False) -> str:
+        """`empties`: where the rows that are there are to go, too."""
+        return self.anew.format(" --rows" if empties else "")
 
     @property
     def other(self) -> str:
@@ -68,13 +71,11 @@ class Remedies:
         return self.other and f"; or, where only the checkpoint is another, {self.other}"
 
 
-_ANOTHER_QUERY = ", and the query a new, empty checkpoint directory"
 _BEGIN_ANEW = "give the writer another name, empty tables, and a new, empty checkpoint directory"
 WRITER = Remedies(  # it has no source whose positions could be set: only the query's own checkpoint goes on
     call="call writer.recover({})",
     goes_on="start the query with the checkpoint directory that belongs to it",
     again="start the query with a new checkpoint directory",
-    elsewhere=_ANOTHER_QUERY,
     anew=_BEGIN_ANEW,
     another=f"put the query's own checkpoint directory back; or begin anew: {_BEGIN_ANEW}",
 )
@@ -82,7 +83,6 @@ SPARK_FLOW = Remedies(
     call="call flow.recover(spark=spark, checkpoint=..., {})",
     goes_on="start with a new checkpoint directory and starting_offsets='ledger'",
     again="start with a new checkpoint directory",
-    elsewhere=_ANOTHER_QUERY,
     anew="give the flow another name, empty tables, and a new checkpoint directory",
     another=(
         "start the query with a new, empty checkpoint directory and starting_offsets='ledger' (in a pipeline's file"
@@ -94,7 +94,6 @@ FLOW = Remedies(
     call="call flow.recover(checkpoint=..., {})",
     goes_on="start the flow again",
     again="start the flow again",
-    elsewhere="",
     anew="give the flow another name and empty tables",
     another="",
 )
@@ -105,7 +104,7 @@ _remedies: ContextVar[Remedies | None] = ContextVar("onefold_remedies", default=
 def by_command(named: str, runtime: Remedies) -> Remedies:
     """Those of a pipeline that commands know by this name, on that runtime."""
     name = shlex.quote(named).replace("{", "{{").replace("}", "}}")
-    recover, reset = f"run `onefold recover {name} {{}}`", f"run `onefold reset {name}`"
+    recover, reset = f"run `onefold recover {name} {{}}`", f"run `onefold reset {name}{{}}`"
     return replace(runtime, call=recover, anew=reset, is_command=True)
 
 

@@ -11,6 +11,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Started
+from onefold.core.values.remedies import remedies
 from onefold.engine.state import STATE
 
 __all__ = ["Kept", "ResumePoint", "check_workers", "resume_point", "with_workers"]
@@ -50,8 +51,8 @@ def resume_point(facts: StoreFacts, started: Started, kept: Kept | None) -> Resu
         raise CheckpointMismatch(
             "state-missing",
             f"this flow keeps state, and epoch {facts.last.epoch}, from whose end on it would go on, has none: its"
-            " positions were moved, or it ran without state. Nothing was written. Move it back to the first position"
-            " and start over with empty tables under a new name",
+            " positions were moved, or it ran without state. Nothing was written. To begin anew,"
+            f" {remedies().begin_anew(empties=True)}",
         )
     begun = facts.begun
     return found if begun is None else ResumePoint(found.at, found.epoch, found.handles, begun.range.end)

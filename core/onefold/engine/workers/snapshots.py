@@ -9,6 +9,7 @@ from onefold.core.checks import present
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.values.exact import Family, family
 from onefold.core.values.ids import OrderedIds
+from onefold.core.values.remedies import RESET
 from onefold.core.values.tuples import form_name
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.state.common import mark_kept
@@ -75,7 +76,6 @@ def snapshots_by_uid(restoring: RestoreFrom, plan: Plan) -> dict[str, list[str]]
         raise CheckpointMismatch(
             "state-operator-missing",
             f"flow {restoring.flow!r} has state of the operator {', '.join(sorted(unknown))}, which is not in its graph"
-            " any more. Nothing was written. Give the operator its uid back; or start under another name, with empty"
-            " tables",
+            f" any more. Nothing was written. Give the operator its uid back; or {RESET}",
         )
     return found

@@ -16,6 +16,7 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial
 from onefold.core.protocol.request_checks import other_setting
 from onefold.core.source import Journal, Placed, ReadOnce, Source, own_positions, settled
+from onefold.core.values.remedies import remedies
 
 __all__ = [
     "check_apart",
@@ -51,7 +52,7 @@ def check_read(flow: str, sources: Iterable[Source], at: Positions) -> None:
             f"flow {flow!r} stands at positions in {', '.join(strange[:SHOWN_MAX])}{more}, which none of its sources"
             f" reads ({', '.join(source.name for source in read) or 'it has none'}): a source or a topic was taken out,"
             " or a path or a name was changed. Nothing was read. Put it back as it was: a topic that is gone for good"
-            " stays in forget_topics; or give the flow with the other sources another name, and empty tables",
+            f" stays in forget_topics; or, to begin anew with the other sources, {remedies().begin_anew(empties=True)}",
         )
 
 
@@ -107,8 +108,8 @@ def check_read_once(flow: str, sources: Iterable[Source], epoch: EpochRecord) ->
                 "state-not-replayable",
                 f"epoch {epoch.epoch} of flow {flow!r} is in every sink, and Spark has ended before it kept the state"
                 f" that goes with it: {source.name!r} would be read again for that, and may have other rows by now."
-                " Nothing more was written. Start the flow under another name, with empty tables and a new checkpoint;"
-                " or run it on the engine, which keeps state and rows together",
+                f" Nothing more was written. To begin anew, {remedies().begin_anew(empties=True)}; or run it on the"
+                " engine, which keeps state and rows together",
             )
 
 
@@ -126,10 +127,11 @@ def initial_of(flow: str, sources: Iterable[Source], facts: StoreFacts, begin: P
             raise other_setting(was, now)
         log.warning(
             "flow %r: starting_offsets=%r of %s is ignored: the flow goes on from what was written. To begin"
-            " elsewhere, give it another name and an empty table",
+            " elsewhere, %s",
             flow,
             now,
             source.name,
+            remedies().begin_anew(empties=True),
         )
     goes_on = "ledger" in told.values() or (not told and facts.last is not None)
     if facts.frozen is not None:

@@ -8,6 +8,7 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile, ReadStore, StoreFacts
+from onefold.core.values.remedies import remedies
 
 __all__ = ["files_of", "others_start", "within"]
 
@@ -33,8 +34,8 @@ def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[
                 "checkpoint-directory-new",
                 f"pipeline {pipeline!r} has written {last.epoch} epochs, and this checkpoint directory is new. The"
                 " positions of this query's sources are numbers of their checkpoint, so where a new one begins is not"
-                " known. Nothing was written. Restore the checkpoint directory, or start over under a new pipeline"
-                " name, with an empty table",
+                " known. Nothing was written. Restore the checkpoint directory, or"
+                f" {remedies().begin_anew(empties=True)}",
             )
     return nowhere
 

@@ -159,8 +159,7 @@ class QueryLifecycle(Lifecycle):
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
-            f" and {remedies().recover(accept_damage=record.epoch)}, or start over under a new pipeline name,"
-            " with an empty table and a new checkpoint directory",
+            f" and {remedies().recover(accept_damage=record.epoch)}, or {remedies().begin_anew(empties=True)}",
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:

@@ -6,6 +6,7 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Relation
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
+from onefold.core.values.remedies import remedies
 from onefold.store.checkpoint_store import KEEP_EPOCHS
 
 __all__ = ["check_state"]
@@ -35,5 +36,5 @@ def _check_is_whole(facts: StoreFacts, first: EpochRequest) -> None:
         "state-missing",
         f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
         " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or"
-        f"{by_records if end == last.range.end else ''} start over under a new pipeline name, with an empty table",
+        f"{by_records if end == last.range.end else ''} {remedies().begin_anew(empties=True)}",
     )

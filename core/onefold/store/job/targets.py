@@ -44,7 +44,7 @@ def check_targets(store: CheckpointStore, pipeline: str, sinks: Iterable[Sink]) 
                 Level.CAUTION,
                 f"{now.name} is empty, and pipeline {pipeline!r} has written at least {rows:,} rows there: somebody"
                 f" emptied it, or deleted them all. The pipeline goes on after them. To begin anew instead,"
-                f" {remedies().begin_anew(pipeline)}",
+                f" {remedies().begin_anew()}",
             )
 
 
@@ -52,7 +52,7 @@ def _refuse_lost(pipeline: str, sink: str, epoch: int, was: Target | None, now: 
     """Raise DataLoss for a target that is missing, or another one than it was. `epoch` is the last that is decided."""
     ways_out = (
         f"to go on without them, {remedies().recover(accept_targets=True)} once; to begin anew,"
-        f" {remedies().begin_anew(pipeline)}"
+        f" {remedies().begin_anew()}"
     )
     if not now.is_there:
         raise DataLoss(

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from onefold.core.errors import DataLoss, OnefoldError
 from onefold.core.source import Journal
+from onefold.core.values.remedies import RESET
 
 __all__ = ["Entry", "FileLog", "LogStanding"]
 
@@ -32,7 +33,7 @@ GONE_KEPT = 100_000  # files that were read and are gone; as many again until th
 
 _WHAT_TO_DO = (
     "Restore the checkpoint store from a copy that is as new as the tables; or accept that all files that are there are"
-    " read again: start over under a new pipeline name, with empty tables"
+    f" read again: {RESET}"
 )
 
 

@@ -11,6 +11,7 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, MemoryJournal, Split
 from onefold.core.values.plain import plain
+from onefold.core.values.remedies import RESET
 from onefold.sources.files.file_log import Entry, FileLog, LogStanding
 from onefold.sources.files.identity import ReadBefore, mark_of
 from onefold.sources.files.listing import Folder, ListedFile, changed, gone
@@ -234,7 +235,7 @@ class FilePlanner:
             raise CheckpointMismatch(
                 "file-positions-foreign",
                 f"the positions of the source {self._source.name!r} are none of its log of files: "
-                f"{plain(str(next(iter(items), position)))}. Start over under a new pipeline name, with empty tables",
+                f"{plain(str(next(iter(items), position)))}. To begin anew, {RESET}",
             )
         return position
 

@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable
 from onefold.core.values.plain import plain, said_without, shown_url
+from onefold.core.values.remedies import RESET
 from onefold.core.writing.durable_files import opened, opened_below
 
 __all__ = ["CODECS", "Folder", "ListedFile", "Walk", "changed", "codec_of", "gone", "is_hidden"]
@@ -237,8 +238,8 @@ def codec_of(name: str) -> str | None:
 def gone(where: str) -> DataLoss:
     return DataLoss(
         "file-gone",
-        f"{where}: the file was to be read, and is gone. Restore it as it was, with its time; or accept the loss: start"
-        " over under a new pipeline name",
+        f"{where}: the file was to be read, and is gone. Restore it as it was, with its time; or accept the loss:"
+        f" {RESET}",
     )
 
 

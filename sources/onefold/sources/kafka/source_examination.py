@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.positions import Positions
+from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import names_of
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
@@ -82,8 +83,8 @@ def _headroom(
         yield Finding(
             Level.PROBLEM,
             f"{sum(-p.headroom for p in gone):,} offsets that were not read are deleted already, in {names}: the next "
-            "batch ends with DataLoss. To go on without them, start under a new pipeline name with explicit "
-            "starting_offsets",
+            "batch ends with DataLoss. To go on without them, with explicit "
+            f"starting_offsets, {RESET}",
             (NoLoss.name,),
         )
     now_ms = time.time() * 1000

@@ -15,6 +15,7 @@ from onefold.clients.kafka.error_codes import DENIED, NO_TOPIC
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
 from onefold.sources.kafka.fetching.fetched_records import CompressedRecord, FetchedRecords, WantedFields
 from onefold.sources.kafka.native import helper
@@ -205,7 +206,7 @@ def _check_there(wanted: OffsetRange, broker: Broker) -> None:
         raise DataLoss(
             "topic-recreated",
             f"{wanted}: the topic was deleted and made anew, with fewer partitions, while its records were still to be"
-            " read. What was not read of it is lost: restore it, or go on under a new pipeline name",
+            f" read. What was not read of it is lost: restore it, or {RESET}",
         )
 
 
@@ -220,8 +221,8 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
         raise DataLoss(
             "partition-too-short",
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
-            "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
-            "over under a new pipeline name with explicit starting_offsets",
+            "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly, "
+            f"with explicit starting_offsets: {RESET}",
         )
 
 

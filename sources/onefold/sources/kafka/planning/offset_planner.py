@@ -9,6 +9,7 @@ from typing import Any
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
+from onefold.core.values.remedies import RESET
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.offsets import OffsetRange, Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning import start_positions
@@ -268,6 +269,6 @@ def _beyond_the_end(partition: Partition, offset: int, end: int | None) -> DataL
     return DataLoss(
         "partition-too-short",
         f"{topic}/{number}: the next offset to read is {offset}, but {now}. The topic was deleted and made anew, or its"
-        " log was cut (an unclean leader election, a lost disk). Restore it, or accept the loss: start over under a new"
-        " pipeline name with explicit starting_offsets for every partition",
+        " log was cut (an unclean leader election, a lost disk). Restore it, or accept the loss, with explicit"
+        f" starting_offsets for every partition: {RESET}",
     )

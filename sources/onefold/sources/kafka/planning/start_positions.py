@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
+from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.subscription import Subscription
@@ -218,8 +219,7 @@ def _refuse_others(known: Mapping[str, str], now: Mapping[str, str]) -> None:
                 "topic-recreated",
                 f"{topic}: the topic was deleted and made anew: its id is {now[topic]} now, and the positions are of"
                 f" the topic {name}. Nothing of the new one was read, and what was not read of the old one is lost."
-                " Accept that openly: read the new one under a new pipeline name, or, in plain Spark, with a new"
-                " checkpoint",
+                f" Accept that openly: {RESET}; in plain Spark, a new checkpoint",
             )
 
 

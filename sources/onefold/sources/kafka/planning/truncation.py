@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import DataLoss
+from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
 from onefold.sources.kafka.source_options import KafkaSourceConfig
 
@@ -34,8 +35,8 @@ def truncated(partition: str, offset: int, said: str) -> DataLoss:
         "log-truncated",
         f"{partition}: the log was cut below {offset}, up to where it had been read, and written on since ({said}): an"
         " unclean leader election, or a lost disk. Records that were read are gone from Kafka, and others with lower"
-        " offsets were never read. Compare with `onefold verify`, or accept the loss: start over under a new pipeline"
-        " name with explicit starting_offsets",
+        " offsets were never read. Compare with `onefold verify`, or accept the loss, with explicit"
+        f" starting_offsets: {RESET}",
     )
 
 
@@ -44,8 +45,8 @@ def deleted(where: object, offset: int, first: int) -> DataLoss:
         "records-deleted",
         f"{where}: the first offset still wanted is {offset}, but Kafka has deleted everything before "
         f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
-        "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
-        f"starting_offsets, this partition at {first}. Then raise retention.ms or read more often",
+        "same offsets; or accept the loss openly, with explicit starting_offsets, "
+        f"this partition at {first}: {RESET}. Then raise retention.ms or read more often",
     )
 
 
