@@ -1,9 +1,10 @@
-"""docs/daemon-walk.md and the READMEs of connectors/examples: commands are typed, and answer what the page shows."""
+"""The walks of docs and the READMEs of connectors/examples: commands are typed, and answer what the page shows."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,8 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
-from harness.transcripts import Shell, check, steps
+from harness.renewing import is_renewing
+from harness.transcripts import Shell, check, filled, is_filled, shown, steps
 
 from onefold.local import HBaseServer, KafkaServer, PostgresServer
 from onefold.sources import HBaseSource
@@ -33,6 +35,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path("connectors/examples")
+WALK = Path(__file__).with_name("walk.md")
 RUN_S = 300.0
 TOPICS = ("enriched", "enriched-arrow")
 
@@ -48,19 +51,25 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(down, cwd=folder, stdout=subprocess.DEVNULL, timeout=120, check=True)
 
 
-def walk(page: Path, checkout: Path, look: Callable[[], None]) -> None:
-    """`look` compares before the last command, which stops the servers."""
+@pytest.fixture
+def shell(checkout: Path) -> Iterator[Shell]:
+    """Commands in it ask the daemon that runs in it: others may run on this machine."""
     environment = {name: value for name, value in os.environ.items() if name not in ("KAFKA", "POSTGRES", "HBASE")}
-    with socket.create_server(("127.0.0.1", 0)) as free:  # other daemons may run on this machine
+    with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     environment |= {"ONEFOLD_LISTEN": address, "ONEFOLD_URL": f"http://{address}"}
-    with closing(Shell(checkout, environment)) as shell:
-        *first, last = steps((ROOT / page).read_text())
-        for step in first:
-            check(step, shell.run(step.command, RUN_S))
-        look()
-        assert generations(next(checkout.rglob("run.log"))) == {1, 2}, "it was killed in the middle"
-        check(last, shell.run(last.command))
+    with closing(Shell(checkout, environment)) as opened:
+        yield opened
+
+
+def type_page(page: Path, shell: Shell, look: Callable[[], None]) -> None:
+    """`look` compares before the last command, which stops the servers."""
+    *first, last = steps((ROOT / page).read_text())
+    for step in first:
+        check(step, shell.run(step.command, RUN_S))
+    look()
+    assert generations(next(shell.folder.rglob("run.log"))) == {1, 2}, "it was killed in the middle"
+    check(last, shell.run(last.command))
 
 
 def generations(log: Path) -> set[int]:
@@ -78,7 +87,7 @@ def selected(url: str, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query.encode()).fetchall()
 
 
-def records(topic: str, servers: str) -> list[dict[str, Any]]:
+def values(topic: str, servers: str) -> list[bytes]:
     """What read_committed readers see."""
     settings = {"group.id": "look", "isolation.level": "read_committed", "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest", **settings})
@@ -91,25 +100,48 @@ def records(topic: str, servers: str) -> list[dict[str, Any]]:
             if record.error() is not None:
                 ended += 1
             else:
-                found.append(json.loads(record.value(), parse_float=Decimal))
+                found.append(record.value())
     finally:
         consumer.close()
     return found
 
 
-def test_a_new_user_walks_through_the_daemon(checkout: Path) -> None:
-    def look() -> None:
-        servers = checkout / ".onefold/local"
-        sent = records("orders", KafkaServer(servers).bootstrap_servers)
-        wanted = sorted(order["id"] for order in sent if Decimal(order["amount"]) > 0)
-        found = selected(PostgresServer(servers).url, "SELECT id FROM orders ORDER BY id")
-        assert [number for (number,) in found] == wanted, "those that were passed over for a while, too"
-        assert len(wanted) > 1000
-
-    walk(Path("docs/daemon-walk.md"), checkout, look)
+def records(topic: str, servers: str) -> list[dict[str, Any]]:
+    return [json.loads(value, parse_float=Decimal) for value in values(topic, servers)]
 
 
-def test_orders(checkout: Path) -> None:
+@pytest.mark.docs
+@pytest.mark.skipif(shutil.which("psql") is None, reason="the pages look with psql")
+@pytest.mark.parametrize("runtime", ["engine", "spark"])
+def test_a_new_user_walks_from_an_empty_folder_to_exact_tables(runtime: str, checkout: Path, shell: Shell) -> None:
+    other = {"engine": "spark", "spark": "engine"}[runtime]
+    template = re.sub(rf"^{other}:.*\n|^{runtime}: ?", "", WALK.read_text(), flags=re.MULTILINE)
+    page = ROOT / f"docs/{runtime}-walk.md"
+    is_current = is_filled(template, page.read_text())
+    assert is_current or is_renewing(), f"{page.name} is stale: run `make docs`, and look at the difference"
+    *typed, stop_servers = steps(template)
+    answers = []
+    for step in typed:
+        said = shell.run(step.command, RUN_S).replace(shell.environment["ONEFOLD_LISTEN"], "127.0.0.1:8417")
+        if step.is_typed_by_readers:
+            answers.append(shown(step.shown, said))
+
+    servers = checkout / ".onefold/local"
+    sent = values("orders", KafkaServer(servers).bootstrap_servers)
+    sent.remove(b"not an order")
+    orders = map(json.loads, sent)
+    paid = {order["id"]: Decimal(order["amount"]) for order in orders if Decimal(order["amount"]) > 0}
+    url = PostgresServer(servers).url
+    assert selected(url, "SELECT id, amount FROM orders ORDER BY id") == sorted(paid.items())
+    assert selected(url, "SELECT sum(orders), sum(amount) FROM totals") == [(len(paid), sum(paid.values()))]
+    assert selected(url, "SELECT count(*) FROM unreadable") == [(1,)]
+    assert len(paid) > 1000
+    answers.append(shown(stop_servers.shown, shell.run(stop_servers.command)))
+    if not is_current:
+        page.write_text(filled(template, answers))
+
+
+def test_orders(checkout: Path, shell: Shell) -> None:
     def look() -> None:
         url = PostgresServer(checkout / EXAMPLES / ".onefold/local").url
         wanted = [
@@ -119,10 +151,10 @@ def test_orders(checkout: Path) -> None:
         ]
         assert selected(url, "SELECT id, account, amount, at FROM orders ORDER BY id") == wanted
 
-    walk(EXAMPLES / "orders/README.md", checkout, look)
+    type_page(EXAMPLES / "orders/README.md", shell, look)
 
 
-def test_profile(checkout: Path) -> None:
+def test_profile(checkout: Path, shell: Shell) -> None:
     of_visitors: dict[str, list[dict[str, Any]]] = {}
     for event in sample("profile/events.jsonl"):
         of_visitors.setdefault(event["visitor"], []).append(event)
@@ -147,10 +179,10 @@ def test_profile(checkout: Path) -> None:
         found = [row for part in parts for batch in source.batches(part) for row in batch.to_pylist()]
         assert sorted(found, key=lambda row: row["visitor"]) == wanted
 
-    walk(EXAMPLES / "profile/README.md", checkout, look)
+    type_page(EXAMPLES / "profile/README.md", shell, look)
 
 
-def test_enrich_by_sql_and_by_arrow(checkout: Path) -> None:
+def test_enrich_by_sql_and_by_arrow(checkout: Path, shell: Shell) -> None:
     rates = {"EUR": Decimal(1), "USD": Decimal("0.9250"), "CZK": Decimal("0.0396")}
 
     def look() -> None:
@@ -161,10 +193,10 @@ def test_enrich_by_sql_and_by_arrow(checkout: Path) -> None:
         for row in by_sql:
             assert abs(Decimal(row["euro"]) - Decimal(row["amount"]) * rates[row["currency"]]) <= Decimal("0.005")
 
-    walk(EXAMPLES / "enrich/README.md", checkout, look)
+    type_page(EXAMPLES / "enrich/README.md", shell, look)
 
 
-def test_mirror(checkout: Path) -> None:
+def test_mirror(checkout: Path, shell: Shell) -> None:
     newest: dict[int, dict[str, Any]] = {}
     for change in sample("mirror/customers.jsonl"):
         if change["id"] not in newest or change["version"] > newest[change["id"]]["version"]:
@@ -182,4 +214,4 @@ def test_mirror(checkout: Path) -> None:
         engine.dispose()
         assert [tuple(row) for row in found] == wanted
 
-    walk(EXAMPLES / "mirror/README.md", checkout, look)
+    type_page(EXAMPLES / "mirror/README.md", shell, look)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["assert_renewed"]
+__all__ = ["assert_renewed", "is_renewing"]
 
 BEGIN, END = "<!-- written by {test} -->", "<!-- to here -->"
+
+
+def is_renewing() -> bool:
+    return bool(os.environ.get("ONEFOLD_RENEW_DOCS"))
 
 
 def assert_renewed(page: Path, test: str, text: str) -> None:
@@ -17,7 +21,7 @@ def assert_renewed(page: Path, test: str, text: str) -> None:
     assert begin in whole, f"{page.name} has no line {begin!r}"
     before, _, rest = whole.partition(begin)
     written, _, after = rest.partition(END)
-    if os.environ.get("ONEFOLD_RENEW_DOCS"):
+    if is_renewing():
         page.write_text(f"{before}{begin}\n{text.strip()}\n{END}{after}")
     else:
         assert written.strip() == text.strip(), f"{page.name} is stale: run `make docs`, and look at the difference"
