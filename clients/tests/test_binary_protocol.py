@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.clients.hbase import Cells, binary_protocol, compact_protocol
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 
 PROTOCOLS = ("binary", "compact")
 COLUMNS = [(b"f", b"q"), (b"family", b"")]

@@ -25,7 +25,7 @@ from thriftpy2.transport import TCyBufferedTransport, TSocket
 
 from onefold.clients.answers import Unanswered
 from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, compact_protocol
-from onefold.clients.hbase.idl import SERVICE, thrift
+from onefold.clients.hbase.compact_protocol import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.table_admin import create, describe, drop, ensure
 from onefold.clients.hbase.thrift_connection import ThriftConnection

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.errors import raises
 
-from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.client_roles import PRODUCER
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError, SinkKind, TaskId
 from onefold.sinks import KafkaSink

@@ -13,11 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.cells import Cells, Columns
 
-__all__ = ["Columns", "bytes_of", "checks", "cuts", "deletes", "gets", "puts", "rows_head", "slice_of"]
-
-Columns = Sequence[tuple[bytes, bytes]]  # family, qualifier
+__all__ = ["bytes_of", "checks", "cuts", "deletes", "gets", "puts", "rows_head", "slice_of"]
 
 _STRING, _LIST, _STRUCT, _I64, _I32 = 11, 15, 12, 10, 8
 _STOP = b"\0"

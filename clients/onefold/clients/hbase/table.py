@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 
 from onefold.clients.answers import as_it_is
 from onefold.clients.hbase import binary_protocol, compact_protocol
-from onefold.clients.hbase.binary_protocol import Columns
 from onefold.clients.hbase.client_settings import HBaseSettings
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 from onefold.clients.hbase.pool import Pool, pool
-from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells
-from onefold.clients.hbase.rows.row_batch import Rows, rows_of
+from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells, Columns, Rows, rows_of
 from onefold.clients.hbase.table_admin import checked_name
 from onefold.clients.hbase.thrift_errors import no_table, refused
 from onefold.core.checks import require

@@ -23,9 +23,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.clients.kafka import error_codes
+from onefold.clients.kafka.client_roles import PRODUCER
+from onefold.clients.kafka.error_codes import creating
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
-from onefold.clients.kafka.missing_topics import creating
-from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss

@@ -8,7 +8,7 @@ from collections import deque
 
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken

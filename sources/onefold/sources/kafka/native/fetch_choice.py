@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Literal, get_args
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.native.library import find
 
