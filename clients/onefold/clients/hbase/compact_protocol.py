@@ -60,7 +60,6 @@ def checks(
     operator: int,
     values: pa.BinaryArray,
     cells: Sequence[Cells],
-    timestamp_ms: int | None,
 ) -> pa.BinaryArray:
     return pa.array(
         [
@@ -75,7 +74,7 @@ def checks(
                 value=value,
                 rowMutations=thrift.TRowMutations(put.row, [thrift.TMutation(put=put)]),
             )
-            for put, value in zip(_puts(keys, cells, timestamp_ms), values.to_pylist(), strict=True)
+            for put, value in zip(_puts(keys, cells, None), values.to_pylist(), strict=True)
         ],
         pa.binary(),
     )
