@@ -15,8 +15,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Level, tried
 from onefold.core.invariants import NoLoss
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
-from onefold.sinks.kafka.topic_config import TopicState, ledger_faults
-from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.kafka.topics import Topics, TopicState, ledger_faults
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
 

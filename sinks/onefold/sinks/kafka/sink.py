@@ -12,7 +12,7 @@ from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, Ta
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.kafka import guarantee_checks
-from onefold.sinks.kafka.keyed_writer import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka.keyed import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional.transactional_committer import TransactionalCommitter
