@@ -19,7 +19,7 @@ from bench.kafka.place import Place, Spent
 from bench.postgres.tables import SCHEMA, SPLITS, make_rows
 from bench.team import Job, Team
 from bench.world import PARTITIONS
-from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.client_roles import PRODUCER
 from onefold.core import TaskId
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.encoding import RecordEncoding

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.clients.hbase import Cells, binary_protocol, compact_protocol
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 
 PROTOCOLS = ("binary", "compact")
 COLUMNS = [(b"f", b"q"), (b"family", b"")]
@@ -72,17 +72,17 @@ def test_gets_and_deletes_are_thriftpy2s(protocol: str, keys: list[bytes], stamp
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@given(rows=rows_, compared=bytes_, stamp=stamps)
+@given(rows=rows_, compared=bytes_)
 def test_conditional_writes_are_thriftpy2s(
-    protocol: str, rows: list[tuple[bytes, bytes | None, bytes | None]], compared: bytes, stamp: int | None
+    protocol: str, rows: list[tuple[bytes, bytes | None, bytes | None]], compared: bytes
 ) -> None:
     keys, cells = _cells(rows)
     encoding = compact_protocol if protocol == "compact" else binary_protocol
     greater = thrift.TCompareOperator.GREATER
     values = _array([compared] * len(rows))
-    made = encoding.checks(b"t", keys, cells[0], greater, values, cells, stamp).to_pylist()
+    made = encoding.checks(b"t", keys, cells[0], greater, values, cells).to_pylist()
     for request, (key, *row) in zip(made, rows, strict=True):
-        mutations = thrift.TRowMutations(key, [thrift.TMutation(put=_put(key, tuple(row), stamp))])
+        mutations = thrift.TRowMutations(key, [thrift.TMutation(put=_put(key, tuple(row), None))])
         assert request == compact_protocol.arguments(
             "checkAndMutate",
             protocol,

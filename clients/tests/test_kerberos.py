@@ -14,7 +14,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.clients.hbase import HBaseSettings, compact_protocol
-from onefold.clients.hbase.idl import SERVICE, thrift
+from onefold.clients.hbase.compact_protocol import SERVICE, thrift
 from onefold.clients.hbase.thrift_connection import IN_FLIGHT_MAX, ThriftConnection
 from onefold.core.errors import ConfigError, Retriable
 

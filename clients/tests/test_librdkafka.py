@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 
 
 def test_brokers_that_are_away_are_told_in_a_few_lines_a_minute(

@@ -155,7 +155,7 @@ def test_no_changed_answer_of_hbase_is_an_error_without_a_name(hbase_server: Any
             lambda: table_admin.describe(settings, name),
             lambda: table_admin.ensure(settings, name, [ColumnFamily(b"f")]),
             lambda: table.put(keys, [value], 1_700_000_000_001),
-            lambda: table.put_if_equal(keys, guard, keys, [value], None),
+            lambda: table.put_if_equal(keys, guard, keys, [value]),
         ]
         found = outcomes(changing, 300, lambda: changing.chance.choice(asks)())
         pool(settings).close()

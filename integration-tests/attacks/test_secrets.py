@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from harness.definitions import piped
 from harness.schema_registry import SchemaRegistry
 
-from onefold.clients.kafka.security import Security
+from onefold.clients.kafka.broker_connection import Security
 from onefold.core import OnefoldError
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink

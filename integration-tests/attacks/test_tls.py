@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from harness.certificates import openssl, self_signed
 from harness.errors import raises
 
-from onefold.clients.kafka.security import Security
+from onefold.clients.kafka.broker_connection import Security
 from onefold.core import ConfigError
 from onefold.local import LocalServerError, MariaDbServer
 from onefold.local.mariadb.binaries import mariadb_binaries

@@ -20,7 +20,7 @@ from harness.tables.merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
 from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, table_admin
-from onefold.clients.hbase.rows.row_batch import Rows
+from onefold.clients.hbase.rows.cells import Rows
 from onefold.core import (
     ConfigError,
     EpochRecord,

@@ -25,7 +25,7 @@ from thriftpy2.transport import TCyBufferedTransport, TSocket
 
 from onefold.clients.answers import Unanswered
 from onefold.clients.hbase import Cells, ColumnFamily, HBaseSettings, HBaseTable, compact_protocol
-from onefold.clients.hbase.idl import SERVICE, thrift
+from onefold.clients.hbase.compact_protocol import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.table_admin import create, describe, drop, ensure
 from onefold.clients.hbase.thrift_connection import ThriftConnection
@@ -181,18 +181,15 @@ def test_a_conditional_write_is_done_where_its_guard_says_so(
 ) -> None:
     here = table if kind == "binary" else HBaseTable(framed, table.name)
     keys, none = binary(b"a", b"b", b"c"), [cells(b"va", b"vb", b"vc", qualifier=R)]
-    assert here.put_if_greater(keys, cells(b"5", b"5", b"5"), none, None).to_pylist() == [True] * 3
+    assert here.put_if_greater(keys, cells(b"5", b"5", b"5"), none).to_pylist() == [True] * 3
     again = [cells(b"wa", None, b"wc", qualifier=R)]
-    assert here.put_if_greater(keys, cells(b"4", b"6", b"5"), again, None).to_pylist() == [False, True, False]
+    assert here.put_if_greater(keys, cells(b"4", b"6", b"5"), again).to_pylist() == [False, True, False]
     expected = binary(b"5", b"5", None)
-    assert here.put_if_equal(keys, cells(b"7", b"7", b"7"), expected, again, 9 * 10**12).to_pylist() == [
-        *(True, False, False)
-    ]
+    assert here.put_if_equal(keys, cells(b"7", b"7", b"7"), expected, again).to_pylist() == [*(True, False, False)]
     found = here.read(keys, [(F, Q), (F, R)])
     assert [column.to_pylist() for column in found.values] == [[b"7", b"6", b"5"], [b"wa", b"vb", b"vc"]]
-    assert found.timestamps[1][0].as_py() == 9 * 10**12
     with pytest.raises(ValueError, match="neither null nor empty"):
-        here.put_if_equal(keys, cells(b"7", b"", b"7"), expected, again, None)
+        here.put_if_equal(keys, cells(b"7", b"", b"7"), expected, again)
 
 
 def test_conditional_writes_of_many_at_once_each_take_effect_once(table: HBaseTable) -> None:
@@ -200,7 +197,7 @@ def test_conditional_writes_of_many_at_once_each_take_effect_once(table: HBaseTa
 
     def raise_it() -> None:
         for number in range(1, 20):
-            table.put_if_greater(binary(b"highest"), cells(b"%04d" % number), [cells(b"x", qualifier=R)], None)
+            table.put_if_greater(binary(b"highest"), cells(b"%04d" % number), [cells(b"x", qualifier=R)])
 
     threads = [threading.Thread(target=raise_it) for _ in range(3)]
     applied = [0] * 5
@@ -209,7 +206,7 @@ def test_conditional_writes_of_many_at_once_each_take_effect_once(table: HBaseTa
         for _ in range(10):
             (old,) = table.get(keys, [(F, Q)])
             new = binary(*(b"%04d" % (int(value or b"0") + 1) for value in old.to_pylist()))
-            for key, won in enumerate(table.put_if_equal(keys, Cells(F, Q, new), old, [], None).to_pylist()):
+            for key, won in enumerate(table.put_if_equal(keys, Cells(F, Q, new), old, []).to_pylist()):
                 with lock:
                     applied[key] += won
 
@@ -246,7 +243,7 @@ def test_a_framed_servers_limit_is_kept_and_a_longer_request_ends_with_what_to_d
     with raises(BadRecord, "cell-too-large"):
         table.put(binary(b"longest"), [cells(b"x" * (11 << 20))], 1)
     with raises(BadRecord, "cell-too-large"):
-        table.put_if_equal(binary(b"longest"), cells(b"1"), binary(None), [cells(b"x" * (11 << 20), qualifier=R)], None)
+        table.put_if_equal(binary(b"longest"), cells(b"1"), binary(None), [cells(b"x" * (11 << 20), qualifier=R)])
 
 
 def test_of_a_request_with_a_bad_row_the_others_are_written_and_it_raises(table: HBaseTable) -> None:
@@ -267,9 +264,9 @@ def test_a_conditional_write_without_an_answer_is_in_doubt_until_it_is_read(
     hasty = HBaseTable(replace(table.settings, timeout_s=1.5), table.name)
     keys = binary(b"a", b"b", b"c")
     hasty.put(keys, [cells(*b"111".split() * 3)], 1)
-    hasty.put_if_equal(keys, cells(b"2", b"2", b"2"), hasty.get(keys, [(F, Q)])[0], [], None)
+    hasty.put_if_equal(keys, cells(b"2", b"2", b"2"), hasty.get(keys, [(F, Q)])[0], [])
     with paused(hbase_server), raises(InDoubt, "hbase-write-unanswered"):
-        hasty.put_if_equal(keys, cells(b"3", b"3", b"3"), binary(b"2", b"2", b"2"), [], None)
+        hasty.put_if_equal(keys, cells(b"3", b"3", b"3"), binary(b"2", b"2", b"2"), [])
     landed = binary(*repeat(b"3", 3))
     until_s = time.monotonic() + 20
     while table.get(keys, [(F, Q)])[0] != landed and time.monotonic() < until_s:
@@ -287,7 +284,7 @@ def test_what_may_be_repeated_outlives_the_thrift_server(table: HBaseTable, hbas
     restarting.join()
     assert table.get(keys, [(F, Q)])[0].to_pylist() == [b"2"] * 10
     # Connections that rested meanwhile are seen to be closed: nothing is sent on them, and nothing is in doubt.
-    assert table.put_if_greater(keys, cells(*[b"3"] * 10), [], None).true_count == 10
+    assert table.put_if_greater(keys, cells(*[b"3"] * 10), []).true_count == 10
 
 
 def test_another_server_is_asked_where_one_is_away_or_silent(table: HBaseTable) -> None:
@@ -376,7 +373,7 @@ def test_what_is_not_there_is_named(settings: HBaseSettings) -> None:
         lambda: table.put(key, [cells(b"1")], 1),
         lambda: table.get(key, [(F, Q)]),
         lambda: list(table.scan(b"", b"", [(F, Q)])),
-        lambda: table.put_if_equal(key, cells(b"1"), binary(None), [], None),
+        lambda: table.put_if_equal(key, cells(b"1"), binary(None), []),
         table.regions,
     ):
         assert "has no table 'no_such_table': create it" in _raised(call)

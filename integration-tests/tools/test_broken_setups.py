@@ -19,7 +19,7 @@ from harness.renewing import assert_renewed
 from harness.tables.broken_setups import HBASE, KAFKA, MARIADB, POSTGRES, ROWS, SOURCE, SQLITE, Broken, page
 
 from onefold.clients.hbase import ColumnFamily, HBaseSettings, HBaseTable, compact_protocol, table_admin
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core import OnefoldError, Sink
 from onefold.core.findings import Level

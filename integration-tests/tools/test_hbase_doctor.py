@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable, compact_protocol, table_admin
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
 from onefold.operate.doctor import diagnose

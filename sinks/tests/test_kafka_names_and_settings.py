@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harness.errors import raises
 
-from onefold.clients.kafka.producer_config import PRODUCER
-from onefold.clients.kafka.security import Security
+from onefold.clients.kafka.broker_connection import Security
+from onefold.clients.kafka.client_roles import PRODUCER
 from onefold.core import ConfigError, SinkKind, TaskId
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.naming import Handle, Names, ledger_topic

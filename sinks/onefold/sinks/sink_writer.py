@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, OnefoldError, SchemaMismatch
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, SchemaMismatch
 from onefold.core.failpoints import failpoint
 
-__all__ = ["AttemptWriter", "check_names"]
+__all__ = ["AttemptWriter", "check_names", "opened"]
+
+T = TypeVar("T")
 
 
 class AttemptWriter(ABC):
@@ -95,6 +98,15 @@ class AttemptWriter(ABC):
             if translated is error:
                 raise
             raise translated from error
+
+
+def opened(plan: T | None, sink: str) -> T:
+    """What `open` has made of a sink, for its writers. Raises ConfigError where it was not opened."""
+    if plan is None:
+        raise ConfigError(
+            "sink-not-opened", f"sink {sink!r} was not opened: the driver calls open() before any writer runs"
+        )
+    return plan
 
 
 def check_names(names: Sequence[str], opened: Sequence[str]) -> None:

@@ -1,8 +1,7 @@
 """An HBase table through Thrift, as its source and its sinks share it."""
 
 from onefold.clients.hbase.client_settings import HBaseSettings
-from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.row_batch import Rows
+from onefold.clients.hbase.rows.cells import Cells, Rows
 from onefold.clients.hbase.table import HBaseTable
 from onefold.clients.hbase.table_admin import ColumnFamily, TableShape
 

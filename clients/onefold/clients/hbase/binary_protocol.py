@@ -13,11 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.cells import Cells, Columns
 
-__all__ = ["Columns", "bytes_of", "checks", "cuts", "deletes", "gets", "puts", "rows_head", "slice_of"]
-
-Columns = Sequence[tuple[bytes, bytes]]  # family, qualifier
+__all__ = ["bytes_of", "checks", "cuts", "deletes", "gets", "puts", "rows_head", "slice_of"]
 
 _STRING, _LIST, _STRUCT, _I64, _I32 = 11, 15, 12, 10, 8
 _STOP = b"\0"
@@ -59,7 +57,6 @@ def checks(
     operator: int,
     values: pa.BinaryArray,
     cells: Sequence[Cells],
-    timestamp_ms: int | None,
 ) -> pa.BinaryArray:
     """The arguments of one checkAndMutate a row: its cells are put if `values` compare so to guard's cell."""
     column = _field(_STRING, 3) + _text(guard.family) + _field(_STRING, 4) + _text(guard.qualifier)
@@ -67,7 +64,7 @@ def checks(
     row = [_lengths(keys), keys]
     parts: list[pa.Array | bytes] = [_field(_STRING, 1) + _text(table) + _field(_STRING, 2), *row, column]
     parts += [_lengths(values), values, _field(_STRUCT, 7) + _field(_STRING, 1), *row]
-    parts += [_field(_LIST, 2) + _list(1) + _field(_STRUCT, 1), puts(keys, cells, timestamp_ms), _STOP + _STOP + _STOP]
+    parts += [_field(_LIST, 2) + _list(1) + _field(_STRUCT, 1), puts(keys, cells, None), _STOP + _STOP + _STOP]
     return _joined(parts)
 
 

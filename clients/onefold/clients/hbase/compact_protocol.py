@@ -1,20 +1,25 @@
-"""The same requests as in `binary_protocol`, in the compact protocol or any other, by thriftpy2's own objects."""
+"""The same requests as in `binary_protocol`, in the compact protocol or any other, by the objects that thriftpy2 makes
+of hbase.thrift."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import thriftpy2
 from thriftpy2.protocol.compact import TCompactProtocol
 from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.transport import TCyMemoryBuffer
 
-from onefold.clients.hbase.binary_protocol import Columns
-from onefold.clients.hbase.idl import SERVICE, thrift
-from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.cells import Cells, Columns
 
-__all__ = ["arguments", "checks", "deletes", "encoded", "gets", "puts", "rows_head", "varint"]
+__all__ = ["SERVICE", "arguments", "checks", "deletes", "encoded", "gets", "puts", "rows_head", "thrift", "varint"]
+
+thrift: Any = thriftpy2.load(str(Path(__file__).with_name("hbase.thrift")), module_name="onefold_hbase_thrift")
+SERVICE: Any = thrift.THBaseService
+
 
 _STRING, _LIST, _STRUCT = 8, 9, 12
 _LONG = 15  # a list of this many or more has its length after its type
@@ -55,7 +60,6 @@ def checks(
     operator: int,
     values: pa.BinaryArray,
     cells: Sequence[Cells],
-    timestamp_ms: int | None,
 ) -> pa.BinaryArray:
     return pa.array(
         [
@@ -70,7 +74,7 @@ def checks(
                 value=value,
                 rowMutations=thrift.TRowMutations(put.row, [thrift.TMutation(put=put)]),
             )
-            for put, value in zip(_puts(keys, cells, timestamp_ms), values.to_pylist(), strict=True)
+            for put, value in zip(_puts(keys, cells, None), values.to_pylist(), strict=True)
         ],
         pa.binary(),
     )

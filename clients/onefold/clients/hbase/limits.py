@@ -1,6 +1,6 @@
 """Reads a Thrift server's limits from the settings on its web page.
 
-seen, on http://HOST:9095/conf    how long it goes on with a request whose client has given up; frames, cells,
+seen, on http://HOST:9095/conf    how long it goes on with a request whose client has given up; frames,
                                   idle connections, worker threads
 asked through Thrift              versions, TTL and durability of a table (tables.describe)
 not seen                          all of it where hbase.thrift.info.port is -1 or closed off; what region servers have
@@ -35,7 +35,6 @@ class Limits:
     is_framed: bool
     is_compact: bool
     frame_bytes_max: int
-    cell_bytes_max: int
     idle_s_max: float
     workers_max: int
 
@@ -97,7 +96,6 @@ def _limits(address: Address, settings: Mapping[str, Any]) -> Limits:
         is_framed=flag("hbase.regionserver.thrift.framed"),
         is_compact=flag("hbase.regionserver.thrift.compact"),
         frame_bytes_max=int(number("hbase.regionserver.thrift.framed.max_frame_size_in_mb", 2) * (1 << 20)),
-        cell_bytes_max=int(number("hbase.client.keyvalue.maxsize", 10 << 20)),
         idle_s_max=number("hbase.thrift.server.socket.read.timeout", 60_000) / 1000,
         workers_max=int(number("hbase.thrift.maxWorkerThreads", 1000)),
     )

@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 
 from onefold.clients.answers import as_it_is
 from onefold.clients.hbase import binary_protocol, compact_protocol
-from onefold.clients.hbase.binary_protocol import Columns
 from onefold.clients.hbase.client_settings import HBaseSettings
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 from onefold.clients.hbase.pool import Pool, pool
-from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells
-from onefold.clients.hbase.rows.row_batch import Rows, rows_of
+from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells, Columns, Rows, rows_of
 from onefold.clients.hbase.table_admin import checked_name
 from onefold.clients.hbase.thrift_errors import no_table, refused
 from onefold.core.checks import require
@@ -68,7 +66,8 @@ class HBaseTable:
         self._check(keys)
 
         def rows(start: int, stop: int) -> pa.BinaryArray:
-            return self._encoding.puts(*_slice(keys, cells, start, stop), timestamp_ms)
+            some = [Cells(c.family, c.qualifier, c.values[start:stop]) for c in cells]
+            return self._encoding.puts(keys[start:stop], some, timestamp_ms)
 
         self._write("putMultiple", rows, binary_protocol.bytes_of(keys, cells))
 
@@ -82,7 +81,8 @@ class HBaseTable:
         def rows(start: int, stop: int) -> pa.BinaryArray:
             return self._encoding.deletes(keys[start:stop], columns, timestamp_ms)
 
-        self._write("deleteMultiple", rows, binary_protocol.bytes_of(keys, ()) + _bytes_of(columns))
+        columns_bytes = 32 + sum(len(family) + len(qualifier) + 40 for family, qualifier in columns)
+        self._write("deleteMultiple", rows, binary_protocol.bytes_of(keys, ()) + columns_bytes)
 
     def remove(self, keys: pa.BinaryArray, columns: Columns) -> None:
         """Delete all versions of these columns that are there now, by HBase's own clock. For a few rows."""
@@ -109,9 +109,7 @@ class HBaseTable:
             at = starts[-1] + each
         return Rows.concatenated(parts, len(columns))
 
-    def put_if_greater(
-        self, keys: pa.BinaryArray, guard: Cells, cells: Sequence[Cells], timestamp_ms: int | None
-    ) -> pa.BooleanArray:
+    def put_if_greater(self, keys: pa.BinaryArray, guard: Cells, cells: Sequence[Cells]) -> pa.BooleanArray:
         """Write guard and cells of each row, in one mutation, if guard's value is greater, in the order of bytes, than
         the one that is stored, or if none is stored. Whether it was written. Guards of a row may never shrink."""
         _check_guard(guard.values)
@@ -119,20 +117,14 @@ class HBaseTable:
         is_absent = stored.is_null()
         is_greater = pc.fill_null(pc.greater(guard.values, stored), False)
         done = np.zeros(len(keys), bool)
-        lost = self._put_if(
-            is_absent, done, keys, guard, thrift.TCompareOperator.EQUAL, _nothing(keys), cells, timestamp_ms
-        )
+        nothing = pa.repeat(pa.scalar(b"", pa.binary()), len(keys))
+        lost = self._put_if(is_absent, done, keys, guard, thrift.TCompareOperator.EQUAL, nothing, cells)
         again = pa.array(lost | is_greater.to_numpy(zero_copy_only=False))
-        self._put_if(again, done, keys, guard, thrift.TCompareOperator.GREATER, guard.values, cells, timestamp_ms)
+        self._put_if(again, done, keys, guard, thrift.TCompareOperator.GREATER, guard.values, cells)
         return pa.array(done)
 
     def put_if_equal(
-        self,
-        keys: pa.BinaryArray,
-        guard: Cells,
-        expected: pa.BinaryArray,
-        cells: Sequence[Cells],
-        timestamp_ms: int | None,
+        self, keys: pa.BinaryArray, guard: Cells, expected: pa.BinaryArray, cells: Sequence[Cells]
     ) -> pa.BooleanArray:
         """Write guard and cells of each row, in one mutation, if the stored value of guard's column is the expected
         one; null expects that there is none. Whether it was written."""
@@ -141,7 +133,7 @@ class HBaseTable:
         done = np.zeros(len(keys), bool)
         every = pa.array(np.ones(len(keys), bool))
         values = pc.fill_null(expected, b"")
-        self._put_if(every, done, keys, guard, thrift.TCompareOperator.EQUAL, values, cells, timestamp_ms)
+        self._put_if(every, done, keys, guard, thrift.TCompareOperator.EQUAL, values, cells)
         return pa.array(done)
 
     def scan(
@@ -239,7 +231,6 @@ class HBaseTable:
         operator: int,
         values: pa.BinaryArray,
         cells: Sequence[Cells],
-        timestamp_ms: int | None,
     ) -> Any:
         """One conditional write for each chosen row; notes in `done` which were done, and returns which were not."""
         places = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
@@ -252,7 +243,7 @@ class HBaseTable:
             here = pa.array(some)
             theirs = [Cells(c.family, c.qualifier, c.values.take(here)) for c in every]
             requests = self._encoding.checks(
-                self.name.encode(), keys.take(here), guard, operator, values.take(here), theirs, timestamp_ms
+                self.name.encode(), keys.take(here), guard, operator, values.take(here), theirs
             )
             each = [binary_protocol.slice_of(requests, at, at + 1) for at in range(len(requests))]
             answers = self._pool.ask_once("checkAndMutate", each)
@@ -330,18 +321,6 @@ def _weight(error: Exception) -> int:
 def _check_guard(values: pa.BinaryArray) -> None:
     if values.null_count or pc.any(pc.equal(pc.binary_length(values), 0)).as_py():
         raise ValueError("a guard's value is neither null nor empty: HBase takes an empty one for an absent one")
-
-
-def _nothing(keys: pa.BinaryArray) -> pa.BinaryArray:
-    return pa.repeat(pa.scalar(b"", pa.binary()), len(keys))
-
-
-def _bytes_of(columns: Columns) -> int:
-    return 32 + sum(len(family) + len(qualifier) + 40 for family, qualifier in columns)
-
-
-def _slice(keys: pa.BinaryArray, cells: Sequence[Cells], start: int, stop: int) -> tuple[pa.BinaryArray, list[Cells]]:
-    return keys[start:stop], [Cells(c.family, c.qualifier, c.values[start:stop]) for c in cells]
 
 
 def _with_cells(keys: pa.BinaryArray, cells: Sequence[Cells]) -> tuple[pa.BinaryArray, Sequence[Cells]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from onefold.clients.answers import as_it_is
 from onefold.clients.hbase import compact_protocol
 from onefold.clients.hbase.client_settings import HBaseSettings
-from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.compact_protocol import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.thrift_errors import no_table, refused
 from onefold.core.errors import ConfigError, OnefoldError

@@ -1,5 +1,7 @@
-"""One connection to one Thrift server. After any error it is dead: the next bytes on it may be an answer
-to an earlier question, with other rows' data in it."""
+"""One connection to one Thrift server, logged in where that wants Kerberos (hbase.thrift.security.qop).
+
+After any error it is dead: the next bytes on it may be an answer to an earlier question, with other rows' data in it.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,15 @@ from thriftpy2.protocol.compact import TCompactProtocol
 from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket, TTransportException
+from thriftpy2.transport.sasl import TCySaslClientTransport
 
 from onefold.clients.answers import Unanswered
 from onefold.clients.hbase.client_settings import Address, HBaseSettings
-from onefold.clients.hbase.compact_protocol import varint
-from onefold.clients.hbase.idl import SERVICE
-from onefold.clients.hbase.kerberos import logged_in
+from onefold.clients.hbase.compact_protocol import SERVICE, varint
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.values.plain import plain
 
-__all__ = ["Request", "ThriftConnection"]
+__all__ = ["Request", "ThriftConnection", "logged_in"]
 
 Request = bytes | memoryview  # the arguments' struct, encoded
 
@@ -161,3 +162,26 @@ class ThriftConnection:
         if problem is None and said.get("success", True) is None:
             raise ConnectionError("it answered without a result")
         return problem if problem is not None else said.get("success")
+
+
+def logged_in(socket: Any, host: str, service: str) -> Any:
+    """A transport on an open socket, logged in with the process's ticket. The principal is service/host."""
+    try:
+        import sasl
+    except ImportError as error:
+        raise ConfigError(
+            "package-missing",
+            "kerberos_service needs the package sasl (Cyrus SASL) and Cyrus's GSSAPI module, which are not installed: "
+            "pip install sasl, apt install libsasl2-modules-gssapi-mit, and kinit before the process starts",
+        ) from error
+
+    def client() -> Any:
+        made = sasl.Client()
+        made.setAttr("host", host)
+        made.setAttr("service", service)
+        made.init()
+        return made
+
+    transport = TCySaslClientTransport(client, "GSSAPI", socket)
+    transport.open()
+    return transport

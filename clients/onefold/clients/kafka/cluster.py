@@ -15,10 +15,9 @@ from kafka.protocol.metadata import (
 )
 
 from onefold.clients.answers import Unanswered, understood
-from onefold.clients.kafka.broker_connection import WireConnection
+from onefold.clients.kafka.broker_connection import Security, WireConnection
 from onefold.clients.kafka.error_codes import DENIED, NOT_READY
 from onefold.clients.kafka.librdkafka import Settings
-from onefold.clients.kafka.security import Security
 from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait

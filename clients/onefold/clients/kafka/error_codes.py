@@ -1,4 +1,4 @@
-"""What the errors of Kafka and of librdkafka mean, by their codes. This is the one place that knows these."""
+"""What the errors of Kafka and of librdkafka mean, by their codes, and what to do. The one place that knows these."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "NOT_SHOWN",
     "NO_TOPIC",
     "asked",
+    "creating",
     "first_failure",
     "is_fenced",
     "of",
@@ -160,4 +161,16 @@ def unreachable(
         "kafka-unreachable",
         f"Kafka at {bootstrap_servers} did not answer within {timeout_s:g} s while {what} ({why}). Is the broker up, "
         "is bootstrap_servers right, and are its advertised.listeners reachable from this machine?",
+    )
+
+
+_PARTITIONS = 6
+
+
+def creating(topic: str, bootstrap_servers: str) -> str:
+    """The command that makes a topic: it needs nothing that is not installed with the Kafka client."""
+    return (
+        'python -c "from confluent_kafka.admin import AdminClient, NewTopic; AdminClient({'
+        f"'bootstrap.servers': '{bootstrap_servers}'"
+        f"}}).create_topics([NewTopic('{topic}', {_PARTITIONS})])['{topic}'].result()\""
     )

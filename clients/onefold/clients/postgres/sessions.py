@@ -36,7 +36,6 @@ __all__ = [
     "conninfo",
     "create_beside_others",
     "give_back",
-    "is_pooled",
     "starts_as",
     "take",
     "writable",
@@ -70,7 +69,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 super().execute(statement.encode())
             ((self._path,),) = super().execute("SHOW search_path")
             self._lifted = sqlstates.lifting(super().execute(sqlstates.LIMITS.encode()))
-            self.is_pooled = is_pooled(self)
+            ((pid,),) = super().execute("SELECT pg_backend_pid()")
+            self.is_pooled = bool(pid != self.info.backend_pid)  # a pooler invents those that it tells its clients
             if not self.is_pooled:
                 may_prepare(self)
 
@@ -265,12 +265,6 @@ def _check_role(connection: Connection, role: str) -> None:
             f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {user} SET role "
             f"= '{role}'), or connect to the server directly",
         )
-
-
-def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands between: it invents the process ids that it tells its clients."""
-    ((pid,),) = connection.execute("SELECT pg_backend_pid()")
-    return bool(pid != connection.info.backend_pid)
 
 
 def take(info: str, whose: str = "sink", fewer: str = "Fewer tasks at once") -> Connection:

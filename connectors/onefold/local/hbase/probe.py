@@ -21,7 +21,7 @@ def serves_tables(address: str, settings: Mapping[str, str], cluster_id: str | N
     Both are asked: the list of tables can be had seconds before a table can be made or read.
     """
     from onefold.clients.answers import Unanswered
-    from onefold.clients.hbase.idl import thrift
+    from onefold.clients.hbase.compact_protocol import thrift
 
     try:
         with _asking(address, settings) as ask:
@@ -39,7 +39,7 @@ def serves_tables(address: str, settings: Mapping[str, str], cluster_id: str | N
 def regions_of(address: str, settings: Mapping[str, str], table: str) -> list[bytes]:
     """The names of a table's regions, as HBase's own table of regions has them. Raises LocalServerError without such a
     table."""
-    from onefold.clients.hbase.idl import thrift
+    from onefold.clients.hbase.compact_protocol import thrift
 
     scan = thrift.TScan(columns=[thrift.TColumn(b"info", b"regioninfo")])
     with _asking(address, settings) as ask:

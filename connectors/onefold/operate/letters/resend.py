@@ -14,8 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from onefold.clients.kafka.consumer_config import CONSUMER
-from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.client_roles import CONSUMER, PRODUCER
 from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.sessions import Connection
 from onefold.core import InDoubt, Retriable

@@ -73,7 +73,7 @@ class TableNotes:
             is_now = {**self._identity, _LAYOUT: {**known, **self._layout}}
             who = Cells(*SINK, _one(json.dumps(is_now).encode()))
             expected = pa.array([text], pa.binary())
-            is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
+            is_written = self._table.put_if_equal(self._key, new, expected, [who])
             failpoint("hbase:noted")
             if is_written[0].as_py():
                 return whole

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.binary_protocol import Columns
+from onefold.clients.hbase.rows.cells import Columns
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError, Fenced

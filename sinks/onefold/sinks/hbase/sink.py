@@ -19,6 +19,7 @@ from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.sink_options import HBaseSinkConfig, mode_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
+from onefold.sinks.sink_writer import opened
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 __all__ = ["HBaseSink"]
@@ -188,11 +189,7 @@ class HBaseSink:
         return self._settings.mode.name == "row_key"
 
     def writer(self, task: TaskId) -> SinkWriter:
-        if self._plan is None:
-            raise ConfigError(
-                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
-            )
-        return self._settings.mode.writer(self._plan, task)
+        return self._settings.mode.writer(opened(self._plan, self.name), task)
 
 
 def _cuts(settings: HBaseSinkSettings) -> Sequence[bytes]:

@@ -15,8 +15,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Level, tried
 from onefold.core.invariants import NoLoss
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
-from onefold.sinks.kafka.topic_config import TopicState, ledger_faults
-from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.kafka.topics import Topics, TopicState, ledger_faults
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
 
@@ -81,6 +80,7 @@ def _timeout(timeout_s: float, cap_s: float) -> Finding:
     )
 
 
+_CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 _CLEANUP_MS = 10_000  # brokers' default, for those whose settings we may not see
 _COSTS = (
     "It holds read_committed readers of its partitions back until the pipeline's next start (or, where a driver lives,"
@@ -150,8 +150,8 @@ def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> I
 def _open(
     kafka: Cluster, settings: KafkaSinkConfig, pipeline: str, brokers: list[dict[str, str]], deciding_s: float | None
 ) -> Iterator[Finding]:
-    cleanup_s = _most(brokers, "transaction.abort.timed.out.transaction.cleanup.interval.ms", _CLEANUP_MS) / 1000
-    forgotten_s = settings.transaction_timeout_s + cleanup_s
+    cleanup = [int(config.get(_CLEANUP, _CLEANUP_MS)) for config in brokers]
+    forgotten_s = settings.transaction_timeout_s + max(cleanup, default=_CLEANUP_MS) / 1000
     usual = "as long as an epoch runs" if deciding_s is None else f"up to {deciding_s:.3g} s in the recent epochs"
     yield Finding(
         Level.FINE,
@@ -229,7 +229,3 @@ def _cleanup(target: TopicState) -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.FINE, f"{says}, and keeps records {kept} as far as time counts")
-
-
-def _most(brokers: list[dict[str, str]], setting: str, default: int) -> int:
-    return max((int(config.get(setting, default)) for config in brokers), default=default)

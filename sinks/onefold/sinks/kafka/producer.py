@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.clients.kafka import error_codes
-from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.kafka.client_roles import PRODUCER
 from onefold.clients.per_process import PerProcess
 from onefold.core.checks import require
 from onefold.core.errors import OnefoldError

@@ -9,14 +9,14 @@ import pyarrow as pa
 from onefold.clients.exposure import of_kafka
 from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
-from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.kafka import guarantee_checks
-from onefold.sinks.kafka.keyed_writer import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka.keyed import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional.transactional_committer import TransactionalCommitter
 from onefold.sinks.kafka.transactional.transactional_writer import TransactionalWriter
+from onefold.sinks.sink_writer import opened
 
 __all__ = ["KafkaSink"]
 
@@ -165,12 +165,8 @@ class KafkaSink:
         return Upsert(key) if key and told.delivery == "transactional" else None
 
     def writer(self, task: TaskId) -> SinkWriter:
-        if self._schema is None:
-            raise ConfigError(
-                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
-            )
         kind = KeyedWriter if self._settings.delivery == "keyed" else TransactionalWriter
-        return kind(self._settings, self._schema, task)
+        return kind(self._settings, opened(self._schema, self.name), task)
 
     def _committer(self, pipeline: str) -> Committer:
         make = keyed_committer if self._settings.delivery == "keyed" else TransactionalCommitter

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from onefold.clients.kafka.client_roles import PRODUCER
 from onefold.clients.kafka.cluster import cluster
-from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
 from onefold.sinks.kafka.encoding import Format, RecordEncoding

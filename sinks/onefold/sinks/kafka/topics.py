@@ -1,8 +1,10 @@
-"""The topics that a sink writes to: its own, which must exist, and the ledger topic, which it creates."""
+"""The topics that a sink writes to: its own, which must exist, and the ledger topic, which it creates; and the settings
+that keep acknowledged records, which the ledger topic must have and the sink's own should."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -23,9 +25,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.clients.kafka import error_codes
+from onefold.clients.kafka.client_roles import PRODUCER
+from onefold.clients.kafka.error_codes import creating
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
-from onefold.clients.kafka.missing_topics import creating
-from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, passed
 from onefold.core.invariants import NoLoss
@@ -33,9 +35,70 @@ from onefold.core.values.names import near
 from onefold.core.waiting import Wait
 from onefold.sinks.kafka.producer import initialize, opened
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
-from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
 
-__all__ = ["Topics"]
+__all__ = ["LEDGER_CONFIG", "REPLICAS", "TopicState", "Topics", "ledger_faults"]
+
+REPLICAS = 3
+LEDGER_CONFIG = {
+    "cleanup.policy": "compact",
+    "compression.type": "uncompressed",  # it is read with a codec that has no compression library
+    "unclean.leader.election.enable": "false",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(3_600_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as it is: `replicas` of the partition that has the fewest; no `config` where we may not see it."""
+
+    name: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str]
+
+    @property
+    def in_sync(self) -> int:
+        return int(self.config.get("min.insync.replicas", "1"))
+
+    def alter(self, setting: str, value: str) -> str:
+        """The command that does it."""
+        return f"kafka-configs.sh --alter --topic {self.name} --add-config {setting}={value}"
+
+    def acknowledged_alone(self) -> str | None:
+        """What is wrong where one of several brokers may acknowledge by itself, with what to do."""
+        if not self.config or self.replicas < REPLICAS or self.in_sync >= 2:
+            return None
+        return (
+            f"has min.insync.replicas={self.in_sync} of {self.replicas}: what one broker acknowledged alone is lost "
+            f"with it: {self.alter('min.insync.replicas', '2')}"
+        )
+
+    def unwritable(self) -> str | None:
+        """What is wrong where it asks for more replicas in sync than it has."""
+        if self.in_sync <= self.replicas:
+            return None
+        return (
+            f"has {self.replicas} replicas and min.insync.replicas={self.in_sync}: it can never be written to. Lower "
+            "the one, or reassign it to more brokers"
+        )
+
+
+def ledger_faults(topic: TopicState) -> list[str]:
+    """What keeps a topic from being a ledger topic, each with what to do."""
+    name, config = topic.name, topic.config
+    faults = [
+        f"the ledger topic {name!r} has {setting}={config[setting]}, and it must be {LEDGER_CONFIG[setting]}, since "
+        f"the sink's ledger lives there for good: {topic.alter(setting, LEDGER_CONFIG[setting])}"
+        for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable")
+        if config.get(setting, LEDGER_CONFIG[setting]) != LEDGER_CONFIG[setting]
+    ]
+    return [
+        *faults,
+        *(f"the ledger topic {name!r} {why}" for why in (topic.acknowledged_alone(), topic.unwritable()) if why),
+    ]
+
 
 T = TypeVar("T")
 
@@ -118,11 +181,11 @@ class Topics:
             return False
 
     def is_there(self, topic: str) -> bool:
-        return self._describe(topic, frozenset()) is not None
+        return self._describe(topic) is not None
 
     def empty(self, topic: str) -> None:
         """Delete all records that a topic has by now."""
-        found, timeout_s = self._describe(topic, frozenset()), self._settings.timeout_s
+        found, timeout_s = self._describe(topic), self._settings.timeout_s
         ends = [TopicPartition(topic, each.id, OFFSET_END) for each in found.partitions]
         for future in self._admin.delete_records(ends, request_timeout=timeout_s).values():
             self._answer(future.result, f"deleting the records of topic {topic!r}")
@@ -137,8 +200,7 @@ class Topics:
 
     def named(self, prefix: str) -> list[str]:
         """The topics whose names begin so, as far as the sink may see them."""
-        found = self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "listing topics")
-        return sorted(name for name in found.topics if name.startswith(prefix))
+        return sorted(name for name in self._known().topics if name.startswith(prefix))
 
     def try_transactions(self, transactional_id: str) -> None:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
@@ -150,8 +212,7 @@ class Topics:
 
     def broker_settings(self) -> list[dict[str, str]]:
         """Each broker's; none of those that the sink may not see."""
-        known = self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers
-        found = [self._config(ResourceType.BROKER, str(broker)) for broker in sorted(known)]
+        found = [self._config(ResourceType.BROKER, str(broker)) for broker in sorted(self._known().brokers)]
         return [config for config in found if config]
 
     def held_back(self, topic: str, partitions: int) -> dict[int, int]:
@@ -164,7 +225,11 @@ class Topics:
             ends.append({at.partition: self._answer(future.result, doing).offset for at, future in asked.items()})
         return {n: end - ends[1][n] for n, end in ends[0].items() if end > ends[1][n]}
 
-    def _describe(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
+    def _known(self) -> Any:
+        """Topics and brokers."""
+        return self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "listing topics")
+
+    def _describe(self, topic: str, wanted: frozenset[AclOperation] = frozenset()) -> Any:
         """None if it is not there. Raises ConfigError where the operations that the sink needs are not allowed."""
         futures = self._admin.describe_topics(
             TopicCollection([topic]),
@@ -211,8 +276,7 @@ class Topics:
 
     def _ledger_layout(self) -> tuple[int, dict[str, str]]:
         """Of a ledger topic that is made: replicas, and settings."""
-        brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
-        replicas = min(REPLICAS, brokers)
+        replicas = min(REPLICAS, len(self._known().brokers))
         return replicas, {**LEDGER_CONFIG, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:

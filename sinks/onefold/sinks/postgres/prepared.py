@@ -62,7 +62,7 @@ def end(
             connection.outside(statement)
         except psycopg.errors.InsufficientPrivilege:
             owner = _other_owner(connection, committable)
-            if owner is None or pool.is_pooled(connection):
+            if owner is None or connection.is_pooled:
                 raise
             _as_owner(connection, owner, statement)
     except psycopg.errors.UndefinedObject:
@@ -105,7 +105,7 @@ def _translated(
             ).fetchone()
             owner, user, is_member = row or ("another role", "this role", False)
             belongs = f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s"
-            if is_member and pool.is_pooled(connection):
+            if is_member and connection.is_pooled:
                 return ConfigError(
                     "pooler-set-role",
                     f"{belongs}, through a pooler, where SET ROLE could reach somebody else's session. Start once with "

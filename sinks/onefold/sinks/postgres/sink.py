@@ -14,7 +14,6 @@ from onefold.clients.options import constructed_from
 from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.store import store_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
-from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.postgres import guarantee_checks, open_checks
 from onefold.sinks.postgres import sink_plan as plans
@@ -23,6 +22,7 @@ from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.postgres.writer import PostgresWriter
+from onefold.sinks.sink_writer import opened
 
 __all__ = ["PostgresSink"]
 
@@ -187,11 +187,7 @@ class PostgresSink:
         return self._settings.changes is not None and bool(self._settings.changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
-        if self._plan is None:
-            raise ConfigError(
-                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
-            )
-        return PostgresWriter(self._settings, self._plan, task)
+        return PostgresWriter(self._settings, opened(self._plan, self.name), task)
 
     def _doing(self, pipeline: str, what: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}, {what}"

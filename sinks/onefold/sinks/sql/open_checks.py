@@ -11,15 +11,14 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.sql import staging, target
-from onefold.sinks.sql.adapters.adapter import SqlType, driver_of
+from onefold.sinks.sql.adapters.adapter import driver_of
 from onefold.sinks.sql.bookkeeping import metadata
 from onefold.sinks.sql.databases import SqlDatabase, adapter_of, creating, database_of, dialect_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.staging import OwnTables
 
 __all__ = ["checks", "resolve"]
-
-_Types = Mapping[str, SqlType]
 
 
 def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
@@ -76,8 +75,8 @@ def _makes(
         made = target.new(dialect, settings.table, _written(dialect, settings, schema), settings.key)
         yield Finding.making(says, str(database), creating(dialect, [made]))
         there = target.as_found(made)
-    planned = _planned(dialect, settings, pipeline, schema, there)
-    if statements := staging.making(dialect, connection, *planned):
+    _, own = _planned(dialect, settings, pipeline, schema, there)
+    if statements := staging.making(dialect, connection, own):
         yield Finding.making("the stage is made by the first start", str(database), statements)
 
 
@@ -93,9 +92,9 @@ def _fits(
         yield from tried(lambda: target.check_key(connection, settings.table, changes))
     names = [name for name, column in there.items() if not column.get("computed")]
     if schema is not None:
-        plan, _, kept_types = _planned(connection.dialect, settings, pipeline, schema, there)
+        plan, own = _planned(connection.dialect, settings, pipeline, schema, there)
         names = [column.name for column in plan.columns]
-        yield from tried(lambda: staging.check(connection, plan, kept_types))
+        yield from tried(lambda: staging.check(connection, own))
     verbs = ("INSERT",) if changes is None else ("SELECT", "INSERT", "UPDATE", *(["DELETE"] if changes.deletes else []))
     into = sa.table(
         exactly(settings.table.name), *(sa.column(exactly(name)) for name in names), schema=settings.table.schema
@@ -147,12 +146,11 @@ def _planned(
     pipeline: str,
     schema: pa.Schema,
     there: Mapping[str, target.There],
-) -> tuple[SqlPlan, _Types, _Types]:
-    """The plan, without the stage's whole name; the types of the stage's columns; and as which a deletion's are
-    remembered. Where equality matters, types are the target's."""
-    changes, key = settings.changes, settings.key
+) -> tuple[SqlPlan, OwnTables]:
+    """The plan, without the stage's whole name, and the tables that go with it."""
+    changes = settings.changes
     order = changes.order if changes is not None else ()
-    adapter, written = adapter_of(dialect), _written(dialect, settings, schema)
+    written = _written(dialect, settings, schema)
     columns = target.columns_of(dialect, settings.table, there, written, order)
     plan = SqlPlan(
         pipeline,
@@ -163,13 +161,4 @@ def _planned(
         deleted=own_table("deleted", pipeline, settings.name) if changes is not None and changes.deletes else None,
         changes=changes,
     )
-    kinds = {column.name: column.kind for column in columns}
-    widest = {name: kind.widest for name, kind in kinds.items()}
-    types, kept_types = (
-        {
-            name: adapter.stage_type(kind, there[name]["type"], len(key) if name in key else 0)
-            for name, kind in each.items()
-        }
-        for each in (kinds, widest)
-    )
-    return plan, types, kept_types
+    return plan, staging.own_tables(dialect, plan, there)

@@ -18,6 +18,7 @@ from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, Ta
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
 from onefold.core.findings import Checks, Finding, Target, passed
+from onefold.sinks.sink_writer import opened
 from onefold.sinks.sql import open_checks, staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.committer import SqlCommitter
@@ -166,11 +167,7 @@ class SqlSink:
         return self._settings.changes is not None and bool(self._settings.changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
-        if self._plan is None:
-            raise ConfigError(
-                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
-            )
-        return SqlWriter(self._settings, self._plan, task)
+        return SqlWriter(self._settings, opened(self._plan, self.name), task)
 
 
 def _on_postgres(config: SqlSinkConfig) -> PostgresSink:

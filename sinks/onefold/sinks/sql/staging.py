@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
@@ -15,44 +16,76 @@ from sqlalchemy.schema import CreateTable
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.adapters.adapter import SqlType
+from onefold.sinks.sql.adapters.sql_kinds import SqlKind
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping, staged, stages
 from onefold.sinks.sql.databases import adapter_of, creating
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
-from onefold.sinks.sql.sink_plan import SqlPlan
+from onefold.sinks.sql.sink_plan import SqlColumn, SqlPlan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "making", "merge", "move", "verify"]
+__all__ = [
+    "OwnTables",
+    "check",
+    "create",
+    "discard",
+    "drop_outgrown",
+    "leftovers",
+    "making",
+    "merge",
+    "move",
+    "own_tables",
+    "verify",
+]
 
 
-def create(
-    connection: sa.Connection,
-    plan: SqlPlan,
-    types: Mapping[str, SqlType],
-    kept_types: Mapping[str, SqlType],
-) -> SqlPlan:
-    """The sink's own tables, inside `SqlDatabase.making_tables`; returns the plan with the stage's name.
+class OwnTables(NamedTuple):
+    """What the sink keeps beside its target: the stage, with its whole name; and where deletions are remembered, None
+    where rows are never deleted."""
 
-    `types` are those of the stage's columns, `kept_types` as which a deletion's are remembered. Raises ConfigError
-    where deletions are remembered by another key or order.
-    """
-    stage = _whole_stage(connection.dialect, plan, types)
-    stage.create(connection, checkfirst=True)
-    deleted = _deleted(connection.dialect, plan, kept_types)
-    if deleted is not None:
-        _remember(connection, deleted)
-    return replace(plan, stage=stage.name)
+    stage: sa.Table
+    deleted: sa.Table | None
 
 
-def making(
-    dialect: sa.Dialect,
-    connection: sa.Connection | None,
-    plan: SqlPlan,
-    types: Mapping[str, SqlType],
-    kept_types: Mapping[str, SqlType],
-) -> list[str]:
+def own_tables(dialect: sa.Dialect, plan: SqlPlan, there: Mapping[str, Mapping[str, Any]]) -> OwnTables:
+    """As they are to be for a plan; `there` are the target's columns, whose types count where values are compared."""
+    adapter, changes = adapter_of(dialect), plan.changes
+    key = changes.key if changes is not None else ()
+
+    def typed(column: SqlColumn, kind: SqlKind) -> SqlType:
+        return adapter.stage_type(kind, there[column.name]["type"], len(key) if column.name in key else 0)
+
+    def stage(name: str) -> sa.Table:
+        columns = [sa.Column(exactly(column.name), typed(column, column.kind)) for column in plan.columns]
+        own = [sa.Column(each, sa.BigInteger, primary_key=True, autoincrement=False) for each in (ATTEMPT, ROW)]
+        if plan.deleted is not None:
+            own.append(sa.Column(DELETED, sa.Boolean, nullable=False))
+        return sa.Table(name, sa.MetaData(), *columns, *own, **adapter.stage_options)
+
+    whole = stage(f"{plan.stage}_{digest(_layout(dialect, stage(plan.stage)))}")
+    if changes is None or plan.deleted is None:
+        return OwnTables(whole, None)
+    kept = {column.name: typed(column, column.kind.widest) for column in plan.columns}
+    keys = [sa.Column(exactly(name), kept[name], primary_key=True, autoincrement=False) for name in changes.key]
+    others = [sa.Column(exactly(name), kept[name], nullable=False) for name in changes.order]
+    timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
+    by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
+    options = adapter.stage_options
+    return OwnTables(whole, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **options))
+
+
+def create(connection: sa.Connection, plan: SqlPlan, own: OwnTables) -> SqlPlan:
+    """Make them, inside `SqlDatabase.making_tables`; returns the plan with the stage's name. Raises ConfigError where
+    deletions are remembered by another key or order."""
+    own.stage.create(connection, checkfirst=True)
+    if own.deleted is not None:
+        _remember(connection, own.deleted)
+    return replace(plan, stage=own.stage.name)
+
+
+def making(dialect: sa.Dialect, connection: sa.Connection | None, own: OwnTables) -> list[str]:
     """The statements by which `create` makes what is missing; without a connection, in a database that is not there."""
-    stage, deleted = _whole_stage(dialect, plan, types), _deleted(dialect, plan, kept_types)
+    stage, deleted = own
     made = [] if connection is not None and sa.inspect(connection).has_table(stage.name) else creating(dialect, [stage])
     if deleted is None:
         return made
@@ -63,39 +96,10 @@ def making(
     return [*made, *gone, *creating(dialect, [deleted])]
 
 
-def _whole_stage(dialect: sa.Dialect, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
-    """The stage with its whole name, which ends with a digest of its layout."""
-    layout = _layout(dialect, _stage(plan.stage, dialect, plan, types))
-    return _stage(f"{plan.stage}_{digest(layout)}", dialect, plan, types)
-
-
-def check(connection: sa.Connection, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> None:
+def check(connection: sa.Connection, own: OwnTables) -> None:
     """Raise ConfigError where deletions are remembered by another key or order."""
-    deleted = _deleted(connection.dialect, plan, kept_types)
-    if deleted is not None and sa.inspect(connection).has_table(stages.name):
-        _is_remembered(connection, deleted)
-
-
-def _deleted(dialect: sa.Dialect, plan: SqlPlan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
-    """Where deletions are remembered; None where rows are never deleted."""
-    changes = plan.changes
-    if changes is None or plan.deleted is None:
-        return None
-    keys = [sa.Column(exactly(name), kept_types[name], primary_key=True, autoincrement=False) for name in changes.key]
-    others = [sa.Column(exactly(name), kept_types[name], nullable=False) for name in changes.order]
-    timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
-    by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
-    return sa.Table(
-        plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **adapter_of(dialect).stage_options
-    )
-
-
-def _stage(name: str, dialect: sa.Dialect, plan: SqlPlan, types: Mapping[str, SqlType]) -> sa.Table:
-    columns = [sa.Column(exactly(column.name), types[column.name]) for column in plan.columns]
-    own = [sa.Column(each, sa.BigInteger, primary_key=True, autoincrement=False) for each in (ATTEMPT, ROW)]
-    if plan.deleted is not None:
-        own.append(sa.Column(DELETED, sa.Boolean, nullable=False))
-    return sa.Table(name, sa.MetaData(), *columns, *own, **adapter_of(dialect).stage_options)
+    if own.deleted is not None and sa.inspect(connection).has_table(stages.name):
+        _is_remembered(connection, own.deleted)
 
 
 def _layout(dialect: sa.Dialect, table: sa.Table) -> str:

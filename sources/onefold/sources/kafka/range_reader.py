@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.sources.formats.guarded_parser import in_task

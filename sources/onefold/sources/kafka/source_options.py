@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, Self, get_args
 
-from onefold.clients.kafka import consumer_config
+from onefold.clients.kafka import client_roles
 from onefold.clients.option_texts import from_texts, to_texts
 from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
@@ -98,7 +98,7 @@ class KafkaSourceConfig(RecordOptions):
             isinstance(self.commit_to_group, str) and self.commit_to_group.strip()
         ):
             raise ConfigError("option-value", f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
-        consumer_config.check(self.client_config)
+        client_roles.check_consumer(self.client_config)
         check_choice(self.compiled_fetch)
         if self.starting_text not in start_positions.KEYWORDS:
             start_positions.parse("starting_offsets", self.starting_text, self.subscription)

@@ -116,7 +116,7 @@ class ReplaceApplier:
             ids = Cells(*self._id, part["id"])
             failpoint("hbase:read")
             _until_answered(
-                partial(self._table.put_if_greater, keys[start : start + KEYS_MAX], ids, cells, None), self._table
+                partial(self._table.put_if_greater, keys[start : start + KEYS_MAX], ids, cells), self._table
             )
 
 
@@ -224,7 +224,7 @@ class MergeApplier:
             missing = self._ids.missing(stored, lowest, highest, count)
             cells.append(Cells(*self._gaps, _GAPS.encode(pc.add(missing, pc.fill_null(_GAPS.decode(gaps), 0)))))
         failpoint("hbase:read")
-        is_done = self._table.put_if_equal(keys, Cells(*self._id, highest), stored, cells, None)
+        is_done = self._table.put_if_equal(keys, Cells(*self._id, highest), stored, cells)
         if self._ids.is_dense:
             self._missing += pc.sum(missing.filter(is_done)).as_py() or 0
         return messages.where(pc.is_in(messages.keys, value_set=keys.filter(pc.invert(is_done))))

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import require
 from onefold.sources.kafka.fetching.fetched_records import (

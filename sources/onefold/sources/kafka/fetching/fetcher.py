@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.clients.kafka.error_codes import DENIED, NO_TOPIC
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.per_process import PerProcess

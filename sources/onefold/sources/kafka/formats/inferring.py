@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.core.values.ddl import ddl_of
 from onefold.sources.kafka.fetching.fetcher import fetch

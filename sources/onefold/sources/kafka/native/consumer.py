@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.checks import present, require
 from onefold.sources.formats.value_range import record_timestamps

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from confluent_kafka import cimpl
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.native.building import LIBRARY, source_hash

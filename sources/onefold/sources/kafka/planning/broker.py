@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from onefold.clients.kafka.consumer_config import CONSUMER, isolation
+from onefold.clients.kafka.client_roles import CONSUMER, isolation
 from onefold.clients.kafka.error_codes import DENIED, NOT_SHOWN
 from onefold.clients.kafka.librdkafka import NO_TOPIC_ID, Settings
 from onefold.core.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.core.waiting import Wait

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from onefold.clients.kafka.missing_topics import creating
+from onefold.clients.kafka.error_codes import creating
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.values.names import near
 from onefold.core.waiting import Wait

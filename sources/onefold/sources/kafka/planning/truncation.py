@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.errors import DataLoss
 from onefold.core.values.remedies import RESET
 from onefold.sources.kafka.offsets import OffsetSnapshot, Partition
