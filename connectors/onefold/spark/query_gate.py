@@ -14,6 +14,7 @@ __all__ = ["DRAINED", "Gate", "interrupted_by"]
 
 DRAINED = "query-drained"  # the code of the error that ends a query here
 _LOOK_S = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Gate:
@@ -78,9 +79,6 @@ class Gate:
         """Wait until no batch is on its way. False on a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._is_passing, within_s)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager

@@ -59,6 +59,7 @@ _LOG = "spark.log"
 _NO_REASON = re.compile(r"NOTE:|WARNING:|Picked up |Error occurred during initialization of VM|\s|$")
 _GIVEN_UP = re.compile(r" Reason: (.+)")
 _EXCEPTION = re.compile(r"^(?:Exception in thread \"[^\"]*\" )?(?:\w+\.)+\w+(?:Exception|Error): ")
+LOCK = "onefold.lock"
 
 
 def spark_session(
@@ -211,9 +212,6 @@ def session_of_ones_own(
     finally:
         with suppress(Py4JError, OSError):  # its JVM is gone, and so is the session
             spark.stop()
-
-
-LOCK = "onefold.lock"
 
 
 @contextmanager

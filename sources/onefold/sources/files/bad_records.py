@@ -48,8 +48,7 @@ class Separator:
             if bad.is_torn:
                 raise torn(f"{self._where} from byte {records.places[bad.index]}", bad.reason)
         self._left -= len(found.bad)
-        rows: list[pa.RecordBatch] = found.rows or [empty_batch(self._schema)]
-        return Part(rows[0] if len(rows) == 1 else pa.concat_batches(rows), self._letters(records, found.bad))
+        return Part(found.batch(self._schema), self._letters(records, found.bad))
 
     def _letters(self, records: FileRecords, bad: Sequence[BadValue]) -> pa.RecordBatch:
         if not bad:

@@ -26,6 +26,8 @@ from onefold.core.writing.durable_files import opened, opened_below
 __all__ = ["CODECS", "Folder", "ListedFile", "Walk", "changed", "codec_of", "gone", "is_hidden"]
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_VANISHED = (errno.ENOENT, errno.ENOTDIR)
+_PASSED_OVER = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +260,6 @@ def _in_words(version: str) -> str:
 
 
 log = logging.getLogger("onefold")
-
-_VANISHED = (errno.ENOENT, errno.ENOTDIR)
-_PASSED_OVER = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def is_hidden(name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Protocol, overload
 import pyarrow as pa
 
 from onefold.core.checks import require
+from onefold.core.values.batches import empty_batch
 from onefold.core.values.plain import plain
 
 __all__ = [
@@ -112,6 +113,11 @@ class Separated:
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
     bad: list[BadValue] = field(default_factory=list)
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows in one batch."""
+        rows = self.rows or [empty_batch(schema)]
+        return rows[0] if len(rows) == 1 else pa.concat_batches(rows)
 
 
 class TooManyBad(Exception):

@@ -19,6 +19,8 @@ from onefold.sources.kafka.offsets import OffsetRange
 
 __all__ = ["CUT", "bad_batch", "cut_to_fit", "may_change", "place_of"]
 
+CUT = "onefold.cut"  # the header that says so
+_PART_BYTES_MAX = LETTER_BYTES_MAX // 8  # of the key, and of the headers, where something has to go
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
     "source_topic": "topic",
@@ -60,10 +62,6 @@ def may_change(wanted: OffsetRange, records: FetchedRecords, bad: BadValue) -> B
 def place_of(wanted: OffsetRange, records: FetchedRecords, bad: BadValue) -> str:
     offset = records.column(_RAW.field("offset"))[bad.index].as_py()
     return f"{wanted.topic}/{wanted.partition} offset {offset}"
-
-
-CUT = "onefold.cut"  # the header that says so
-_PART_BYTES_MAX = LETTER_BYTES_MAX // 8  # of the key, and of the headers, where something has to go
 
 
 def cut_to_fit(bad: pa.RecordBatch, sizes: Sequence[int | None]) -> pa.RecordBatch:

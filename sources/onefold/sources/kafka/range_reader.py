@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from onefold.clients.kafka.client_roles import CONSUMER
 from onefold.core.source import Part
-from onefold.core.values.batches import empty_batch
 from onefold.sources.formats.guarded_parser import in_task
 from onefold.sources.formats.values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.kafka.bad_records import bad_batch, may_change, place_of
@@ -111,13 +110,10 @@ class Parsing:
         if source.format == "raw":
             rows = raw_batch(records, self._schema)
             return Part(rows if good is None else rows.take(pa.array(good, pa.int64())), bad)
-        if not found.rows:
-            return Part(empty_batch(self._schema), bad)
-        rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
-        if not source.columns:
-            return Part(rows, bad)
+        if not found.rows or not source.columns:
+            return Part(found.batch(self._schema), bad)
         places = None if good is None else pa.array(good)
-        return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
+        return Part(with_columns(found.batch(self._schema), records, places, self._schema, wanted.topic_id), bad)
 
     def _separated(self, records: FetchedRecords) -> Separated:
         known = dict(records.odd_headers) if self._reads_headers else {}

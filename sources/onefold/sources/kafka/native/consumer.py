@@ -26,6 +26,7 @@ __all__ = ["ArrowRecords", "BatchBuffers", "CompiledConsumer"]
 
 # librdkafka's levels are syslog's; as confluent-kafka maps them.
 _LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
+_REFUSED = "librdkafka refuses to read its headers: they are more than 100,000, or damaged. Read it without headers"
 
 
 class CompiledConsumer:
@@ -107,9 +108,6 @@ class CompiledConsumer:
             else:
                 CONSUMER.said.log(_LOG_LEVELS[said.code], "%s", text)
         return events, packed
-
-
-_REFUSED = "librdkafka refuses to read its headers: they are more than 100,000, or damaged. Read it without headers"
 
 
 class BatchBuffers:

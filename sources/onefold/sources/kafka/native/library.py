@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 LIBRARY_VARIABLE = "ONEFOLD_FETCH_LIBRARY"  # another library than the one in this package: for the sanitizers' tests
+Choice = Literal["auto", "off", "required"]
+CHOICES = get_args(Choice)
+VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
 
 SAID_EVENT, SAID_ERROR = 1, 2  # and log lines are 3
 
@@ -132,10 +135,6 @@ def find() -> ctypes.CDLL | str:
         return why.value.decode(errors="replace")
     return library
 
-
-Choice = Literal["auto", "off", "required"]
-CHOICES = get_args(Choice)
-VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
 
 _told: set[str] = set()
 

@@ -16,6 +16,14 @@ from onefold.sources.kafka.source_options import KafkaSourceConfig
 __all__ = ["BURST_S", "Rate", "SizeEstimate", "limit"]
 
 
+BURST_S = 60.0  # what a batch may catch up of the time that the one before took
+_WHOLE_S = 1.0  # a batch waits for what a second allows, and what nobody used is kept for so long
+_SAMPLE = 200  # offsets
+_TOPICS_MAX = 8  # sampled for one batch; with more topics, the others go by what was seen of them before
+_NEW_WEIGHT = 0.5
+_SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": str(256 * 1024)}  # nothing is read ahead
+
+
 def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], records_max: int | None) -> Offsets:
     """The end of the next batch: at most `records_max` offsets after `start`, shared in proportion to the lag.
 
@@ -38,10 +46,6 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
         share[p] += more
         rest -= more
     return {p: start.get(p, 0) + share[p] for p in latest}
-
-
-BURST_S = 60.0  # what a batch may catch up of the time that the one before took
-_WHOLE_S = 1.0  # a batch waits for what a second allows, and what nobody used is kept for so long
 
 
 class Rate:
@@ -78,12 +82,6 @@ class Rate:
         if self._at_s is not None:
             self._tokens = min(self._tokens + (now_s - self._at_s) * self._per_s, BURST_S * self._per_s)
         self._at_s = now_s
-
-
-_SAMPLE = 200  # offsets
-_TOPICS_MAX = 8  # sampled for one batch; with more topics, the others go by what was seen of them before
-_NEW_WEIGHT = 0.5
-_SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": str(256 * 1024)}  # nothing is read ahead
 
 
 class SizeEstimate:
