@@ -99,7 +99,10 @@ def pipeline_of(
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
-    return SimpleNamespace(name=name, restart=restart, stop_within_s=stop_within_s, host=host, queries=queries, **more)
+    named = more.pop("named", "")
+    return SimpleNamespace(
+        name=name, named=named, restart=restart, stop_within_s=stop_within_s, host=host, queries=queries, **more
+    )
 
 
 def hosted(pipeline: Any) -> Query:
