@@ -260,7 +260,7 @@ class EpochWriter:
 
     @property
     def steps(self) -> EpochSteps | None:
-        """How long those of the last epoch took; None before the first."""
+        """How many seconds each step of the last epoch took; None before the first."""
         return None if self._live is None else self._live.clock.last
 
     def close(self) -> None:

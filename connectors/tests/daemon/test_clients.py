@@ -20,6 +20,8 @@ from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
 from onefold.daemon.access.token import make_own_token, own_token_file
 from onefold.daemon.api.listening import Listening
+from onefold.daemon.hosting.messages import Finished
+from onefold.store.epoch_steps import EpochSteps
 from onefold.store.savepoint_notes import MADE, RESTORED, note_savepoint
 
 TOKEN = "0123456789abcdef-secret"
@@ -57,6 +59,16 @@ def test_status_shows_all_and_epochs_those_of_one(daemon: Asking) -> None:
     _, *lines = said("epochs", "orders", "--limit", "2", *at).splitlines()
     assert [line.split()[:2] for line in lines] == [["4", "open"], ["3", "complete"]]
     assert said("epochs", "returns", *at) == "no epochs yet\n"
+
+
+def test_epochs_say_which_step_took_the_most_of_their_time(tmp_path: Path) -> None:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    pipeline = whole(tmp_path)
+    with daemon_of(pipeline) as ask:
+        steps = EpochSteps(wait_s=60, open_s=0.01, run_s=2.04, prepare_s=None, decide_s=0.5, commit_s=1)
+        pipeline.queries[0].epochs.take([Finished(epoch=3, steps=steps)])
+        _, *lines = said("epochs", "orders", "--limit", "3", "--url", ask.url).splitlines()
+    assert ["run 2.0 s" in line for line in lines] == [False, True, False]
 
 
 def test_status_tells_the_savepoints_that_were_last_made_and_last_restored(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,3 +105,26 @@ def test_a_line_that_is_long_keeps_its_end_where_a_traceback_says_what_it_was(lo
     assert line.level == "error" and line.message.endswith(" is wrong") and len(line.message) < 4100
     logger.warning("of no pipeline")
     assert tail.of("orders") == [line]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_worker_that_is_forked_while_lines_are_taken_logs_all_the_same(logger: logging.Logger) -> None:
+    tail, is_taking, is_over = LogTail(["orders"]), threading.Event(), threading.Event()
+    logger.addHandler(tail)
+
+    def take() -> None:
+        with tail._changing:
+            is_taking.set()
+            assert is_over.wait(20)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    assert is_taking.wait(20)
+    if not (pid := os.fork()):
+        signal.alarm(5)
+        logger.warning("from a worker")
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    is_over.set()
+    taking.join()
+    assert status == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -219,7 +220,7 @@ def _print_pipelines(found: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_epochs(found: Sequence[dict[str, Any]]) -> None:
-    table = _table("epoch", "state", "generation", "opened", "took", "rows", "bytes", "acknowledged by")
+    table = _table("epoch", "state", "generation", "opened", "took", "mostly", "rows", "bytes", "acknowledged by")
     for one in found:
         acknowledged = [sink["name"] for sink in one["sinks"] if sink["state"] == "acknowledged"]
         took_s = one["duration_s"]
@@ -229,11 +230,19 @@ def _print_epochs(found: Sequence[dict[str, Any]]) -> None:
             str(one["generation"]),
             _time(one["opened_at"]),
             "" if took_s is None else f"{took_s:.1f} s",
+            _longest(one["steps"] or {}),
             _number(one["rows"]),
             _number(one["bytes"]),
             escape(plain(", ".join(acknowledged))),
         )
     table_console().print(table if found else "no epochs yet")
+
+
+def _longest(steps: dict[str, float | None]) -> str:
+    """The step that took the most of the time from an epoch's opening on."""
+    known = {name: took_s for name, took_s in steps.items() if took_s is not None and name != "wait_s"}
+    name, took_s = max(known.items(), key=itemgetter(1), default=("", 0.0))
+    return f"{name.removesuffix('_s')} {took_s:.1f} s" if known else ""
 
 
 def _table(*columns: str) -> Table:

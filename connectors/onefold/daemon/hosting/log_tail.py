@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from onefold.core.checks import present
 from onefold.daemon.hosting.messages import LogLine
 from onefold.spark.errors.exits import is_of_py4j
 from onefold.store.job.logs import current
@@ -26,7 +26,7 @@ class LogTail(logging.Handler):
         super().__init__()
         self._everyone = everyone
         self._lines: defaultdict[str, deque[LogLine]] = defaultdict(partial(deque, maxlen=_LINES_MAX))
-        self._changing = threading.Lock()
+        self._changing = present(self.lock, "a handler has one")  # which is free in a fork, whoever held it
         self.addFilter(lambda record: record.name != "onefold.epochs" and not is_of_py4j(record))
 
     def emit(self, record: logging.LogRecord) -> None:
