@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from harness.daemon_stubs import Asking
 from harness.daemons import TOTALS_FILE, TOTALS_FLOW, Daemon, Start
-from harness.every_command import OFFLINE, RUN, RUNNING, STOPPED, Typed, page
+from harness.every_command import OFFLINE, RUN, RUNNING, RUNTIMES, STOPPED, Typed, page
 from harness.renewing import assert_renewed
 from harness.support import Rig
 from harness.typed_commands import TypedCommands
@@ -20,6 +21,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from onefold.cli.main import app
+from onefold.core import Retriable
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands-and-runtimes.md"
 TEST = "integration-tests/daemon/test_every_command.py"
@@ -108,7 +110,7 @@ class Walk(TypedCommands):
             )
             return min(counts) >= len(self.rig.sent) - 2
 
-        daemon.until(are_there, "rows and totals", 120)
+        daemon.until(are_there, "rows and totals")
 
 
 def _outcome(code: int, out: str, err: str) -> str:
@@ -120,6 +122,12 @@ def _outcome(code: int, out: str, err: str) -> str:
     return f"says {', '.join(dict.fromkeys(CODE.findall(out)))}"
 
 
+def _end(daemon: Daemon) -> None:
+    """By SIGTERM, while its pipelines wait for Kafka."""
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == Retriable.exit_code
+
+
 def _error(pipeline: dict[str, Any]) -> str | None:
     return None if pipeline["error"] is None else str(pipeline["error"]["code"])
 
@@ -127,7 +135,7 @@ def _error(pipeline: dict[str, Any]) -> str | None:
 @pytest.mark.servers
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("runtime", ["engine", "spark"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_every_command_does_what_the_page_says(
     rig: Rig,
     start: Start,
@@ -145,18 +153,21 @@ def test_every_command_does_what_the_page_says(
     daemon = start(*files)
     monkeypatch.setenv("ONEFOLD_URL", daemon.url)
     walk.wait_for_rows(daemon)
-    walk.type((*RUNNING, *STOPPED), "started")
+    walk.type(RUNNING, "started")
+    rig.put(4)  # which the positions are moved over
+    walk.type(STOPPED, "started")
     assert walk.run("restart", "orders", "totals")[0] == 0
     walk.wait_for_rows(daemon)
 
     kafka_server.kill()
     try:
-        walk.type((*RUNNING, *STOPPED), "away")
-        daemon.stop()
+        (walk.folder / "another.toml").unlink()
+        walk.type((*OFFLINE, *RUNNING, *STOPPED), "away")
+        _end(daemon)
         daemon = start(*files)
         ask = Asking(daemon.url)
         daemon.until(lambda: [*map(_error, ask.get("/pipelines"))] == ["kafka-unreachable"] * 2, "both say so")
-        daemon.stop()
+        _end(daemon)
     finally:
         kafka_server.start()
     assert not walk.unlike, "\n".join(walk.unlike)

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-__all__ = ["OFFLINE", "RUN", "RUNNING", "STOPPED", "Typed", "page"]
+__all__ = ["OFFLINE", "RUN", "RUNNING", "RUNTIMES", "STOPPED", "Typed", "page"]
 
-WORKS = ""
+WORKS, SAME = "", "as started"
+RUNTIMES = ("engine", "spark")
+
+# An error's code, "says" that of a finding, or "" where the command works; None where that is nothing to ask. Two of
+# them, in the order of RUNTIMES, where these differ.
+Outcome: TypeAlias = str | None
+Outcomes: TypeAlias = Outcome | tuple[Outcome, Outcome]
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A command, and what comes of it: an error's code, "says" one that is a finding, or "" where it works. `unstarted`
-    is before the pipeline's first start, and `away` while its source's server is down; None where that is nothing to
-    ask. `waits_for` is what would have a runtime do it, too."""
+    """A command, and what comes of it: once the pipeline was started, before its first start, and while its source's
+    server is away. `waits_for` is what would have it work where it is refused."""
 
     arguments: str
-    engine: str = WORKS
-    spark: str = WORKS
-    unstarted: str | None = WORKS
-    away: str | None = WORKS
+    started: Outcomes = WORKS
+    unstarted: Outcomes = WORKS
+    away: Outcomes = SAME
     waits_for: str = ""
 
-    def wanted(self, runtime: str, state: str) -> str | None:
-        """What comes of it in that state of the pipeline: "unstarted", "started" or "away"."""
-        now: str = self.engine if runtime == "engine" else self.spark
-        other = {"unstarted": self.unstarted, "away": self.away}.get(state, now)
-        if state == "away" or self.engine != self.spark:  # one that this runtime refuses, it refuses in any state
-            return now or other
-        return other
+    def wanted(self, runtime: str, state: str) -> Outcome:
+        """What comes of it in a state: "started", "unstarted" or "away"."""
+        found: Outcomes = getattr(self, state)
+        if isinstance(found, tuple):
+            return found[RUNTIMES.index(runtime)]
+        return self.wanted(runtime, "started") if found == SAME else found
 
 
 UNKNOWN, UNREACHABLE = "pipeline-unknown", "kafka-unreachable"
 FLOWS = "savepoints of flows"
+ON_SPARK = "savepoints-on-spark"
 
 OFFLINE = (Typed("new another.toml"), Typed("schema"), Typed("validate orders.toml totals.toml"))
 
@@ -45,7 +50,7 @@ RUNNING = (
     Typed("page", unstarted=None),
     Typed("pause orders totals", unstarted=None),
     Typed("resume orders totals", unstarted=None),
-    Typed("restart orders totals --within 60", unstarted=None, away="pipeline-not-there-yet"),
+    Typed("restart orders totals --within 60", unstarted=None, away=(WORKS, "pipeline-not-there-yet")),
     Typed("stop orders totals --within 60", unstarted=None),
 )
 
@@ -55,27 +60,30 @@ STOPPED = (
     Typed("preview orders.toml --limit 3", away=UNREACHABLE),
     Typed("preview totals.toml --limit 3", away=UNREACHABLE),
     Typed("positions orders.toml", unstarted=UNKNOWN),
-    Typed("savepoint create orders.toml --name s", engine="savepoints-on-spark", unstarted=UNKNOWN, waits_for=FLOWS),
-    Typed("savepoint list orders.toml", engine="savepoints-on-spark", waits_for=FLOWS),
+    Typed(
+        "savepoint create orders.toml --name s",
+        started=(ON_SPARK, WORKS),
+        unstarted=(ON_SPARK, UNKNOWN),
+        waits_for=FLOWS,
+    ),
+    Typed("savepoint list orders.toml", started=(ON_SPARK, WORKS), unstarted=(ON_SPARK, WORKS), waits_for=FLOWS),
     Typed(
         "savepoint restore orders.toml s --yes",
-        engine="savepoints-on-spark",
-        unstarted="savepoint-missing",
+        started=(ON_SPARK, WORKS),
+        unstarted=(ON_SPARK, "savepoint-missing"),
         waits_for=FLOWS,
     ),
     Typed("verify orders.toml --key id", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
         "verify totals.toml",
-        engine="verify-unsupported",
-        spark="verify-unsupported",
+        started="verify-unsupported",
         unstarted=UNKNOWN,
         waits_for="verify of flows with state",
     ),
     Typed("positions orders.toml --set latest --yes", unstarted=UNKNOWN, away=UNREACHABLE),
     Typed(
         "positions totals.toml --set latest --yes",
-        engine="state-not-movable",
-        spark="state-not-movable",
+        started="state-not-movable",
         unstarted=UNKNOWN,
         waits_for=FLOWS,
     ),
@@ -93,8 +101,7 @@ STOPPED = (
     Typed("recover totals.toml --yes", unstarted=UNKNOWN),
     Typed(
         "recover orders.toml --accept-damage 1 --yes",
-        engine="epoch-not-damaged",
-        spark="epoch-not-damaged",
+        started="epoch-not-damaged",
         unstarted=UNKNOWN,
     ),
     Typed("recover orders.toml --accept-targets --yes", unstarted=UNKNOWN),
@@ -115,17 +122,17 @@ def page(commands: Iterable[Typed]) -> str:
 
 
 def _line(command: Typed) -> str:
-    started = [_cell(of) for of in (command.engine, command.spark)]
-    return f"| `onefold {command.arguments}` | {' | '.join([*started, *_others(command)])} | {command.waits_for} |"
+    engine, spark = (_cell(command.wanted(runtime, "started")) for runtime in RUNTIMES)
+    others = [_both(command, state) for state in ("unstarted", "away")]
+    return f"| {' | '.join([f'`onefold {command.arguments}`', engine, spark, *others, command.waits_for])} |"
 
 
-def _others(command: Typed) -> Iterator[str]:
-    for state in ("unstarted", "away"):
-        found = dict.fromkeys(command.wanted(runtime, state) for runtime in ("engine", "spark"))
-        yield _cell(next(iter(found))) if len(found) == 1 else " / ".join(map(_cell, found))
+def _both(command: Typed, state: str) -> str:
+    engine, spark = (_cell(command.wanted(runtime, state)) for runtime in RUNTIMES)
+    return engine if engine == spark else f"engine: {engine}; Spark: {spark}"
 
 
-def _cell(of: str | None) -> str:
+def _cell(of: Outcome) -> str:
     if of is None:
         return ""
     if of.startswith("says "):
