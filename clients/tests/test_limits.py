@@ -48,7 +48,7 @@ def _showing(settings: dict[str, str] | None) -> Iterator[int]:
 
 def test_settings_that_a_server_shows_are_read_and_defaults_are_hbases() -> None:
     with _showing(DEFAULTS) as port:
-        assert limits(HERE, port) == Limits(HERE, 1200.0, False, False, 2 << 20, 10 << 20, 60.0, 1000)
+        assert limits(HERE, port) == Limits(HERE, 1200.0, False, False, 2 << 20, 60.0, 1000)
 
 
 def test_a_server_that_shows_nothing_is_not_guessed_at() -> None:

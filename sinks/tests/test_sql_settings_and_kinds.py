@@ -19,6 +19,7 @@ from onefold.clients.sql.database_backend import Backend, Meaning
 from onefold.clients.sql.url import url_of
 from onefold.core import ConfigError, SinkKind
 from onefold.sinks import PostgresSink, SqlSink
+from onefold.sinks.name_parts import TableName
 from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.databases import adapter_of, dialect_of
@@ -63,7 +64,8 @@ def test_a_sink_names_its_driver_travels_whole_and_hides_its_password() -> None:
     sink = SqlSink("mariadb://u:geheim@h/d", 'shop."odd.name"', **UPSERT)
     again = pickle.loads(pickle.dumps(sink))
     assert again.store_url() == again.url == "mariadb+pymysql://u:geheim@h/d"
-    assert (again.name, again.table) == ('shop."odd.name"', "shop.odd.name")
+    assert (again.name, again.table) == ('shop."odd.name"', 'shop."odd.name"')
+    assert TableName.parse(again.table) == TableName("shop", "odd.name"), "as reset finds it"
     assert "geheim" not in repr(sink) + repr(sink._settings)
     assert sink.guarantee().kind is SinkKind.LAST_RESOURCE
     assert sink.guarantee().atomic_epoch

@@ -153,8 +153,8 @@ def _postgres(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[Ledge
 
 
 def _sql(sinks: Sequence[Any], pipeline: str, rows: bool) -> Iterator[LedgerPlace]:
+    from onefold.sinks.name_parts import TableName
     from onefold.sinks.sql.databases import SqlDatabase
-    from onefold.sinks.sql.naming import TableName
     from onefold.sinks.sql.sink_reset import SqlReset
 
     for url, each in _by(lambda sink: sink.url, sinks).items():

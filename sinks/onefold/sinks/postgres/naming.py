@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from onefold.clients.postgres.own_schema import OWN_SCHEMA
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.sinks.name_parts import part, table_parts
+from onefold.sinks.name_parts import TableName, part
 
 __all__ = [
     "BOOKKEEPING",
@@ -28,31 +28,14 @@ SENT_AGAIN = "onefold_sent_again"  # the table of the dead letters that the daem
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetName:
-    """A table's name as the user gave it: `orders`, `shop.orders`, `"odd.schema"."odd.table"`.
+class TargetName(TableName):
+    """A table's name, in SQL too."""
 
-    Case is kept as written, with or without quotes: `Orders` is the table that SQL calls `"Orders"`.
-    """
-
-    schema: str | None
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> TargetName:
-        return cls(*table_parts(text))
+    __slots__ = ()
 
     @property
     def sql(self) -> str:
         return identifier(self.name) if self.schema is None else f"{identifier(self.schema)}.{identifier(self.name)}"
-
-    def __str__(self) -> str:
-        """As a user would give it: `parse` reads it back."""
-        return ".".join(_quoted_if_odd(part) for part in (self.schema, self.name) if part is not None)
-
-
-def _quoted_if_odd(part: str) -> str:
-    return identifier(part) if "." in part or '"' in part else part
 
 
 def gid_prefix(pipeline: str, sink: str, schema: str = BOOKKEEPING) -> str:

@@ -6,12 +6,11 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
-from onefold.sinks.name_parts import table_parts
+from onefold.sinks.name_parts import TableName
 
 __all__ = [
     "ATTEMPT",
@@ -20,10 +19,10 @@ __all__ = [
     "RESERVED",
     "ROW",
     "TIMESTAMP",
-    "TableName",
     "exactly",
     "own_table",
     "unusable",
+    "users_table",
 ]
 
 ATTEMPT, ROW, DELETED = "onefold_attempt", "onefold_row", "onefold_deleted"  # of a stage
@@ -40,24 +39,14 @@ _OURS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """`orders` or `shop.orders`, in the case that the catalogue has; double quotes keep a dot inside a name."""
-
-    schema: str | None
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> TableName:
-        schema, name = table_parts(text)
-        if _OURS.fullmatch(name) or unusable([name]):
-            raise ConfigError(
-                "option-value", f"table={text!r} is one of onefold's own tables, or no name: name a table of yours"
-            )
-        return cls(schema, name)
-
-    def __str__(self) -> str:
-        return ".".join(part for part in (self.schema, self.name) if part is not None)
+def users_table(text: str) -> TableName:
+    """The table that a user named. Raises ConfigError, also for one of onefold's own."""
+    table = TableName.parse(text)
+    if _OURS.fullmatch(table.name) or unusable([table.name]):
+        raise ConfigError(
+            "option-value", f"table={text!r} is one of onefold's own tables, or no name: name a table of yours"
+        )
+    return table
 
 
 def unusable(names: Iterable[str]) -> list[str]:

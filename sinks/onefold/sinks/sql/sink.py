@@ -23,7 +23,7 @@ from onefold.sinks.sql import open_checks, staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
-from onefold.sinks.sql.naming import TableName
+from onefold.sinks.sql.naming import users_table
 from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.table_options import SqlSinkConfig
@@ -68,7 +68,7 @@ class SqlSink:
     def __init__(self, config: SqlSinkConfig) -> None:
         self._settings = SqlSettings(
             url=_complete(config.url),
-            table=TableName.parse(config.table),
+            table=users_table(config.table),
             name=config.name,
             changes=config.changes,
             lock_timeout_s=config.lock_timeout_s,

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from onefold.sinks.name_parts import TableName
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping
-from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, TableName, exactly
+from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["SqlColumn", "SqlPlan", "SqlSettings"]

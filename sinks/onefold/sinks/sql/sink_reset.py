@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from onefold.sinks.name_parts import TableName
 from onefold.sinks.sql import bookkeeping, target
 from onefold.sinks.sql.adapters.adapter import driver_of
 from onefold.sinks.sql.bookkeeping import Kept
 from onefold.sinks.sql.databases import SqlDatabase, adapter_of
-from onefold.sinks.sql.naming import TableName, own_table
+from onefold.sinks.sql.naming import own_table
 
 __all__ = ["SqlReset"]
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.sinks.name_parts import TableName
 from onefold.sinks.sql.adapters.sql_kinds import kind_of
 from onefold.sinks.sql.databases import adapter_of
-from onefold.sinks.sql.naming import TableName, exactly
+from onefold.sinks.sql.naming import exactly
 from onefold.sinks.sql.sink_plan import SqlColumn
 from onefold.sinks.staged.upsert import Changes
 
