@@ -210,17 +210,17 @@ def _shown(own: _OwnRun, listening: Listening) -> Iterator[None]:
             except Exception:  # it is run all the same
                 log.exception("where pipeline %r stands could not be told", own.control.name)
 
-    root = logging.getLogger()
+    ours = logging.getLogger("onefold")  # a handler of all would be logging that the program has configured
     with answering([own.control], listening) as answers:
         if sys.stderr is not None and sys.stderr.isatty():
             print(f"The status page: {answers.page}\n{PRIVATELY}", file=sys.stderr, flush=True)
         looking = threading.Thread(target=look, name="onefold-look", daemon=True)
         looking.start()
-        root.addHandler(own.tail)
+        ours.addHandler(own.tail)
         try:
             yield
         finally:
-            root.removeHandler(own.tail)
+            ours.removeHandler(own.tail)
             over.set()
             looking.join()
 
