@@ -99,10 +99,8 @@ def pipeline_of(
         queries.append(query if isinstance(query, Query) else query())
         return queries[-1]
 
-    named = more.pop("named", "")
-    return SimpleNamespace(
-        name=name, named=named, restart=restart, stop_within_s=stop_within_s, host=host, queries=queries, **more
-    )
+    given = {"restart": restart, "stop_within_s": stop_within_s, "host": host, "queries": queries, "named": "", **more}
+    return SimpleNamespace(name=name, **given)
 
 
 def hosted(pipeline: Any) -> Query:
@@ -203,7 +201,7 @@ def whole(
     return pipeline_of(
         Query,
         name=name,
-        named=str(named or ""),
+        named="" if named is None else str(named),
         store_url=f"sqlite:///{directory / 'store.db'}",
         everyone=(HoldingSink(),),
         flow=SimpleNamespace(sources=lambda: (source,)),
