@@ -67,7 +67,7 @@ def written(pipeline: Pipeline) -> int:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    wait = Wait(20)
+    wait = Wait(60)
     while not is_so():
         assert wait.again()
 
@@ -238,7 +238,7 @@ def test_a_daemon_without_standard_streams_and_a_function_that_prints_do_not_mee
         try:
             until(lambda: written(pipeline) == 3)
             daemon.terminate()
-            assert daemon.wait(20) == 0
+            assert daemon.wait(60) == 0
         finally:
             daemon.kill()
 
@@ -246,14 +246,17 @@ def test_a_daemon_without_standard_streams_and_a_function_that_prints_do_not_mee
 def test_a_second_signal_while_the_hosts_end_kills_them(lingering: Pipeline) -> None:
     with subprocess.Popen(command_of(lingering, "--text-logs"), stderr=subprocess.PIPE, text=True) as daemon:
         assert daemon.stderr is not None
-        until(lambda: written(lingering) == 3)
-        daemon.terminate()
-        for line in daemon.stderr:
-            if "has ended" in line:
-                break
-        time.sleep(1.5)
-        daemon.terminate()
-        assert daemon.wait(20) == Retriable.exit_code
+        try:
+            until(lambda: written(lingering) == 3)
+            daemon.terminate()
+            for line in daemon.stderr:
+                if "has ended" in line:
+                    break
+            time.sleep(1.5)
+            daemon.terminate()
+            assert daemon.wait(60) == Retriable.exit_code
+        finally:
+            daemon.kill()
 
 
 def test_killed_hosts_leave_nothing_behind(pipeline: Pipeline) -> None:
