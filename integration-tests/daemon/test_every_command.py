@@ -156,7 +156,7 @@ def test_every_command_does_what_the_page_says(
     walk.type(RUNNING, "started")
     rig.put(4)  # which the positions are moved over
     walk.type(STOPPED, "started")
-    assert walk.run("restart", "orders", "totals")[0] == 0
+    assert walk.run("restart", "orders", "totals", "--within", "240")[0] == 0
     walk.wait_for_rows(daemon)
 
     kafka_server.kill()
