@@ -77,7 +77,6 @@ def test_it_is_recovered_and_stands_where_it_did(totals: Path, tmp_path: Path) -
     [
         (["positions", "FILE"], "0 files"),
         (["txn", "list", "FILE"], "no open transactions"),
-        (["savepoint", "list", "FILE"], "no savepoint"),
         (["recover", "FILE", "--yes"], "generation"),
         (["reset", "FILE", "--yes", "--rows"], "totals"),
     ],
