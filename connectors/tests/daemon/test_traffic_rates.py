@@ -41,3 +41,21 @@ def test_rates_are_of_the_last_reports_and_sums_go_on_over_hosts(monkeypatch: py
     (edge,) = rates.edges()
     assert (edge.rows, edge.rows_per_s, edge.bytes_per_s) == (29 * 29 + 5, None, None), "nothing flows any more"
     assert rates.operators() == [OperatorLoad("in"), OperatorLoad("out")]
+
+
+def test_ways_that_nobody_counts_are_unknown_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("onefold.daemon.hosting.traffic_rates.time.monotonic", lambda: now_s)
+    boxes = tuple(Box(number, name, "", (), "function") for number, name in enumerate(("in", "through", "out")))
+    ways = (Connector(0, 1, "", False), Connector(1, 2, "", False))
+    rates = TrafficRates()
+    rates.draw(Drawing(boxes=boxes, ways=ways))
+    for at in range(2):
+        now_s += 1
+        rates.take(Flowing(ways=(None, (3 * at, 30 * at))))
+    unknown, counted = rates.edges()
+    assert (unknown.rows, unknown.bytes, unknown.rows_per_s, unknown.bytes_per_s) == (None, None, None, None)
+    assert (counted.rows, counted.bytes, counted.rows_per_s, counted.bytes_per_s) == (3, 30, 3, 30)
+    assert [each.busy for each in rates.operators()] == [None, None, None]
+    rates.end()
+    assert [each.rows for each in rates.edges()] == [None, 3]

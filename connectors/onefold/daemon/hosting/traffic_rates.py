@@ -15,8 +15,8 @@ _STALE_S = 5.0  # without a report: its host hangs
 
 @dataclass(frozen=True, slots=True)
 class EdgeRate:
-    """`rows` and `bytes` since the daemon was started, None where nobody counts them: on Spark. The rates are None
-    before there are two reports."""
+    """`rows` and `bytes` since the daemon was started, None where nobody counts them: on Spark but for what goes into
+    sinks. The rates are None before there are two reports."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class _Found:
     """In one piece, since one thread reports and others ask."""
 
     drawing: Drawing | None = None
-    before: tuple[tuple[int, int], ...] = ()  # that other hosts have counted
+    before: tuple[tuple[int, int] | None, ...] = ()  # that other hosts have counted
     seen: tuple[tuple[float, Flowing], ...] = ()  # the last reports, and when they came
 
     def lately(self) -> tuple[float, Flowing, Flowing] | None:
@@ -55,11 +55,11 @@ class _Found:
         (first_s, first), (last_s, last) = self.seen[0], self.seen[-1]
         return max(last_s - first_s, 1e-3), first, last
 
-    def sums(self) -> tuple[tuple[int, int], ...]:
+    def sums(self) -> tuple[tuple[int, int] | None, ...]:
         if not self.seen:
             return self.before
         _, last = self.seen[-1]
-        return tuple((rows + r, size + s) for (rows, size), (r, s) in zip(self.before, last.ways, strict=True))
+        return tuple(_sum(before, now) for before, now in zip(self.before, last.ways, strict=True))
 
 
 class TrafficRates:
@@ -93,7 +93,8 @@ class TrafficRates:
             return []
         titles = {box.number: box.title for box in found.drawing.boxes}
         nothing = [(None, None)] * len(found.drawing.ways)
-        sums = found.sums() if found.seen or any(map(any, found.before)) else nothing
+        is_counted = found.seen or any(any(way or ()) for way in found.before)
+        sums = [way or (None, None) for way in found.sums()] if is_counted else nothing
         named = [(titles[way.start], titles[way.end], way.label) for way in found.drawing.ways]
         rates = _rates(found) or nothing
         return [EdgeRate(*name, *count, *rate) for name, count, rate in zip(named, sums, rates, strict=True)]
@@ -121,6 +122,8 @@ def _shares(found: _Found) -> tuple[dict[int, float], dict[int, float]]:
     if found.drawing is None or (lately := found.lately()) is None:
         return {}, {}
     _, first, last = lately
+    if not last.looks:  # on Spark
+        return {}, {}
     looks = max(1, last.looks - first.looks)
     numbers = [box.number for box in found.drawing.boxes]
     return (
@@ -129,8 +132,18 @@ def _shares(found: _Found) -> tuple[dict[int, float], dict[int, float]]:
     )
 
 
-def _rates(found: _Found) -> list[tuple[float, float]] | None:
+def _rates(found: _Found) -> list[tuple[float, float] | tuple[None, None]] | None:
     if (lately := found.lately()) is None:
         return None
     took_s, first, last = lately
-    return [((b[0] - a[0]) / took_s, (b[1] - a[1]) / took_s) for a, b in zip(first.ways, last.ways, strict=True)]
+    return [
+        (None, None) if a is None or b is None else ((b[0] - a[0]) / took_s, (b[1] - a[1]) / took_s)
+        for a, b in zip(first.ways, last.ways, strict=True)
+    ]
+
+
+def _sum(before: tuple[int, int] | None, now: tuple[int, int] | None) -> tuple[int, int] | None:
+    if now is None:
+        return None
+    rows, size = before or (0, 0)
+    return rows + now[0], size + now[1]
