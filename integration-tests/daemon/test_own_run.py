@@ -28,10 +28,7 @@ def test_a_pipeline_on_spark_is_shown_held_and_ended(spark: SparkSession, tmp_pa
         wait_for(folder, 10)
         found = meanwhile.now()
         assert (found["actions"], found["generation"], found["error"]) == (["pause", "stop"], 1, None)
-        assert [(edge["source"], edge["target"]) for edge in found["edges"]] == [
-            ("in", "filter-1"),
-            ("filter-1", "numbers"),
-        ]
+        assert [edge["target"] for edge in found["edges"]] == ["filter-1", "numbers"]
         assert ask.post("/pipelines/numbers/restart").json()["code"] == "restart-by-program"
         assert ask.post("/pipelines/numbers/pause").status == 202
         folder.add()
@@ -44,12 +41,12 @@ def test_a_pipeline_on_spark_is_shown_held_and_ended(spark: SparkSession, tmp_pa
         else:
             os.kill(os.getpid(), signal.SIGINT)
 
-    meanwhile(operate, lambda: pipeline.run(listen=address), within_s=120)
+    meanwhile(operate, lambda: pipeline.run(listen=address), within_s=300)
     assert folder.written() == 20 and is_free(address)
 
 
 def wait_for(folder: Folder, rows: int) -> None:
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 180
     while folder.written() < rows:
         assert time.monotonic() < until_s
         time.sleep(0.1)

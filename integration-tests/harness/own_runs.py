@@ -82,7 +82,7 @@ class Meanwhile:
         self._pool = ThreadPoolExecutor(1)
 
     def __call__(
-        self, do: Callable[[], None], run: Callable[[], Any], once: str = "running", within_s: float = 30
+        self, do: Callable[[], None], run: Callable[[], Any], once: str = "running", within_s: float = 60
     ) -> Any:
         def done() -> None:
             try:
