@@ -76,14 +76,12 @@ def is_free(address: str) -> bool:
 class Meanwhile:
     """What another thread does while this one runs a flow. Where that fails, the flow is stopped."""
 
-    def __init__(self, address: str, name: str = "numbers") -> None:
+    def __init__(self, address: str, name: str = "numbers", within_s: float = 60) -> None:
         self.ask = Asking(f"http://{address}")
-        self._path = f"/pipelines/{name}"
+        self._path, self._within_s = f"/pipelines/{name}", within_s
         self._pool = ThreadPoolExecutor(1)
 
-    def __call__(
-        self, do: Callable[[], None], run: Callable[[], Any], once: str = "running", within_s: float = 30
-    ) -> Any:
+    def __call__(self, do: Callable[[], None], run: Callable[[], Any], once: str = "running") -> Any:
         def done() -> None:
             try:
                 self.until("state", once)
@@ -96,10 +94,10 @@ class Meanwhile:
         try:
             return run()
         finally:
-            doing.result(within_s)
+            doing.result(2 * self._within_s)
 
     def until(self, name: str, value: object) -> None:
-        wait = Wait(60)
+        wait = Wait(self._within_s)
         while (found := self.now().get(name)) != value:
             assert wait.again(), found
 

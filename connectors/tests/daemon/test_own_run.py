@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from harness.daemon_stubs import AT_ONCE, whole
 from harness.errors import raises
@@ -153,12 +154,10 @@ def test_a_function_that_raises_is_named_as_without_it(folder: Folder) -> None:
 def test_an_address_that_is_none_of_this_machine_is_refused_before_anything_runs(
     folder: Folder, listen: Any, code: str
 ) -> None:
-    for run in (
-        lambda: folder.run(folder.flow(), listen),
-        lambda: folder.pipeline(folder.flow(), Engine()).run(listen=listen),
-    ):
-        with raises(ConfigError, code):
-            run()
+    with raises(ConfigError, code):
+        folder.run(folder.flow(), listen)
+    with raises(ConfigError, code):
+        folder.pipeline(folder.flow(), Engine()).run(listen=listen)
     assert not (folder.root / "checkpoint").exists()
 
 
@@ -176,6 +175,24 @@ def test_a_second_run_on_one_port_is_refused_and_takes_nothing_over(folder: Fold
 
     meanwhile(second, lambda: folder.run(folder.flow(), address))
     assert folder.written() == 10
+
+
+def test_its_workers_have_nothing_of_the_api_s(folder: Folder) -> None:
+    address = free()
+    meanwhile = Meanwhile(address)
+    folder.add()
+    found: list[list[Any]] = []
+
+    def look() -> None:
+        meanwhile.until("epoch", 1)
+        own = psutil.Process()
+        found.extend(each.net_connections("tcp") for each in (own, *own.children(recursive=True)))
+        meanwhile.stop()
+
+    meanwhile(look, lambda: folder.run(folder.flow(), address))
+    port = int(address.rpartition(":")[2])
+    has = [any(each.laddr.port == port for each in connections) for connections in found]
+    assert has == [True, False, False], "the driver, what forks its workers, and the one worker"
 
 
 def test_clients_that_hang_hold_no_end_up(folder: Folder) -> None:

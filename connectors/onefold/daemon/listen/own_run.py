@@ -161,11 +161,11 @@ class _OwnRun:
             self._on_start = None
 
     def _shown(self, error: Exception) -> OnefoldError:
-        """The error as the API has it. It is started again where it is Retriable or InDoubt: on Spark, as without the
-        API."""
+        """The error as the API has it. After a Retriable or InDoubt one another run begins: as without the API, on
+        Spark alone, while there is one, and not where the program has stopped the query."""
         if not isinstance(error, OnefoldError):
             return InternalError("unexpected-error", f"{type(error).__name__}: {plain(str(error))}")
-        is_for_good = isinstance(self._work, EngineWork) or error.code == "jvm-gone"
+        is_for_good = isinstance(self._work, EngineWork) or error.code in ("jvm-gone", "query-ended")
         return error.retyped(Terminal if is_for_good and isinstance(error, Retriable | InDoubt) else type(error))
 
     def pause(self) -> None:
