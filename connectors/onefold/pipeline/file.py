@@ -17,7 +17,7 @@ from onefold.core import ConfigError
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
-from onefold.pipeline.remembered import RememberedFlow, endpoints, secrets_of
+from onefold.pipeline.remembered import RememberedFlow, endpoints, settings_of
 from onefold.pipeline.secrets import filled
 from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
 from onefold.store.checkpoint_store import CheckpointStore
@@ -86,11 +86,11 @@ def _pipeline(raw: dict[str, Any], directory: Path, is_stopped: bool) -> Pipelin
     made: PipelineFile = found.make(directory)
     if made.flow is None:
         return made.pipeline(directory)
-    secrets = secrets_of(raw, values)
+    settings = settings_of(raw, values)
     if is_stopped and made.name and made.store and (text := _remembered(made.name, made.store)):
-        return made.pipeline(directory, RememberedFlow(made.name, text, secrets, directory))
+        return made.pipeline(directory, RememberedFlow(made.name, text, settings, directory))
     pipeline = made.pipeline(directory)
-    pipeline.flow.endpoints = endpoints(pipeline.flow, secrets, directory)
+    pipeline.flow.endpoints = endpoints(pipeline.flow, settings, directory)
     return pipeline
 
 

@@ -1,7 +1,8 @@
 """What a pipeline's store remembers of a flow in Python: its sources and its sinks, as the tables of a file.
 
-With them commands for a stopped pipeline work from its file and its store, without importing the flow. What tables
-cannot say exactly, such as a function or a password that is none of the file's settings, is not remembered at all.
+With them commands for a stopped pipeline work from its file and its store, without importing the flow. An option with
+a secret in it is the name of the file's setting, which is all of it, and so are the addresses beside it. What tables
+cannot say exactly, such as a function, is not remembered at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -20,13 +20,16 @@ from onefold.core import ConfigError
 from onefold.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node
 from onefold.flow.operators import Elided, Operator, Reading, Writing
-from onefold.pipeline.secrets import filled
 from onefold.pipeline.steps import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 
-__all__ = ["RememberedFlow", "endpoints", "secrets_of"]
+__all__ = ["RememberedFlow", "Settings", "endpoints", "settings_of"]
 
-_URL = re.compile(r"([\w+.-]+://[^/@?#:]*):([^/@?#]*)@")
+Settings = Mapping[str, tuple[Any, bool]]  # of a file, by their places; and whether a secret is in it
+
+_ADDRESSES = ("url", "bootstrap_servers", "servers", "path")
+_REFERENCE = re.compile(r"\$\{(settings\.[^}]+)\}")
+_PASSWORD = re.compile(r"[\w+.-]+://[^/@?#:]*:[^/@?#]*@")
 _SECRET = re.compile(r"pass|secret|token|jaas|credential|api.?key|user\.info|\.pem", re.IGNORECASE)
 _PAIR = re.compile(rf"({_SECRET.pattern})\w*\s*=", re.IGNORECASE)  # in a URL, or in a text of several settings
 _LONG = 8  # letters of a secret that stands within another text by no chance
@@ -36,15 +39,14 @@ _NO_COLUMNS = pa.schema([])
 class RememberedFlow(FileFlow):
     """The ends of a flow, and whether it keeps state between them. It cannot be run."""
 
-    def __init__(self, name: str, text: str, secrets: Mapping[str, str], directory: Path) -> None:
-        """Raises ConfigError where the text needs a secret that is not known."""
+    def __init__(self, name: str, text: str, settings: Settings, directory: Path) -> None:
+        """Raises ConfigError where the text names a setting that the file does not have."""
         found = json.loads(text)
-        tables = filled({key: found[key] for key in ("sources", "sinks")}, directory, secrets)
-        kinds = [
-            *(table["kind"] for table in tables["sinks"]),
-            *(table["dead_letters"]["kind"] for table in tables["sources"] if "dead_letters" in table),
-        ]
-        made = file_table([table["kind"] for table in tables["sources"]], kinds).model_validate(tables).make(directory)
+        sources = [_filled(table, settings) for table in found["sources"]]
+        sinks = [_filled(table, settings) for table in found["sinks"]]
+        letters = [table["dead_letters"] for table in sources if "dead_letters" in table]
+        model = file_table([each["kind"] for each in sources], [each["kind"] for each in (*sinks, *letters)])
+        made = model.model_validate({"sources": sources, "sinks": sinks}).make(directory)
         super().__init__(name, made.sources, (), made.sinks)
         self._keeps_state = bool(found["keeps_state"])
 
@@ -71,102 +73,131 @@ class RememberedFlow(FileFlow):
         return Graph(self.name, tuple(nodes))
 
 
-def secrets_of(given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of a file that refer to a secret, by their places; `values` has those in their place."""
+def settings_of(given: Mapping[str, Any], values: Mapping[str, Any]) -> Settings:
+    """Those of a file, `values` with its secrets in their places."""
 
-    def of(place: str, text: Any, value: Any) -> Iterator[tuple[str, str]]:
-        match value:
-            case dict():
-                for name, one in value.items():
-                    yield from of(f"{place}.{name}", text.get(name), one)
-            case list():
-                for at, one in enumerate(value):
-                    yield from of(f"{place}[{at}]", text[at], one)
-            case str() if text != value and value:
-                yield place, value
+    def of(place: str, text: Any, value: Any) -> Iterator[tuple[str, tuple[Any, bool]]]:
+        yield place, (value, text != value)
+        if isinstance(value, dict):
+            for name, one in value.items():
+                yield from of(f"{place}.{name}", text.get(name), one)
 
     return dict(of("settings", given.get("settings", {}), values.get("settings", {})))
 
 
-def endpoints(flow: Flow, secrets: Mapping[str, str], directory: Path) -> str | None:
+def endpoints(flow: Flow, settings: Settings, directory: Path) -> str | None:
     """The text from which a `RememberedFlow` is made; None where it would be another one."""
     graph = flow.graph()
     letters = {node.inputs[0].source: of.sink for node, of in graph.writings() if of.is_letters}
     try:
         sources = []
         for node, reading in graph.readings():
-            table = _table(reading.source, SOURCES, secrets) | {"uid": node.uid}
+            table = _table(reading.source, SOURCES, settings) | {"uid": node.uid}
             if node.number in letters:
-                table["dead_letters"] = _table(letters[node.number], SINKS, secrets)
+                table["dead_letters"] = _table(letters[node.number], SINKS, settings)
             sources.append(table)
-        sinks = [_table(of.sink, SINKS, secrets) for _, of in graph.writings() if not of.is_letters]
+        sinks = [_table(of.sink, SINKS, settings) for _, of in graph.writings() if not of.is_letters]
     except _NotSaid:
         return None
     keeps_state = any(node.keeps_state for node in graph.nodes)
     text = json.dumps({"sources": sources, "sinks": sinks, "keeps_state": keeps_state})
-    return text if _says(text, flow, secrets, directory) else None
+    return text if _says(text, flow, settings, directory) else None
 
 
-def _says(text: str, flow: Flow, secrets: Mapping[str, str], directory: Path) -> bool:
+def _says(text: str, flow: Flow, settings: Settings, directory: Path) -> bool:
     """Whether the flow that it makes has the same ends."""
     try:
-        made = RememberedFlow(flow.name, text, secrets, directory)
+        made = RememberedFlow(flow.name, text, settings, directory)
     except (ConfigError, ValueError):  # of pydantic, too
         return False
     return made.sources() == flow.sources() and [*map(_options, made.sinks())] == [*map(_options, flow.sinks())]
 
 
+def _filled(table: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """The table with settings in the place of references. Whoever may write to the store could else have a secret sent
+    elsewhere: so where one stands in a table, its addresses are settings, too."""
+    found = dict(table)
+    for name, value in table.items():
+        if isinstance(value, str) and (reference := _REFERENCE.fullmatch(value)) is not None:
+            if reference[1] not in settings:
+                raise ConfigError(
+                    "option-missing",
+                    f"{reference[1]} is missing, which {name} of a {table['kind']} was when the pipeline was last"
+                    " started: give the file this setting again",
+                )
+            found[name], _ = settings[reference[1]]
+    if found != table and any(table[name] == found[name] for name in _ADDRESSES if name in table):
+        raise ConfigError(
+            "store-damaged",
+            f"the checkpoint store would have settings of the file sent to an address of its own, as a {table['kind']}:"
+            " somebody else has written to it. See who may",
+        )
+    if "dead_letters" in table:
+        found["dead_letters"] = _filled(table["dead_letters"], settings)
+    return found
+
+
 class _NotSaid(Exception):
-    """A table cannot say it."""
+    """A table cannot say it, or may not."""
 
 
 def _options(made: object) -> object:
     return getattr(made, "given", made)
 
 
-def _table(made: object, kinds: Mapping[str, tuple[str, str]], secrets: Mapping[str, str]) -> dict[str, Any]:
+def _table(made: object, kinds: Mapping[str, tuple[str, str]], settings: Settings) -> dict[str, Any]:
     called = {of.partition(":")[2]: kind for kind, (_, of) in kinds.items()}
     if type(made).__name__ not in called or not type(made).__module__.startswith("onefold."):
         raise _NotSaid
-    return {"kind": called[type(made).__name__], **_fields(_options(made), secrets)}
-
-
-def _fields(options: Any, secrets: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if field.init and field.metadata.get("toml", True) and value != default:
-            found[field.name] = _plain(field.name, value, secrets)
+    options = _options(made)
+    found: dict[str, Any] = {"kind": called[type(made).__name__]}
+    for name, value in _given(options):
+        place = next((at for at, (one, is_secret) in settings.items() if is_secret and one == value), None)
+        found[name] = _plain(name, value, settings) if place is None else f"${{{place}}}"
+    if any(isinstance(value, str) and _REFERENCE.fullmatch(value) for value in found.values()):
+        for name in _ADDRESSES:
+            if name in found and not _REFERENCE.fullmatch(str(found[name])):
+                place = next((at for at, (one, _) in settings.items() if one == found[name]), None)
+                found[name] = f"${{{place or _refuse()}}}"
     return found
 
 
-def _plain(name: str, value: Any, secrets: Mapping[str, str]) -> Any:
+def _given(options: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a dataclass that are not as by default, and that a table can have."""
+    for field in dataclasses.fields(options):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if field.init and field.metadata.get("toml", True) and getattr(options, field.name) != default:
+            yield field.name, getattr(options, field.name)
+
+
+def _plain(name: str, value: Any, settings: Settings) -> Any:
     match value:
         case bool() | int() | float():
             return value
-        case str():
-            return _text(name, value, secrets)
+        case str() if not _is_secret(name, value, settings):
+            return value
         case Mapping():
-            return {key: _plain(key, one, secrets) for key, one in value.items()}
+            return {key: _plain(key, one, settings) for key, one in value.items()}
         case list() | tuple():
-            return [_plain(name, one, secrets) for one in value]
+            return [_plain(name, one, settings) for one in value]
         case _ if dataclasses.is_dataclass(value):
-            return _fields(value, secrets)
+            return {key: _plain(key, one, settings) for key, one in _given(value)}
         case _:
             raise _NotSaid
 
 
-def _text(name: str, text: str, secrets: Mapping[str, str]) -> str:
-    """The text with references in the place of secrets."""
-    places = {value: place for place, value in secrets.items()}
-    if text in places:
-        return f"${{{places[text]}}}"
-    reference = ""
-    if (url := _URL.match(text)) is not None:
-        if (place := places.get(unquote(url[2]))) is None or quote(unquote(url[2]), safe="") != url[2]:
-            raise _NotSaid
-        reference, text = f"{url[1]}:${{quoted {place}}}@", text[url.end() :]
-    if _PAIR.search(text) or (_SECRET.search(name) and text) or any(len(s) >= _LONG and s in text for s in places):
-        raise _NotSaid
-    return reference + text.replace("${", "$${")
+def _is_secret(name: str, text: str, settings: Settings) -> bool:
+    """Whether a secret may be in it, or it looks like a reference."""
+    secrets = [one for one, is_secret in settings.values() if is_secret and isinstance(one, str)]
+    return bool(
+        _REFERENCE.fullmatch(text)
+        or _PASSWORD.match(text)
+        or _PAIR.search(text)
+        or (_SECRET.search(name) and text)
+        or text in secrets
+        or any(len(secret) >= _LONG and secret in text for secret in secrets)
+    )
+
+
+def _refuse() -> str:
+    raise _NotSaid

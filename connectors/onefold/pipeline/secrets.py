@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,31 +29,20 @@ def is_reference(text: str) -> bool:
     return found is not None and found[2] is not None
 
 
-def filled(value: Any, directory: Path, settings: Mapping[str, str] | None = None) -> Any:
-    """The file's value with all secrets in it. Raises ConfigError for one that is not there. With `settings` it is of a
-    store, which may name these alone, by their places."""
+def filled(value: Any, directory: Path) -> Any:
+    """The file's value with all secrets in it. Raises ConfigError for one that is not there."""
     match value:
         case str():
-            return _NAMED.sub(lambda found: "${" if found[1] else _secret(found[2] or "", directory, settings), value)
+            return _NAMED.sub(lambda found: "${" if found[1] else _secret(found[2] or "", directory), value)
         case list():
-            return [filled(one, directory, settings) for one in value]
+            return [filled(one, directory) for one in value]
         case dict():
-            table = {name: filled(one, directory, settings) for name, one in value.items()}
-            return table if settings is not None else _with_password(table, directory)
+            return _with_password({name: filled(one, directory) for name, one in value.items()}, directory)
         case _:
             return value
 
 
-def _secret(name: str, directory: Path, settings: Mapping[str, str] | None) -> str:
-    if settings is not None:
-        place = name.removeprefix("quoted ")
-        if place not in settings:
-            raise ConfigError(
-                "environment-variable-missing",
-                f"{place} of the file was a secret when the pipeline ran, and is none now: let it be one, as"
-                ' "${NAME}"',
-            )
-        return settings[place] if place == name else quote(settings[place], safe="")
+def _secret(name: str, directory: Path) -> str:
     if name.startswith("file:"):
         return _content(directory / name.removeprefix("file:"))
     if not _VARIABLE.fullmatch(name):

@@ -101,8 +101,8 @@ def test_the_store_has_no_secret_of_it(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_the_file_no_longer_has_is_named(totals: Path) -> None:
-    totals.write_text(totals.read_text().replace('url = "${TOTALS_URL}"', 'url = "sqlite:////x.db"'))
-    with raises(ConfigError, "environment-variable-missing"):
+    totals.write_text(totals.read_text().replace('url = "${TOTALS_URL}"', ""))
+    with raises(ConfigError, "option-missing"):
         read(str(totals), is_stopped=True)
 
 
@@ -114,8 +114,14 @@ def test_a_flow_that_was_never_started_is_imported(totals: Path, tmp_path: Path)
 
 
 SCHEMA = "id long, amount decimal(10,2)"
-SECRETS = {"settings.password": "s3cret/pass", "settings.dsn": "postgresql://a:b@host/db"}
 URL = "postgresql://shop:s3cret%2Fpass@host/shop"
+BROKER = {"sasl.mechanism": "PLAIN", "sasl.username": "shop", "sasl.password": "s3cret/pass"}
+SETTINGS = {
+    "settings.password": ("s3cret/pass", True),
+    "settings.dsn": (URL, True),
+    "settings.broker": (BROKER, True),
+    "settings.kafka": ("one:9092", False),
+}
 
 
 def _flow(source: Any, *sinks: Any, letters: Any = None) -> Flow:
@@ -135,8 +141,8 @@ KAFKA = KafkaSource("orders", schema=SCHEMA, format="json", bootstrap_servers="o
         _flow(KAFKA, PostgresSink(URL, "orders", mode="upsert", key="id", order="amount")),
         _flow(
             KAFKA,
-            PostgresSink(SECRETS["settings.dsn"], "orders"),
-            KafkaSink("copies", bootstrap_servers="one:9092", key="id"),
+            PostgresSink(URL, "orders"),
+            KafkaSink("copies", bootstrap_servers="one:9092", client_config=BROKER),
         ),
         _flow(KAFKA, HBaseSink(servers="one:9090", table="orders", row_key="id", family="f")),
         _flow(
@@ -151,24 +157,38 @@ KAFKA = KafkaSource("orders", schema=SCHEMA, format="json", bootstrap_servers="o
     ],
 )
 def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow, tmp_path: Path) -> None:
-    text = endpoints(flow, SECRETS, tmp_path)
-    assert text is not None
-    assert not any(secret in text for secret in ("s3cret", "a:b"))
-    made = RememberedFlow("orders", text, SECRETS, tmp_path)
+    text = endpoints(flow, SETTINGS, tmp_path)
+    assert text is not None and "s3cret" not in text
+    made = RememberedFlow("orders", text, SETTINGS, tmp_path)
     assert made.sources() == flow.sources()
     assert [sink.given for sink in made.sinks()] == [sink.given for sink in flow.sinks()]  # type: ignore[attr-defined]
-    assert made.letters() == () or made.graph().letters() == flow.graph().letters()
-    rotated = RememberedFlow(
-        "orders", text, {"settings.password": "another", "settings.dsn": "postgresql://host/shop"}, tmp_path
+    assert made.graph().letters() == flow.graph().letters()
+
+
+def test_a_secret_goes_to_no_address_that_the_store_names(tmp_path: Path) -> None:
+    """Who may write to the store would learn it."""
+    text = endpoints(
+        _flow(KAFKA, KafkaSink("copies", bootstrap_servers="one:9092", client_config=BROKER)), SETTINGS, tmp_path
     )
-    assert "s3cret" not in str([getattr(sink.given, "url", "") for sink in rotated.sinks()])  # type: ignore[attr-defined]
+    assert text is not None
+    table = json.loads(text)["sinks"][0]
+    assert (table["bootstrap_servers"], table["client_config"]) == ("${settings.kafka}", "${settings.broker}")
+    forged = text.replace('"${settings.kafka}"', '"elsewhere:9092"')
+    with raises(ConfigError, "store-damaged"):
+        RememberedFlow("orders", forged, SETTINGS, tmp_path)
+    within = text.replace('"${settings.broker}"', '{"sasl.password": "${settings.password}"}')
+    (sink,) = RememberedFlow("orders", within, SETTINGS, tmp_path).sinks()
+    assert "s3cret" not in str(sink.given.client_config)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     "sink",
     [
         PostgresSink("postgresql://shop:unknown@host/shop", "orders"),
-        PostgresSink(SECRETS["settings.dsn"] + "?application_name=x", "orders"),
+        PostgresSink(URL + "?application_name=x", "orders"),
+        PostgresSink("postgresql://s3cret%2Fpass@host/shop", "s3cret/pass"),
+        KafkaSink("copies", bootstrap_servers="another:9092", client_config=BROKER),
+        KafkaSink("copies", bootstrap_servers="one:9092", client_config={**BROKER, "linger.ms": "5"}),
         PostgresSink("postgresql://host/shop?password=s3cret", "orders"),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.password": "unknown"}),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.x": 'module password="unknown"'}),
@@ -176,14 +196,14 @@ def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow,
     ],
 )
 def test_what_tables_cannot_say_or_may_not_is_not_remembered(sink: Any, tmp_path: Path) -> None:
-    assert endpoints(_flow(KAFKA, sink), SECRETS, tmp_path) is None
+    assert endpoints(_flow(KAFKA, sink), SETTINGS, tmp_path) is None
 
 
 def test_a_sink_of_somebody_elses_is_not_remembered(tmp_path: Path) -> None:
     class Mine(SqlSink):
         pass
 
-    assert endpoints(_flow(KAFKA, Mine("sqlite:////target.db", "orders")), SECRETS, tmp_path) is None
+    assert endpoints(_flow(KAFKA, Mine("sqlite:////target.db", "orders")), SETTINGS, tmp_path) is None
 
 
 def test_a_store_names_no_variable_and_no_file_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +211,7 @@ def test_a_store_names_no_variable_and_no_file_of_this_machine(tmp_path: Path, m
     text = endpoints(_flow(KAFKA, SqlSink("sqlite:////target.db", "orders")), {}, tmp_path)
     assert text is not None
     for reference in ("${HIDDEN}", "${file:/etc/hostname}"):
-        with raises(ConfigError, "environment-variable-missing"):
+        with raises(ConfigError, "url-unreadable"):
             RememberedFlow("orders", text.replace("sqlite:////target.db", reference), {}, tmp_path)
 
 
