@@ -71,7 +71,7 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], wanted: dict[str, Any]
 ) -> None:
     with closing(CheckpointStore(f"sqlite:///{tmp_path}/store.db")) as store:
-        store.id()
+        store.freeze(store.acquire("p", 0), Positions())
     asked: dict[str, Any] = {}
 
     def verify(_spark: Any, writer: FlowWriter, sink: Sink, key: Sequence[str]) -> Verification:
@@ -103,7 +103,7 @@ def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_ha
         ([], "sink 'mirror' appends, so which columns name a row has to be said: --key id"),
         (["--sink=orders"], "sink 'orders' appends, so which columns name a row has to be said: --key id"),
         (["--sink=order"], "pipeline 'p' has no sink 'order'; did you mean 'orders'"),
-        (["--sink=orders", "--key=id"], "p.db, so pipeline 'p' runs with another one, or from another directory"),
+        (["--sink=orders", "--key=id"], "p.db has nothing of pipeline 'p'"),
     ],
 )
 def test_what_cannot_be_verified_is_said_before_spark_starts(
@@ -136,7 +136,7 @@ def test_a_key_that_no_sink_takes_is_refused(
     assert isinstance(refused.exception, ConfigError) and refused.exception.code == "key-mismatch"
     assert says in str(refused.exception)
     same = CliRunner().invoke(main.app, ["verify", pipeline, "--key=n", "--sink=newest"])
-    assert "runs with another one" in str(same.exception), "its own key may be named"
+    assert "[pipeline-unknown]" in str(same.exception), "its own key may be named"
 
 
 def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused() -> None:
@@ -156,3 +156,11 @@ def test_two_pipelines_of_one_process_have_names_and_checkpoints_of_their_own() 
         refused = CliRunner().invoke(main.app, ["run", *map(named, made)])
         assert isinstance(refused.exception, ConfigError)
         assert says in str(refused.exception)
+
+
+def test_letters_says_of_which_source_none_are_kept() -> None:
+    source = KafkaSource("orders", bootstrap_servers="localhost:1", format="json", schema="id long", on_error="skip")
+    pipeline = named(piped("p", source=source, sinks=[SqlSink("sqlite:////nowhere/shop.db", "mirror")]))
+    answer = CliRunner().invoke(main.app, ["letters", pipeline], catch_exceptions=False)
+    assert (answer.exit_code, "no dead letters" in answer.output) == (0, True)
+    assert "orders are skipped" in answer.output

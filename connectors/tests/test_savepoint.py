@@ -664,7 +664,7 @@ def test_the_last_epoch_must_be_where_the_checkpoint_is(pipeline: Pipeline, tmp_
 def test_where_it_stands_is_shown_while_its_brokers_are_away(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions_command, "_ASKED_WITHIN_S", 0.5)
+    monkeypatch.setattr(positions_command, "_WITHIN_S", 0.5)
     shown = CliRunner().invoke(app, ["positions", named(pipeline)], catch_exceptions=False)
     assert shown.exit_code == 0 and "[kafka-unreachable]" in shown.output
     (line,) = (line.split() for line in shown.output.splitlines() if line.strip().startswith("t/0 "))

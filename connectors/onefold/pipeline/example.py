@@ -41,10 +41,10 @@ _DEAD_LETTERS = """\
 _FILTER = "amount > 0"
 
 
-def example(name: str, sinks: Sequence[str]) -> str:
-    """The text of a file for the pipeline of that name, with a sink of each of these kinds."""
+def example(name: str, sinks: Sequence[str], runtime: str) -> str:
+    """The text of a file for the pipeline of that name on that runtime, with a sink of each of these kinds."""
     table = file_table(("kafka",), sinks)
-    parts = [_INTRODUCTION, "\n".join(_lines(table, {"name": name}))]
+    parts = [_INTRODUCTION, "\n".join(_lines(table, {"name": name, "runtime": runtime}))]
     kinds = {one.KIND: one for one in tables_in(table.model_fields["sinks_"].annotation)}
     (source,) = tables_in(table.model_fields["sources_"].annotation)
     parts.append("\n".join(["[[sources]]", *_lines(source, _named(_SOURCE, name)), "", _DEAD_LETTERS]))

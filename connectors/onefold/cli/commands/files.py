@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ __all__ = ["new", "schema", "validate"]
 def new(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The file that is written: orders.toml.")],
     sink: Annotated[list[str] | None, typer.Option(help="The sinks' kinds: postgres, sql, kafka, hbase.")] = None,
+    runtime: Annotated[Literal["spark", "engine"], typer.Option(help="What runs it.")] = "spark",
 ) -> None:
     """Write a file that defines a pipeline, with all keys that there are, for you to fill in."""
     from onefold.clients.options import near
@@ -35,7 +36,7 @@ def new(
         check_pipeline_name(path.stem)
     except ConfigError as error:
         raise error.reworded(f"{path}: the pipeline is called as its file, and {error.message}") from None
-    text = example(path.stem, kinds)
+    text = example(path.stem, kinds, runtime)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -70,6 +70,9 @@ def letters(
         _print(found.letters)
         for sink in found.elsewhere:
             say(f"{sink} is no Postgres table: its dead letters are read with other tools")
+        for source in pipeline.flow.sources():
+            if source.on_error == "skip":
+                say(f'bad records of {source.name} are skipped, and kept nowhere: on_error = "dead_letter" keeps them')
 
 
 def _send(pipeline: Pipeline, places: Iterable[RecordPlace], as_json: bool) -> None:
