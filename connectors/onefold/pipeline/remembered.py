@@ -102,8 +102,7 @@ def endpoints(flow: Flow, secrets: Mapping[str, str], directory: Path) -> str | 
         sinks = [_table(of.sink, SINKS, secrets) for _, of in graph.writings() if not of.is_letters]
     except _NotSaid:
         return None
-    keeps_state = any(node.keeps_state for node in graph.nodes)
-    text = json.dumps({"sources": sources, "sinks": sinks, "keeps_state": keeps_state})
+    text = json.dumps({"sources": sources, "sinks": sinks, "keeps_state": graph.keeps_state})
     return text if _says(text, flow, secrets, directory) else None
 
 

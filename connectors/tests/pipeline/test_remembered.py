@@ -19,6 +19,7 @@ from onefold.pipeline import Pipeline, read
 from onefold.pipeline.remembered import RememberedFlow, endpoints
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import FileSource, KafkaSource
+from onefold.spark.flows.refusals import check_flow
 
 FLOW = """
 from onefold.flow import Flow, count
@@ -177,6 +178,18 @@ def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow,
 )
 def test_what_tables_cannot_say_or_may_not_is_not_remembered(sink: Any, tmp_path: Path) -> None:
     assert endpoints(_flow(KAFKA, sink), SECRETS, tmp_path) is None
+
+
+def test_that_a_query_of_sparks_keeps_state_is_remembered(tmp_path: Path) -> None:
+    flow = Flow("orders")
+    counted = flow.source(KAFKA, uid="orders").spark_sql(
+        "SELECT id, count(*) AS n FROM source GROUP BY id", schema="id long, n long", output_mode="update"
+    )
+    counted.sink(SqlSink("sqlite:////target.db", "orders", mode="upsert", key="id", order="onefold_epoch"))
+    text = endpoints(flow, {}, tmp_path)
+    assert text is not None
+    assert Pipeline(RememberedFlow("orders", text, {}, tmp_path)).keeps_state
+    check_flow(RememberedFlow("orders", text, {}, tmp_path).graph())
 
 
 def test_a_sink_of_somebody_elses_is_not_remembered(tmp_path: Path) -> None:
