@@ -44,7 +44,7 @@ class RememberedFlow(FileFlow):
             *(table["kind"] for table in tables["sinks"]),
             *(table["dead_letters"]["kind"] for table in tables["sources"] if "dead_letters" in table),
         ]
-        made = file_table([table["kind"] for table in tables["sources"]], kinds).model_validate(tables).make(directory)
+        made = file_table([table["kind"] for table in tables["sources"]], kinds).model_validate(tables).make(None)
         super().__init__(name, made.sources, (), made.sinks)
         self._keeps_state = bool(found["keeps_state"])
 

@@ -208,6 +208,18 @@ def test_a_store_names_no_variable_and_no_file_of_this_machine(tmp_path: Path, m
             RememberedFlow("orders", text.replace("sqlite:////target.db", reference), {}, tmp_path)
 
 
+def test_a_store_names_no_code(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nfirst = max\n"
+    )
+    sink = HBaseSink(servers="one:9090", table="orders", row_key="id", family="f", mode="rolling", merge="replace")
+    text = endpoints(_flow(KAFKA, sink), {}, tmp_path)
+    assert text is not None
+    with raises(ConfigError, "reference-invalid"):
+        RememberedFlow("orders", text.replace('"replace"', '"theirs.py:first"'), {}, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
 def _run_an_epoch(file: Path) -> None:
     runs: list[FlowRun] = []
     read(str(file)).run_here(on_outcome=lambda _: runs[0].drain(), on_opened=runs.append)
