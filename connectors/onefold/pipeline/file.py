@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,8 @@ def _pipeline(raw: dict[str, Any], directory: Path, is_stopped: bool) -> Pipelin
         return made.pipeline(directory)
     secrets = secrets_of(raw, values)
     if is_stopped and made.name and made.store and (text := _remembered(made.name, made.store)):
-        return made.pipeline(directory, RememberedFlow(made.name, text, secrets, directory))
+        with suppress(LookupError, TypeError, ValueError):  # of another version of onefold, which has other options
+            return made.pipeline(directory, RememberedFlow(made.name, text, secrets, directory))
     pipeline = made.pipeline(directory)
     pipeline.flow.endpoints = endpoints(pipeline.flow, secrets, directory)
     return pipeline

@@ -20,15 +20,13 @@ from onefold.core import ConfigError
 from onefold.flow import Flow
 from onefold.flow.graph import Edge, Graph, Node
 from onefold.flow.operators import Elided, Operator, Reading, Writing
-from onefold.pipeline.secrets import filled
+from onefold.pipeline.secrets import NAMES_SECRET, SAYS_SECRET, filled
 from onefold.pipeline.steps import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 
 __all__ = ["RememberedFlow", "endpoints", "secrets_of"]
 
 _URL = re.compile(r"([\w+.-]+://[^/@?#:]*):([^/@?#]*)@")
-_SECRET = re.compile(r"pass|secret|token|jaas|credential|api.?key|user\.info|\.pem", re.IGNORECASE)
-_PAIR = re.compile(rf"({_SECRET.pattern})\w*\s*=", re.IGNORECASE)  # in a URL, or in a text of several settings
 _LONG = 8  # letters of a secret that stands within another text by no chance
 _NO_COLUMNS = pa.schema([])
 
@@ -161,11 +159,16 @@ def _text(name: str, text: str, secrets: Mapping[str, str]) -> str:
     places = {value: place for place, value in secrets.items()}
     if text in places:
         return f"${{{places[text]}}}"
-    reference = ""
+    reference, said = "", unquote(text)
     if (url := _URL.match(text)) is not None:
         if (place := places.get(unquote(url[2]))) is None or quote(unquote(url[2]), safe="") != url[2]:
             raise _NotSaid
         reference, text = f"{url[1]}:${{quoted {place}}}@", text[url.end() :]
-    if _PAIR.search(text) or (_SECRET.search(name) and text) or any(len(s) >= _LONG and s in text for s in places):
+        said = unquote(url[1] + text)
+    if (
+        SAYS_SECRET.search(said)
+        or (NAMES_SECRET.search(name) and text)
+        or any(len(s) >= _LONG and s in said for s in places)
+    ):
         raise _NotSaid
     return reference + text.replace("${", "$${")

@@ -107,6 +107,14 @@ def test_a_secret_that_the_file_no_longer_has_is_named(totals: Path) -> None:
         read(str(totals), is_stopped=True)
 
 
+@pytest.mark.parametrize(("has", "had"), [('"uid"', '"uids"'), ('"kind": "sql"', '"kind": "sequel"'), ("{", "")])
+def test_what_another_version_remembered_is_not_read(totals: Path, tmp_path: Path, has: str, had: str) -> None:
+    with sqlite3.connect(tmp_path / "target.db") as store:
+        store.execute("UPDATE onefold_pins SET value = replace(value, ?, ?) WHERE name = 'endpoints'", (has, had))
+    with raises(ConfigError, "reference-broken"):
+        read(str(totals), is_stopped=True)
+
+
 def test_a_flow_that_was_never_started_is_imported(totals: Path, tmp_path: Path) -> None:
     (tmp_path / "target.db").unlink()
     with raises(ConfigError, "reference-broken"):
@@ -171,6 +179,8 @@ def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow,
         PostgresSink("postgresql://shop:unknown@host/shop", "orders"),
         PostgresSink(SECRETS["settings.dsn"] + "?application_name=x", "orders"),
         PostgresSink("postgresql://host/shop?password=s3cret", "orders"),
+        PostgresSink("postgresql://host/shop?%70assword=s3cret", "orders"),
+        PostgresSink("postgresql://s3cret%2Fpass:s3cret%2Fpass@host/shop", "orders"),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.password": "unknown"}),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.x": 'module password="unknown"'}),
         HBaseSink(servers="one:9090", table="orders", row_key="id", family="f", mode="rolling", merge=max),
