@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from harness.errors import raises
 from typer.testing import CliRunner
 
@@ -86,6 +87,37 @@ def test_commands_for_a_stopped_pipeline_do_without_it(totals: Path, command: li
     words = [str(totals) if word == "FILE" else word for word in command]
     answer = CliRunner().invoke(app, words, catch_exceptions=False)
     assert (answer.exit_code, says in answer.output) == (0, True), answer.output
+
+
+def test_with_other_sinks_those_are_remembered(totals: Path, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["reset", str(totals), "--rows", "--yes"]).exit_code == 0
+    stateless = FLOW.replace('key_by("account").aggregate(uid="counts", orders=count())', 'filter("amount > 0")')
+    (tmp_path / "jobs.py").write_text(stateless.replace("onefold_epoch", "amount"))
+    other = totals.with_name("other.py")
+    other.write_text((tmp_path / "jobs.py").read_text().replace('mode="upsert"', 'name="others", mode="upsert"'))
+    totals.write_text(totals.read_text().replace("broken.py", "jobs.py"))
+    _run_an_epoch(totals)
+    totals.write_text(totals.read_text().replace("jobs.py", "other.py"))
+    assert _sinks(totals, "--apply", "--renamed", "others=totals").exit_code == 0
+    other.unlink()
+    pipeline = read(str(totals), is_stopped=True)
+    assert [sink.name for sink in pipeline.everyone] == ["others"]
+    pipeline.recover()
+
+
+def test_sinks_beside_state_of_the_engine_are_shown_and_not_changed(totals: Path, tmp_path: Path) -> None:
+    totals.write_text(totals.read_text().replace("broken.py", "jobs.py"))
+    assert _sinks(totals).output == "totals: goes on\n"
+    (tmp_path / "other.py").write_text(FLOW.replace('mode="upsert"', 'name="others", mode="upsert"'))
+    before = _generation(tmp_path)
+    totals.write_text(totals.read_text().replace("jobs.py", "other.py"))
+    answer = _sinks(totals, "--apply", "--renamed", "others=totals")
+    assert isinstance(answer.exception, ConfigError) and answer.exception.code == "sinks-beside-state"
+    assert _generation(tmp_path) == before
+
+
+def _sinks(file: Path, *more: str) -> Result:
+    return CliRunner().invoke(app, ["sinks", str(file), *more, "--yes"])
 
 
 def test_what_runs_a_pipeline_imports_its_flow(totals: Path) -> None:
