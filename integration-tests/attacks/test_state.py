@@ -19,7 +19,7 @@ import pytest
 from harness.totals_flow import run_totals
 
 from onefold.core import OnefoldError
-from onefold.engine.driver.opening import _store_url
+from onefold.engine.driver.opening import store_url
 from onefold.engine.state import storage as storage_module
 from onefold.engine.state.participant import StateSink
 from onefold.engine.workers.messages import RestoreFrom
@@ -402,7 +402,7 @@ def test_the_password_of_a_checkpoints_url_is_not_shown(place: Place, caplog: py
         f"s3://bucket/flows?secret_key={secret}",
     ):
         said = [repr(StateSink(url)), repr(RestoreFrom(url, "p", "memory", 1, ()))]
-        said += told_by(lambda url=url: _store_url("totals", (), url, None))
+        said += told_by(lambda url=url: store_url("totals", (), url, None))
         said += told_by(lambda url=url: place.run(checkpoint=url))
         shown = "\n".join([*said, caplog.text])
         assert "PLANTED" not in shown and "hunter2" not in shown, shown

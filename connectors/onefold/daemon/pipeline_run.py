@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
@@ -176,14 +177,17 @@ class Run:
         here, there = RunState.RUNNING, RunState.PAUSED
         self._move(*((there, here) if is_paused else (here, there)))
 
-    def live(self) -> None:
-        """Run it in this thread, to its end. Raises the error that ended it."""
+    def live(self, *, is_told: bool = False) -> None:
+        """Run it in this thread, to its end. Raises the error that ended it, which is logged before where it
+        `is_told`: who waits for the end may be the end of the process."""
         ended = RunState.FAILED
         try:
             ended = self._live()
         except Exception as error:
             self._fail(found := meaning(self.name, error))
             ended = RunState.FENCED if isinstance(found, Fenced) else RunState.FAILED
+            if is_told:
+                log.error("pipeline %r has ended: %s", self.name, found)
             raise found from error.__cause__
         finally:
             self._hosted.close()
@@ -192,11 +196,8 @@ class Run:
             self._has_ended.set()
 
     def _run(self) -> None:
-        with logged_as(pipeline=self.name):
-            try:
-                self.live()
-            except OnefoldError as error:
-                log.error("pipeline %r has ended: %s", self.name, error)
+        with logged_as(pipeline=self.name), suppress(OnefoldError):
+            self.live(is_told=True)
 
     def _live(self) -> RunState:
         """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onefold.core import EpochRecord, Positions
+from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote, Repeats, come_again, count, passed_over
 from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.request_checks import check_movable, check_stateless, would_double
+from onefold.flow.writing import STATE
 from onefold.operate.stopped import StoppedPipeline, somebody
+from onefold.pipeline import Engine, Pipeline
 from onefold.store.job.move_session import repeats_in
 
-__all__ = ["Ask", "MovePlan", "PartitionMove", "change_sinks", "move", "plan_to", "planned"]
+__all__ = [
+    "Ask",
+    "MovePlan",
+    "PartitionMove",
+    "change_sinks",
+    "check_sinks_changeable",
+    "move",
+    "plan_to",
+    "planned",
+    "without_state",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,28 @@ def _planned(
     return plan_to(stopped, facts, moves, to)
 
 
+def without_state(pipeline: Pipeline, record: EpochRecord) -> EpochRecord:
+    """The epoch with the user's sinks alone: what the engine keeps for the flow is one more for the protocol."""
+    if not _keeps_state(pipeline):
+        return record
+    return replace(record, sinks=tuple(name for name in record.sinks if name != STATE))
+
+
+def check_sinks_changeable(pipeline: Pipeline) -> None:
+    """Raise ConfigError where the engine keeps state: its epochs go on with the sinks' only."""
+    if _keeps_state(pipeline):
+        raise ConfigError(
+            "sinks-beside-state",
+            f"pipeline {pipeline.name!r} keeps state on the engine, and its sinks cannot be changed yet: an epoch"
+            " without its state would come after those that have it. Nothing was changed. Put the sinks back as they"
+            " were; or begin anew with the new ones, by `onefold reset`",
+        )
+
+
+def _keeps_state(pipeline: Pipeline) -> bool:
+    return isinstance(pipeline.runtime, Engine) and pipeline.keeps_state
+
+
 def change_sinks(
     stopped: StoppedPipeline, facts: StoreFacts, added: Sequence[str], renamed: tuple[tuple[str, str], ...], why: str
 ) -> EpochRecord:
@@ -123,5 +157,6 @@ def change_sinks(
     these facts were read."""
     stopped.refuse_changed(facts)
     with closing(stopped.session(added=added)) as session:
+        session.endpoints = stopped.pipeline.flow.endpoints
         session.take_over()
         return session.change_sinks(MoveNote(somebody(), why, renamed=renamed))

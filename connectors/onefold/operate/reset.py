@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from onefold.core import ConfigError
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
+from onefold.store.pins import ENDPOINTS, pinned
 
 __all__ = ["LedgerPlace", "Removal", "places_of", "reset"]
 
@@ -78,7 +79,10 @@ def reset(
             generation = store.acquire(stopped.name, above)  # from here on no older driver opens or decides an epoch
             if not take_over:
                 _check_idle(stopped, places)
+            remembered = pinned(store, stopped.name, ENDPOINTS)
             store.begin_anew(generation)
+            if remembered is not None:  # for the same again, where this is cut short
+                store.note(generation, ENDPOINTS, remembered)
         for place in places:
             place.remove()
         stopped.checkpoint.remove()

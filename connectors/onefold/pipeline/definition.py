@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from onefold.core import ConfigError
 from onefold.core.values.plain import plain, shown_url
 from onefold.pipeline.file import parsed
-from onefold.pipeline.secrets import is_reference
+from onefold.pipeline.secrets import NAMES_SECRET, SAYS_SECRET, is_reference
 
 __all__ = ["definition"]
 
 _HIDDEN = "***"
-# Of Kafka's clients, libpq and Spark's settings; a key's whole path is searched, so that all of a table may be hidden.
-_SECRET = re.compile(
-    r"passw|pwd|secret|token|credential|(access|private|api|account)[._-]?key|user\.?info|\.pem$|jaas|oauthbearer"
-    r"|^settings\.",
-    re.IGNORECASE,
-)
+_SECRET = re.compile(rf"{NAMES_SECRET.pattern}|^settings\.", re.IGNORECASE)  # in a key's whole path: all of a table
 _NO_SECRET = re.compile(r"password_file$")
-_SAYS_SECRET = re.compile(r"(passw\w*|secret|token)\s*[=:]|\S:\S*@", re.IGNORECASE)
+_SAYS_SECRET = re.compile(rf"{SAYS_SECRET.pattern}|\S:\S*@", re.IGNORECASE)
 
 
 def definition(named: str) -> tuple[str, ...]:
     """The values of a pipeline's file, one a line, as TOML has them. Secrets that are named stay names, and are not
-    looked up. Of a pipeline that is defined in Python there is none."""
+    looked up. Of a pipeline that is defined in Python there is none, nor of a file that is gone meanwhile."""
     if not named.endswith(".toml"):
         return ()
-    return tuple(f"{key} = {_shown(key, value)}" for key, value in _values("", parsed(Path(named))))
+    try:
+        values = parsed(Path(named))
+    except ConfigError:
+        return ()
+    return tuple(f"{key} = {_shown(key, value)}" for key, value in _values("", values))
 
 
 def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -55,10 +55,9 @@ def _shown(key: str, value: Any) -> str:
             return _quoted(value)
         case _ if _SECRET.search(key.replace('"', "")):
             return _quoted(_HIDDEN)
-        case str() if "://" in value:
-            return _quoted(shown_url(value))
         case str():
-            return _quoted(_HIDDEN if _SAYS_SECRET.search(value) else value)
+            shown = shown_url(value) if "://" in value else value
+            return _quoted(_HIDDEN if _SAYS_SECRET.search(shown) else shown)
         case bool() | int() | float():
             return json.dumps(value)
         case _:  # dates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from onefold.core import ConfigError
 from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
-from onefold.pipeline.remembered import RememberedFlow, endpoints, settings_of
+from onefold.pipeline.remembered import UNREADABLE, RememberedFlow, endpoints, settings_of
 from onefold.pipeline.secrets import filled
 from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
 from onefold.store.checkpoint_store import CheckpointStore
@@ -88,9 +88,10 @@ def _pipeline(raw: dict[str, Any], directory: Path, is_stopped: bool) -> Pipelin
         return made.pipeline(directory)
     settings = settings_of(raw, values)
     if is_stopped and made.name and made.store and (text := _remembered(made.name, made.store)):
-        return made.pipeline(directory, RememberedFlow(made.name, text, settings, directory))
+        with suppress(*UNREADABLE):  # of another version, or of other settings
+            return made.pipeline(directory, RememberedFlow(made.name, text, settings))
     pipeline = made.pipeline(directory)
-    pipeline.flow.endpoints = endpoints(pipeline.flow, settings, directory)
+    pipeline.flow.endpoints = endpoints(pipeline.flow, settings)
     return pipeline
 
 

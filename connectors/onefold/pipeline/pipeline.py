@@ -174,9 +174,7 @@ class Pipeline(Operation):
     @property
     def keeps_state(self) -> bool:
         """Whether its operators remember what they saw, or a query of Spark's does."""
-        found = self.graph.querying()
-        is_updating = found is not None and found[1].output_mode == "update"
-        return is_updating or any(node.keeps_state for node in self.graph.nodes)
+        return self.graph.keeps_state
 
     def check(self) -> None:
         """Raise ConfigError for what its runtime cannot run of the flow."""

@@ -1,8 +1,9 @@
 """What a pipeline's store remembers of a flow in Python: its sources and its sinks, as the tables of a file.
 
-With them commands for a stopped pipeline work from its file and its store, without importing the flow. An option with
-a secret in it is the name of the file's setting, which is all of it, and so are the addresses beside it. What tables
-cannot say exactly, such as a function, is not remembered at all.
+With them commands for a stopped pipeline work from its file and its store, without importing the flow. Others may write
+to the store: so it says nothing of where a command connects and how, or of what code it runs. Addresses and settings of
+clients, with the secrets that are in them, are settings of the file, and the store has their names. What tables cannot
+say so, and exactly, is not remembered at all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,15 +23,14 @@ from onefold.flow.operators import Elided, Operator, Reading, Writing
 from onefold.pipeline.steps import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 
-__all__ = ["RememberedFlow", "Settings", "endpoints", "settings_of"]
+__all__ = ["UNREADABLE", "RememberedFlow", "Settings", "endpoints", "settings_of"]
+
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 Settings = Mapping[str, tuple[Any, bool]]  # of a file, by their places; and whether a secret is in it
 
-_ADDRESSES = ("url", "bootstrap_servers", "servers", "path")
+_OF_FILE = frozenset({"bootstrap_servers", "client_config", "path", "schema_registry", "servers", "url"})
 _REFERENCE = re.compile(r"\$\{(settings\.[^}]+)\}")
-_PASSWORD = re.compile(r"[\w+.-]+://[^/@?#:]*:[^/@?#]*@")
-_SECRET = re.compile(r"pass|secret|token|jaas|credential|api.?key|user\.info|\.pem", re.IGNORECASE)
-_PAIR = re.compile(rf"({_SECRET.pattern})\w*\s*=", re.IGNORECASE)  # in a URL, or in a text of several settings
 _LONG = 8  # letters of a secret that stands within another text by no chance
 _NO_COLUMNS = pa.schema([])
 
@@ -39,14 +38,15 @@ _NO_COLUMNS = pa.schema([])
 class RememberedFlow(FileFlow):
     """The ends of a flow, and whether it keeps state between them. It cannot be run."""
 
-    def __init__(self, name: str, text: str, settings: Settings, directory: Path) -> None:
-        """Raises ConfigError where the text names a setting that the file does not have."""
+    def __init__(self, name: str, text: str, settings: Settings) -> None:
+        """Raises `UNREADABLE` for a text of another version, or with settings that the file does not have, and
+        ConfigError where they are none for its sources and sinks."""
         found = json.loads(text)
         sources = [_filled(table, settings) for table in found["sources"]]
         sinks = [_filled(table, settings) for table in found["sinks"]]
         letters = [table["dead_letters"] for table in sources if "dead_letters" in table]
         model = file_table([each["kind"] for each in sources], [each["kind"] for each in (*sinks, *letters)])
-        made = model.model_validate({"sources": sources, "sinks": sinks}).make(directory)
+        made = model.model_validate({"sources": sources, "sinks": sinks}).make(None)
         super().__init__(name, made.sources, (), made.sinks)
         self._keeps_state = bool(found["keeps_state"])
 
@@ -85,7 +85,7 @@ def settings_of(given: Mapping[str, Any], values: Mapping[str, Any]) -> Settings
     return dict(of("settings", given.get("settings", {}), values.get("settings", {})))
 
 
-def endpoints(flow: Flow, settings: Settings, directory: Path) -> str | None:
+def endpoints(flow: Flow, settings: Settings) -> str | None:
     """The text from which a `RememberedFlow` is made; None where it would be another one."""
     graph = flow.graph()
     letters = {node.inputs[0].source: of.sink for node, of in graph.writings() if of.is_letters}
@@ -99,39 +99,24 @@ def endpoints(flow: Flow, settings: Settings, directory: Path) -> str | None:
         sinks = [_table(of.sink, SINKS, settings) for _, of in graph.writings() if not of.is_letters]
     except _NotSaid:
         return None
-    keeps_state = any(node.keeps_state for node in graph.nodes)
-    text = json.dumps({"sources": sources, "sinks": sinks, "keeps_state": keeps_state})
-    return text if _says(text, flow, settings, directory) else None
+    text = json.dumps({"sources": sources, "sinks": sinks, "keeps_state": graph.keeps_state})
+    return text if _says(text, flow, settings) else None
 
 
-def _says(text: str, flow: Flow, settings: Settings, directory: Path) -> bool:
+def _says(text: str, flow: Flow, settings: Settings) -> bool:
     """Whether the flow that it makes has the same ends."""
     try:
-        made = RememberedFlow(flow.name, text, settings, directory)
-    except (ConfigError, ValueError):  # of pydantic, too
+        made = RememberedFlow(flow.name, text, settings)
+    except (ConfigError, *UNREADABLE):
         return False
     return made.sources() == flow.sources() and [*map(_options, made.sinks())] == [*map(_options, flow.sinks())]
 
 
 def _filled(table: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """The table with settings in the place of references. Whoever may write to the store could else have a secret sent
-    elsewhere: so where one stands in a table, its addresses are settings, too."""
+    """The table with the file's settings, which nothing but their names may stand for."""
     found = dict(table)
-    for name, value in table.items():
-        if isinstance(value, str) and (reference := _REFERENCE.fullmatch(value)) is not None:
-            if reference[1] not in settings:
-                raise ConfigError(
-                    "option-missing",
-                    f"{reference[1]} is missing, which {name} of a {table['kind']} was when the pipeline was last"
-                    " started: give the file this setting again",
-                )
-            found[name], _ = settings[reference[1]]
-    if found != table and any(table[name] == found[name] for name in _ADDRESSES if name in table):
-        raise ConfigError(
-            "store-damaged",
-            f"the checkpoint store would have settings of the file sent to an address of its own, as a {table['kind']}:"
-            " somebody else has written to it. See who may",
-        )
+    for name in _OF_FILE & table.keys():
+        found[name], _ = settings[_REFERENCE.fullmatch(table[name])[1]]  # type: ignore[index]  # TypeError: no name
     if "dead_letters" in table:
         found["dead_letters"] = _filled(table["dead_letters"], settings)
     return found
@@ -149,17 +134,17 @@ def _table(made: object, kinds: Mapping[str, tuple[str, str]], settings: Setting
     called = {of.partition(":")[2]: kind for kind, (_, of) in kinds.items()}
     if type(made).__name__ not in called or not type(made).__module__.startswith("onefold."):
         raise _NotSaid
-    options = _options(made)
     found: dict[str, Any] = {"kind": called[type(made).__name__]}
-    for name, value in _given(options):
-        place = next((at for at, (one, is_secret) in settings.items() if is_secret and one == value), None)
-        found[name] = _plain(name, value, settings) if place is None else f"${{{place}}}"
-    if any(isinstance(value, str) and _REFERENCE.fullmatch(value) for value in found.values()):
-        for name in _ADDRESSES:
-            if name in found and not _REFERENCE.fullmatch(str(found[name])):
-                place = next((at for at, (one, _) in settings.items() if one == found[name]), None)
-                found[name] = f"${{{place or _refuse()}}}"
+    for name, value in _given(_options(made)):
+        found[name] = _reference(value, settings) if name in _OF_FILE else _plain(value, settings)
     return found
+
+
+def _reference(value: object, settings: Settings) -> str:
+    for place, (setting, _) in settings.items():
+        if setting == value:
+            return f"${{{place}}}"
+    raise _NotSaid
 
 
 def _given(options: Any) -> Iterator[tuple[str, Any]]:
@@ -170,34 +155,22 @@ def _given(options: Any) -> Iterator[tuple[str, Any]]:
             yield field.name, getattr(options, field.name)
 
 
-def _plain(name: str, value: Any, settings: Settings) -> Any:
+def _plain(value: Any, settings: Settings) -> Any:
     match value:
         case bool() | int() | float():
             return value
-        case str() if not _is_secret(name, value, settings):
+        case str() if not _has_secret(value, settings):
             return value
         case Mapping():
-            return {key: _plain(key, one, settings) for key, one in value.items()}
+            return {key: _plain(one, settings) for key, one in value.items()}
         case list() | tuple():
-            return [_plain(name, one, settings) for one in value]
+            return [_plain(one, settings) for one in value]
         case _ if dataclasses.is_dataclass(value):
-            return {key: _plain(key, one, settings) for key, one in _given(value)}
+            return {key: _plain(one, settings) for key, one in _given(value)}
         case _:
             raise _NotSaid
 
 
-def _is_secret(name: str, text: str, settings: Settings) -> bool:
-    """Whether a secret may be in it, or it looks like a reference."""
-    secrets = [one for one, is_secret in settings.values() if is_secret and isinstance(one, str)]
-    return bool(
-        _REFERENCE.fullmatch(text)
-        or _PASSWORD.match(text)
-        or _PAIR.search(text)
-        or (_SECRET.search(name) and text)
-        or text in secrets
-        or any(len(secret) >= _LONG and secret in text for secret in secrets)
-    )
-
-
-def _refuse() -> str:
-    raise _NotSaid
+def _has_secret(text: str, settings: Settings) -> bool:
+    secrets = [value for value, is_secret in settings.values() if is_secret and isinstance(value, str)]
+    return any(text == secret or (len(secret) >= _LONG and secret in text) for secret in secrets)

@@ -16,8 +16,15 @@ from urllib.parse import quote
 
 from onefold.core import ConfigError
 
-__all__ = ["filled", "is_reference"]
+__all__ = ["NAMES_SECRET", "SAYS_SECRET", "filled", "is_reference"]
 
+# Of Kafka's clients, libpq and Spark's settings: the names of what is a secret, and what stands before one in a text.
+NAMES_SECRET = re.compile(
+    r"passw|passphrase|passcode|pwd|secret|token|credential|(access|private|api|account|encryption|keystore)[._-]?key"
+    r"|user\.?info|\.pem|\.sas\.|jaas|oauthbearer",
+    re.IGNORECASE,
+)
+SAYS_SECRET = re.compile(rf"({NAMES_SECRET.pattern})\w*\s*[=:]|\bsig=", re.IGNORECASE)
 _NAMED = re.compile(r"\$(\$\{)|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"([\w+.-]+://)([^/@?#]*)@")

@@ -54,15 +54,16 @@ class FileTable(BaseModel):
     KIND: ClassVar[str] = ""
     BESIDE: ClassVar[frozenset[str]] = frozenset()  # fields that are none of what it makes
 
-    def make(self, within: Path, /, place: str = "", **more: Any) -> Any:
-        """What the table describes. Raises the ConfigError of its constructor, with `place`, the table's own name."""
+    def make(self, within: Path | None, /, place: str = "", **more: Any) -> Any:
+        """What the table describes. Raises the ConfigError of its constructor, with `place`, the table's own name.
+        Functions are of files `within`; where that is None, none is named: what a store says runs no code."""
         given = self._given(self.model_fields_set - {"kind"} - self.BESIDE, within, place)
         try:
             return type(self).MAKES(**given, **more)
         except ConfigError as error:
             raise (error.reworded(f"{place}: {error.message}") if place else error) from error.__cause__
 
-    def _given(self, fields: Iterable[str], within: Path, place: str) -> dict[str, Any]:
+    def _given(self, fields: Iterable[str], within: Path | None, place: str) -> dict[str, Any]:
         given = {}
         for field in fields:
             name = field.removesuffix("_")
@@ -74,9 +75,11 @@ class FileTable(BaseModel):
     def known(cls) -> list[str]:
         return [field.alias or name for name, field in cls.model_fields.items()]
 
-    def _function(self, name: str, value: object, directory: Path, place: str) -> object:
+    def _function(self, name: str, value: object, directory: Path | None, place: str) -> object:
         if name not in self.FUNCTIONS or not isinstance(value, str) or ":" not in value:
             return None
+        if directory is None:
+            raise ConfigError("reference-invalid", f"{place}: a function is named where none can be")
         try:
             return imported(value, directory)
         except ConfigError as error:
@@ -86,7 +89,7 @@ class FileTable(BaseModel):
 class SourceTable(FileTable):
     """A source, with what its flow says of it."""
 
-    def make(self, within: Path, /, place: str = "", **more: Any) -> Reads:
+    def make(self, within: Path | None, /, place: str = "", **more: Any) -> Reads:
         beside = self._given(self.model_fields_set & self.BESIDE, within, place)
         return Reads(super().make(within, place, **more), **beside)
 
@@ -211,7 +214,7 @@ def _text(value: object) -> object:
 Setting = Annotated[str, BeforeValidator(_text)]
 
 
-def _made(value: object, directory: Path, place: str) -> object:
+def _made(value: object, directory: Path | None, place: str) -> object:
     match value:
         case FileTable():
             return value.make(directory, place)

@@ -347,7 +347,7 @@ def test_the_state_that_an_operator_keeps_is_reported_after_each_snapshot_of_it(
         run.start()
         until(lambda: [each.state_entries for each in run.traffic.operators()] == [None, 3, None])
         until(lambda: (run.traffic.operators()[1].state_bytes or 0) > 0)
-        assert [each.backpressured is None for each in run.traffic.operators()] == [False, True, True]
+        until(lambda: [each.backpressured is None for each in run.traffic.operators()] == [False, True, True])
         put(place, 4)
         until(lambda: run.traffic.operators()[1].state_entries == 4)
         assert run.stop(20)

@@ -27,6 +27,8 @@ schema = "id long, at timestamp"
 [sources.registry]
 url = "https://shop:s3cr3t@registry:8081/?token=s3cr3t"
 "basic.auth.user.info" = "shop:s3cr3t"
+[sources.more]
+url = "https://one,https://shop:s3cr3t@two"
 [sources.dead_letters]
 url = "postgresql://shop:${PASSWORD}@db/shop"
 [[sinks]]
@@ -43,6 +45,8 @@ password = "a${B}s3cr3t"
 [spark.settings]
 "spark.executor.memory" = "4g"
 "spark.hadoop.fs.s3a.access.key" = "s3cr3t"
+"spark.hadoop.fs.azure.sas.orders.shop" = "sv=1&sig=s3cr3t"
+"spark.driver.extraJavaOptions" = "-Dproxy=http://proxy -Djavax.net.ssl.keyStorePassword=s3cr3t"
 """
 
 
@@ -67,6 +71,7 @@ def test_all_of_a_file_is_shown_but_for_its_secrets(tmp_path: Path) -> None:
         'sources[0].client_config."sasl.oauthbearer.client.secret" = "***"',
         'sources[0].registry.url = "https://registry:8081/"',
         'sources[0].registry."basic.auth.user.info" = "***"',
+        'sources[0].more.url = "***"',
         'sources[0].dead_letters.url = "postgresql://db/shop"',
         'sinks[0].url = "postgresql://db/shop"',
         'sinks[0].password_file = "/run/secrets/db"',
@@ -77,6 +82,8 @@ def test_all_of_a_file_is_shown_but_for_its_secrets(tmp_path: Path) -> None:
         'sinks[3].password = "***"',
         'spark.settings."spark.executor.memory" = "4g"',
         'spark.settings."spark.hadoop.fs.s3a.access.key" = "***"',
+        'spark.settings."spark.hadoop.fs.azure.sas.orders.shop" = "***"',
+        'spark.settings."spark.driver.extraJavaOptions" = "***"',
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from harness.errors import raises
 from typer.testing import CliRunner
 
@@ -19,6 +20,7 @@ from onefold.pipeline import Pipeline, read
 from onefold.pipeline.remembered import RememberedFlow, endpoints
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import FileSource, KafkaSource
+from onefold.spark.flows.refusals import check_flow
 
 FLOW = """
 from onefold.flow import Flow, count
@@ -87,6 +89,37 @@ def test_commands_for_a_stopped_pipeline_do_without_it(totals: Path, command: li
     assert (answer.exit_code, says in answer.output) == (0, True), answer.output
 
 
+def test_with_other_sinks_those_are_remembered(totals: Path, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["reset", str(totals), "--rows", "--yes"]).exit_code == 0
+    stateless = FLOW.replace('key_by("account").aggregate(uid="counts", orders=count())', 'filter("amount > 0")')
+    (tmp_path / "jobs.py").write_text(stateless.replace("onefold_epoch", "amount"))
+    other = totals.with_name("other.py")
+    other.write_text((tmp_path / "jobs.py").read_text().replace('mode="upsert"', 'name="others", mode="upsert"'))
+    totals.write_text(totals.read_text().replace("broken.py", "jobs.py"))
+    _run_an_epoch(totals)
+    totals.write_text(totals.read_text().replace("jobs.py", "other.py"))
+    assert _sinks(totals, "--apply", "--renamed", "others=totals").exit_code == 0
+    other.unlink()
+    pipeline = read(str(totals), is_stopped=True)
+    assert [sink.name for sink in pipeline.everyone] == ["others"]
+    pipeline.recover()
+
+
+def test_sinks_beside_state_of_the_engine_are_shown_and_not_changed(totals: Path, tmp_path: Path) -> None:
+    totals.write_text(totals.read_text().replace("broken.py", "jobs.py"))
+    assert _sinks(totals).output == "totals: goes on\n"
+    (tmp_path / "other.py").write_text(FLOW.replace('mode="upsert"', 'name="others", mode="upsert"'))
+    before = _generation(tmp_path)
+    totals.write_text(totals.read_text().replace("jobs.py", "other.py"))
+    answer = _sinks(totals, "--apply", "--renamed", "others=totals")
+    assert isinstance(answer.exception, ConfigError) and answer.exception.code == "sinks-beside-state"
+    assert _generation(tmp_path) == before
+
+
+def _sinks(file: Path, *more: str) -> Result:
+    return CliRunner().invoke(app, ["sinks", str(file), *more, "--yes"])
+
+
 def test_what_runs_a_pipeline_imports_its_flow(totals: Path) -> None:
     with raises(ConfigError, "reference-broken"):
         read(str(totals))
@@ -100,9 +133,19 @@ def test_the_store_has_no_secret_of_it(tmp_path: Path) -> None:
     assert "target.db" not in text
 
 
-def test_a_secret_that_the_file_no_longer_has_is_named(totals: Path) -> None:
+def test_a_flow_is_imported_where_the_file_has_other_settings_now(totals: Path) -> None:
     totals.write_text(totals.read_text().replace('url = "${TOTALS_URL}"', ""))
-    with raises(ConfigError, "option-missing"):
+    with raises(ConfigError, "reference-broken"):
+        read(str(totals), is_stopped=True)
+
+
+@pytest.mark.parametrize(
+    ("has", "had"), [('"uid"', '"uids"'), ('"kind": "sql"', '"kind": "sequel"'), ("{", ""), ("[{", '["')]
+)
+def test_what_another_version_remembered_is_not_read(totals: Path, tmp_path: Path, has: str, had: str) -> None:
+    with sqlite3.connect(tmp_path / "target.db") as store:
+        store.execute("UPDATE onefold_pins SET value = replace(value, ?, ?) WHERE name = 'endpoints'", (has, had))
+    with raises(ConfigError, "reference-broken"):
         read(str(totals), is_stopped=True)
 
 
@@ -121,6 +164,10 @@ SETTINGS = {
     "settings.dsn": (URL, True),
     "settings.broker": (BROKER, True),
     "settings.kafka": ("one:9092", False),
+    "settings.thrift": ("one:9090", False),
+    "settings.mysql": ("mysql+pymysql://shop@host/shop", False),
+    "settings.folder": ("/data/${passengers}", False),
+    "settings.file": ("sqlite:////target.db", False),
 }
 
 
@@ -156,29 +203,34 @@ KAFKA = KafkaSource("orders", schema=SCHEMA, format="json", bootstrap_servers="o
         ),
     ],
 )
-def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow, tmp_path: Path) -> None:
-    text = endpoints(flow, SETTINGS, tmp_path)
+def test_what_a_flow_has_is_remembered_exactly_and_without_passwords(flow: Flow) -> None:
+    text = endpoints(flow, SETTINGS)
     assert text is not None and "s3cret" not in text
-    made = RememberedFlow("orders", text, SETTINGS, tmp_path)
+    made = RememberedFlow("orders", text, SETTINGS)
     assert made.sources() == flow.sources()
     assert [sink.given for sink in made.sinks()] == [sink.given for sink in flow.sinks()]  # type: ignore[attr-defined]
     assert made.graph().letters() == flow.graph().letters()
 
 
-def test_a_secret_goes_to_no_address_that_the_store_names(tmp_path: Path) -> None:
-    """Who may write to the store would learn it."""
-    text = endpoints(
-        _flow(KAFKA, KafkaSink("copies", bootstrap_servers="one:9092", client_config=BROKER)), SETTINGS, tmp_path
-    )
-    assert text is not None
-    table = json.loads(text)["sinks"][0]
-    assert (table["bootstrap_servers"], table["client_config"]) == ("${settings.kafka}", "${settings.broker}")
-    forged = text.replace('"${settings.kafka}"', '"elsewhere:9092"')
-    with raises(ConfigError, "store-damaged"):
-        RememberedFlow("orders", forged, SETTINGS, tmp_path)
-    within = text.replace('"${settings.broker}"', '{"sasl.password": "${settings.password}"}')
-    (sink,) = RememberedFlow("orders", within, SETTINGS, tmp_path).sinks()
-    assert "s3cret" not in str(sink.given.client_config)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("has", "forged"),
+    [
+        ('"${settings.kafka}"', '"elsewhere:9092"'),
+        ('"${settings.kafka}"', '"${HIDDEN}"'),
+        ('"${settings.kafka}"', '"${file:/etc/hostname}"'),
+        ('"${settings.broker}"', '{"sasl.password": "${settings.password}"}'),
+        ('"${settings.broker}"', '{"plugin.library.paths": "/tmp/theirs.so"}'),
+    ],
+)
+def test_a_store_says_nothing_of_where_and_how_a_command_connects(
+    has: str, forged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may write to the store would learn a secret, or have their own code run."""
+    monkeypatch.setenv("HIDDEN", "one:9092")
+    text = endpoints(_flow(KAFKA, KafkaSink("copies", bootstrap_servers="one:9092", client_config=BROKER)), SETTINGS)
+    assert text is not None and has in text
+    with pytest.raises((LookupError, TypeError)):
+        RememberedFlow("orders", text.replace(has, forged), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -190,29 +242,46 @@ def test_a_secret_goes_to_no_address_that_the_store_names(tmp_path: Path) -> Non
         KafkaSink("copies", bootstrap_servers="another:9092", client_config=BROKER),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={**BROKER, "linger.ms": "5"}),
         PostgresSink("postgresql://host/shop?password=s3cret", "orders"),
+        PostgresSink("postgresql://host/shop?%70assword=s3cret", "orders"),
+        PostgresSink("postgresql://s3cret%2Fpass:s3cret%2Fpass@host/shop", "orders"),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.password": "unknown"}),
         KafkaSink("copies", bootstrap_servers="one:9092", client_config={"sasl.x": 'module password="unknown"'}),
         HBaseSink(servers="one:9090", table="orders", row_key="id", family="f", mode="rolling", merge=max),
     ],
 )
-def test_what_tables_cannot_say_or_may_not_is_not_remembered(sink: Any, tmp_path: Path) -> None:
-    assert endpoints(_flow(KAFKA, sink), SETTINGS, tmp_path) is None
+def test_what_tables_cannot_say_or_may_not_is_not_remembered(sink: Any) -> None:
+    assert endpoints(_flow(KAFKA, sink), SETTINGS) is None
 
 
-def test_a_sink_of_somebody_elses_is_not_remembered(tmp_path: Path) -> None:
+def test_that_a_query_of_sparks_keeps_state_is_remembered() -> None:
+    flow = Flow("orders")
+    counted = flow.source(KAFKA, uid="orders").spark_sql(
+        "SELECT id, count(*) AS n FROM source GROUP BY id", schema="id long, n long", output_mode="update"
+    )
+    counted.sink(SqlSink("sqlite:////target.db", "orders", mode="upsert", key="id", order="onefold_epoch"))
+    text = endpoints(flow, SETTINGS)
+    assert text is not None
+    assert Pipeline(RememberedFlow("orders", text, SETTINGS)).keeps_state
+    check_flow(RememberedFlow("orders", text, SETTINGS).graph())
+
+
+def test_a_sink_of_somebody_elses_is_not_remembered() -> None:
     class Mine(SqlSink):
         pass
 
-    assert endpoints(_flow(KAFKA, Mine("sqlite:////target.db", "orders")), SETTINGS, tmp_path) is None
+    assert endpoints(_flow(KAFKA, Mine("sqlite:////target.db", "orders")), SETTINGS) is None
 
 
-def test_a_store_names_no_variable_and_no_file_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIDDEN", "x")
-    text = endpoints(_flow(KAFKA, SqlSink("sqlite:////target.db", "orders")), {}, tmp_path)
+def test_a_store_names_no_code(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nfirst = max\n"
+    )
+    sink = HBaseSink(servers="one:9090", table="orders", row_key="id", family="f", mode="rolling", merge="replace")
+    text = endpoints(_flow(KAFKA, sink), SETTINGS)
     assert text is not None
-    for reference in ("${HIDDEN}", "${file:/etc/hostname}"):
-        with raises(ConfigError, "url-unreadable"):
-            RememberedFlow("orders", text.replace("sqlite:////target.db", reference), {}, tmp_path)
+    with raises(ConfigError, "reference-invalid"):
+        RememberedFlow("orders", text.replace('"replace"', '"theirs.py:first"'), SETTINGS)
+    assert not (tmp_path / "ran").exists()
 
 
 def _run_an_epoch(file: Path) -> None:

@@ -131,6 +131,12 @@ class Graph:
             if isinstance(node.operator, Reading):
                 yield node, node.operator
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its operators remember what they saw, or a query of Spark's does."""
+        found = self.querying()
+        return (found is not None and found[1].output_mode == "update") or any(node.keeps_state for node in self.nodes)
+
     def querying(self) -> tuple[Node, Querying] | None:
         """The node whose rows Spark makes, if there is one."""
         found = [(node, node.operator) for node in self.nodes if isinstance(node.operator, Querying)]

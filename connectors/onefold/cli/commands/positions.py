@@ -95,14 +95,14 @@ def sinks(
 ) -> None:
     """Show how the pipeline's sinks differ from those of the last epoch; with --apply, while the pipeline is stopped,
     have it go on with them."""
-    from onefold.operate.positions import change_sinks
+    from onefold.operate.positions import change_sinks, check_sinks_changeable, without_state
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
 
     pipeline = read(named)
     with closing(StoppedPipeline(pipeline, "Nothing was changed")) as stopped:
         facts = stopped.facts()
-        last = check_resolved(pipeline.name, facts)
+        last = without_state(pipeline, check_resolved(pipeline.name, facts))
         names = [sink.name for sink in pipeline.everyone]
         pairs = _pairs(renamed or (), names, last)
         for line in _changes(names, last, dict(pairs)):
@@ -112,6 +112,7 @@ def sinks(
         if not apply:
             say("the next start is refused until they agree, or until --apply has changed the record")
             return
+        check_sinks_changeable(pipeline)
         if not take_over:
             stopped.refuse_running()
         say(_fencing(facts))

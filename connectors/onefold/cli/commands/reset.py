@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onefold.cli.console import Named, TakeOver, Yes, say
+from onefold.core import ConfigError
 from onefold.core.values.plain import shown_url
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def reset(
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import read
 
-    pipeline = read(named, is_stopped=True)
+    try:
+        pipeline = read(named)  # --rows empties what it names now
+    except ConfigError:
+        pipeline = read(named, is_stopped=True)
     places = places_of(pipeline, rows)
     with closing(StoppedPipeline(pipeline, "Nothing was removed")) as stopped:
         reset_pipeline(stopped, places, take_over, yes)

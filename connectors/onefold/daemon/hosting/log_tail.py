@@ -30,7 +30,12 @@ class LogTail(logging.Handler):
         self.addFilter(lambda record: record.name != "onefold.epochs" and not is_of_py4j(record))
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = self.format(record)
+        try:
+            said = self.format(record)
+        except Exception:  # whoever logs what has no form goes on
+            self.handleError(record)
+            return
+        said = said.encode(errors="backslashreplace").decode()  # of a file's name, which need be no UTF-8
         shown = said if len(said) <= _CHARACTERS_MAX else f"...{said[-_CHARACTERS_MAX:]}"
         line = LogLine(at_s=record.created, level=record.levelname.lower(), message=shown)
         named = current().get("pipeline")

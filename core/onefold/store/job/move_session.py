@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
+from onefold.core.checks import present
 from onefold.core.contract import EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, Repeats
@@ -66,4 +67,6 @@ class MoveSession(Session):
 
     def change_sinks(self, note: MoveNote) -> EpochRecord:
         """Have the chain go on with the sinks of today, after `take_over`. Raises ConfigError where it can't yet."""
+        started = present(self.started, "no change without a start")
+        self.patience.retry(lambda: self.note_endpoints(started.generation), "noting the sinks of today")
         return self.drive(self.lifecycle.change_sinks(note))

@@ -333,6 +333,10 @@ class Session:
 
     def _note_ends(self, generation: Generation) -> None:
         note_targets(self.store, generation, self.sinks)
+        self.note_endpoints(generation)
+
+    def note_endpoints(self, generation: Generation) -> None:
+        """What commands that do not import the flow find of it from here on."""
         if self.endpoints != pinned(self.store, self.name, ENDPOINTS):
             self.store.note(generation, ENDPOINTS, self.endpoints or "")
 
