@@ -13,10 +13,9 @@ from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow import cutting, spill_queue
-from onefold.engine.dataflow.cutting import Cutter
+from onefold.engine.dataflow.cutting import Cutter, row_bytes
 from onefold.engine.dataflow.in_order import InOrder
 from onefold.engine.dataflow.items import Barrier, Item
-from onefold.engine.dataflow.row_bytes import row_bytes
 from onefold.engine.dataflow.spill_queue import SpillQueue
 
 
