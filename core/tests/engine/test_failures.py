@@ -12,9 +12,8 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import BadRecord, Terminal
-from onefold.engine.dataflow.chain_operators import Operators
+from onefold.engine.dataflow.chain_operators import Operators, operator_failed
 from onefold.engine.dataflow.chains import plan
-from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.driver.restarts import WorkerFailed, judged
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
