@@ -20,9 +20,9 @@ from onefold.engine.dataflow import cutting, outbound
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.items import Barrier, Effect, Send
 from onefold.engine.dataflow.subtask import Subtask
+from onefold.engine.logics.endpoints import ReadingLogic
 from onefold.engine.logics.logic import Stateless
 from onefold.engine.logics.logic_factory import TransformingLogic
-from onefold.engine.logics.reading import ReadingLogic
 from onefold.flow.graph import Edge, Graph, Node, Shipping
 from onefold.flow.operators import Filtering, Reading, Uniting
 

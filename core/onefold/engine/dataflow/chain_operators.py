@@ -16,9 +16,8 @@ from onefold.core.values.plain import plain
 from onefold.core.values.raise_site import raised_at
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
+from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output
-from onefold.engine.logics.reading import ReadingLogic
-from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.own_process import OwnProcess
 from onefold.flow.rows import OF
 

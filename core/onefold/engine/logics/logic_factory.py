@@ -13,11 +13,10 @@ from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.bad_records import Policy
 from onefold.engine.logics.aggregating import AggregatingLogic
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
+from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
-from onefold.engine.logics.reading import ReadingLogic
 from onefold.engine.logics.reducing import ReducingLogic
-from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
