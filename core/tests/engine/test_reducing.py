@@ -13,9 +13,8 @@ from harness.errors import raises
 from onefold.core import TaskId
 from onefold.core.aggregates import max_
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.engine.logics.aggregating import AggregatingLogic
 from onefold.engine.logics.processing import by_key
-from onefold.engine.logics.reducing import ReducingLogic
+from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import Edge, Node, Shipping

@@ -11,12 +11,11 @@ from onefold.core.checks import present
 from onefold.core.contract import Sink
 from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.bad_records import Policy
-from onefold.engine.logics.aggregating import AggregatingLogic
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
-from onefold.engine.logics.reducing import ReducingLogic
+from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
