@@ -19,7 +19,7 @@ from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.messages import Done
-from onefold.engine.workers.reader import Reader
+from onefold.engine.workers.worker import Reader
 
 __all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "FleetSubject", "ModelFleet"]
 
