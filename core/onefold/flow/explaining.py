@@ -32,7 +32,7 @@ from onefold.flow.operators import (
     Writing,
 )
 from onefold.flow.ordering import order_dependent
-from onefold.flow.planning.starts import check_replayable
+from onefold.flow.planning import check_replayable
 
 __all__ = ["FORMATS", "boxes", "connectors"]
 

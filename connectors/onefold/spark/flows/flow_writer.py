@@ -27,8 +27,8 @@ from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
 from onefold.engine.dataflow.chains import plan
 from onefold.flow.graph import Graph
 from onefold.flow.operators import Processing
-from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import (
+from onefold.flow.planning import (
+    Planners,
     check_apart,
     check_covered,
     check_journals,

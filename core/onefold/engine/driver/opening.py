@@ -25,7 +25,7 @@ from onefold.engine.driver.run_settings import RunSettings
 from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
-from onefold.flow.planning.starts import check_apart
+from onefold.flow.planning import check_apart
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 

@@ -123,7 +123,7 @@ def recover(
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
     from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
-    from onefold.flow.planning.starts import check_journals
+    from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
