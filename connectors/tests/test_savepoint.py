@@ -43,7 +43,7 @@ from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.operate.savepoint import create as creating
 from onefold.operate.savepoint import listing
 from onefold.operate.savepoint import restore as restoring

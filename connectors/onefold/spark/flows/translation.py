@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from onefold.core import EpochRecord, Sink
 from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Found, Policy
+from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.flow.graph import Shipping
 from onefold.flow.operators import Deduplicating, Processing

@@ -16,7 +16,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import Pause
 from onefold.core.source import Split
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
 from onefold.engine.driver.resume_point import ResumePoint

@@ -11,8 +11,7 @@ from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Part
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.attempt import Attempt
-from onefold.core.writing.bad_records import Policy
-from onefold.core.writing.dead_letters import letters
+from onefold.core.writing.dead_letters import Policy, letters
 from onefold.engine.logics.logic import Input, Output, Stateless
 
 __all__ = ["BAD", "ReadingLogic", "WritingLogic"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Sink
 from onefold.core.values.ids import OrderedIds
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
