@@ -24,10 +24,10 @@ from onefold.core.findings import Checks, Finding, Level, passed, tried
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
+from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
-from onefold.core.protocol.store_protocol import Merge
 from onefold.store import store_rows as rows
 from onefold.store.run_names import adopt_name, claim_name, decided_run
 from onefold.store.store_tables import TABLES, existing_store, making_store, prepared_store
