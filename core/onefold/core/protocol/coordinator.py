@@ -25,7 +25,6 @@ from onefold.core.failpoints import failpoint
 from onefold.core.moves import Repeats
 from onefold.core.positions import Positions
 from onefold.core.protocol.committer_kinds import last_resource, write_through
-from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,
@@ -48,6 +47,7 @@ from onefold.core.protocol.effects import (
     MarkDamaged,
     OpenEpoch,
     Pause,
+    Protocol,
     ReadFile,
     ReadLedger,
     ReadMoves,

@@ -19,8 +19,7 @@ from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import EpochRequest, Pause
+from onefold.core.protocol.effects import EpochRequest, Pause, Protocol
 from onefold.core.protocol.epoch import Initial
 from onefold.core.restart import Restart
 from onefold.core.source import Part, Split

@@ -6,8 +6,7 @@ import hashlib
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import ReadFile, ReadStore, StoreFacts
+from onefold.core.protocol.effects import Protocol, ReadFile, ReadStore, StoreFacts, retry
 from onefold.core.values.remedies import remedies
 
 __all__ = ["files_of", "others_start", "within"]

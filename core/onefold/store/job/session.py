@@ -35,8 +35,7 @@ from onefold.core.findings import Finding
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import check_shared, last_resource, sole_last_resource
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, Pause, Protocol, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun

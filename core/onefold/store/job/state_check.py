@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Relation
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, Protocol, ReadStore, StoreFacts, retry
 from onefold.core.values.remedies import remedies
 from onefold.store.checkpoint_store import KEEP_EPOCHS
 
