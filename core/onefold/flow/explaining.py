@@ -13,14 +13,15 @@ from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
 from onefold.flow.drawing import Box, Connector, drawn
-from onefold.flow.graph import Edge, Graph, Shipping
-from onefold.flow.operators import (
+from onefold.flow.graph import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Edge,
     Elided,
     Filtering,
     FlatMapping,
+    Graph,
     MappingBatches,
     Operator,
     Processing,
@@ -28,6 +29,7 @@ from onefold.flow.operators import (
     Reading,
     Reducing,
     Selecting,
+    Shipping,
     Uniting,
     Writing,
 )

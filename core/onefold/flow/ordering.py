@@ -13,8 +13,7 @@ import pyarrow as pa
 from onefold.core.aggregates.functions import Merge
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
-from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
+from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Graph, Node, Processing, Reducing
 from onefold.flow.processing.declaring import DeclaredKind
 
 __all__ = ["check_same_again", "in_fixed_order", "order_dependent"]

@@ -11,18 +11,20 @@ from onefold.core.errors import ConfigError
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
 from onefold.core.writing.replacing import Origins, check_replaces
 from onefold.flow.building import NodeOrigin, Nodes, check_key, origin_of
-from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import (
+from onefold.flow.graph import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Edge,
     Filtering,
     FlatMapping,
     MappingBatches,
+    Node,
     Processing,
     Querying,
     Reducing,
     Selecting,
+    Shipping,
     Uniting,
     Writing,
 )

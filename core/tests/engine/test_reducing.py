@@ -17,8 +17,7 @@ from onefold.engine.logics.processing import by_key
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import Aggregating, Reducing
+from onefold.flow.graph import Aggregating, Edge, Node, Reducing, Shipping
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 GIVEN: dict[str, Any] = {

@@ -25,8 +25,7 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
 from onefold.engine.dataflow.chains import plan
-from onefold.flow.graph import Graph
-from onefold.flow.operators import Processing
+from onefold.flow.graph import Graph, Processing
 from onefold.flow.planning import (
     Planners,
     check_apart,

@@ -19,8 +19,17 @@ from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
-from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
+from onefold.flow.graph import (
+    Aggregating,
+    Connecting,
+    Deduplicating,
+    Graph,
+    Node,
+    Processing,
+    Reading,
+    Reducing,
+    Writing,
+)
 
 __all__ = ["TransformingLogic", "make_logic"]
 

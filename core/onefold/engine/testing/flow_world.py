@@ -34,8 +34,7 @@ from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Processing, Reading, Writing
+from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
 from onefold.flow.ordering import in_fixed_order
 from onefold.flow.processing.processor import StatefulProcessor
 from onefold.store.job.lifecycle import Lifecycle
