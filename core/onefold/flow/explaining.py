@@ -33,8 +33,8 @@ from onefold.flow.graph import (
     Uniting,
     Writing,
 )
-from onefold.flow.ordering import order_dependent
 from onefold.flow.planning import check_replayable
+from onefold.flow.writing import order_dependent
 
 __all__ = ["FORMATS", "boxes", "connectors"]
 

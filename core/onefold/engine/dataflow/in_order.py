@@ -1,7 +1,7 @@
 """The inputs of a subtask in a fixed order: what it does in an epoch is the same when the epoch runs again.
 
 For operators whose rows depend on the order of their input, before a sink whose rows show before the epoch is decided
-(`onefold.flow.ordering`). Each channel is taken to its barrier before the next is begun, in batches of a fixed number
+(`onefold.flow.writing`). Each channel is taken to its barrier before the next is begun, in batches of a fixed number
 of rows: so the calls of all operators are a function of what the channels carry, which is the same again by induction
 from the sources' splits on, where as many workers run.
 

@@ -34,8 +34,8 @@ from onefold.engine.state import STATE
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
-from onefold.flow.ordering import check_same_again, in_fixed_order
 from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
+from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_steps import EpochSteps
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session

@@ -35,8 +35,8 @@ from onefold.engine.state import STATE
 from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
-from onefold.flow.ordering import in_fixed_order
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
 __all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]
