@@ -58,8 +58,8 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.history import History
 from onefold.store.job.offset_json import StreamOffset
 from onefold.store.job.query import QueryJob, RunningQuery
-from onefold.store.job.restores import Beginning, beginning
 from onefold.store.job.session import task_of
+from onefold.store.savepoint_notes import Beginning, beginning
 
 ROWS = pa.record_batch({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]

@@ -30,9 +30,17 @@ from onefold.operate.savepoint.listing import read_copy
 from onefold.operate.savepoint.savepoint import Savepoint, carried
 from onefold.operate.stopped import REPLACED, RESTORING, StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
-from onefold.store.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.store.pins import pin
-from onefold.store.savepoint_notes import RESTORED, note_savepoint
+from onefold.store.savepoint_notes import (
+    RESTORED,
+    Beginning,
+    Restoring,
+    note_beginning,
+    note_restored,
+    note_restoring,
+    note_savepoint,
+    restoring,
+)
 
 __all__ = ["Restore"]
 

@@ -45,7 +45,7 @@ from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.store.job.restores import Beginning, beginning
+from onefold.store.savepoint_notes import Beginning, beginning
 
 __all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
 

@@ -48,10 +48,10 @@ from onefold.store.epoch_steps import StepClock
 from onefold.store.job.completer import Completer
 from onefold.store.job.lifecycle import Lifecycle, taken_over
 from onefold.store.job.logs import logged_as, note
-from onefold.store.job.restores import check_restored
 from onefold.store.job.targets import accept_targets, check_targets, note_targets
 from onefold.store.journal import StoreJournal
 from onefold.store.pins import ENDPOINTS, pin, pinned
+from onefold.store.savepoint_notes import check_restored
 
 __all__ = ["Session", "resolved", "task_of"]
 
