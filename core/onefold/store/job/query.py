@@ -17,9 +17,8 @@ from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.remedies import remedies
 from onefold.store.job import offset_log
+from onefold.store.job.checkpoint_only import check_state, files_of, others_start, within
 from onefold.store.job.lifecycle import Lifecycle
-from onefold.store.job.other_sources import files_of, others_start, within
-from onefold.store.job.state_check import check_state
 
 __all__ = ["QueryJob", "QueryLifecycle", "Running", "RunningQuery", "must_drain"]
 
