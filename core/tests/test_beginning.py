@@ -12,7 +12,7 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Sink
-from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
+from onefold.core.protocol.beginning import SavepointOrigin, begin_at, take
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink

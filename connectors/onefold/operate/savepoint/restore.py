@@ -13,8 +13,8 @@ from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, Repeats, come_again, count
-from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.positions import Relation
+from onefold.core.protocol.beginning import SavepointOrigin, begin_at, take
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.plain import plain, shown_url
 from onefold.core.values.remedies import RESET

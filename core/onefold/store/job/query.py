@@ -9,10 +9,10 @@ from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.moves import MoveNote
-from onefold.core.operations.moving import change_sinks, move
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, Protocol, ReadMoves, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache
+from onefold.core.protocol.moving import change_sinks, move
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.remedies import remedies
