@@ -25,10 +25,16 @@ from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
-from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
+from onefold.engine.driver.resume_point import (
+    Kept,
+    ResumePoint,
+    WrittenMarker,
+    check_workers,
+    resume_point,
+    with_workers,
+)
 from onefold.engine.driver.run_settings import RunSettings
 from onefold.engine.driver.writers import Writers
-from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.fork_server import ForkServerLost
