@@ -88,8 +88,8 @@ def run(
     ):
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the store, while the fork server imports what workers need
+            from onefold.engine.driver.flow_run import RunSettings
             from onefold.engine.driver.opening import opened
-            from onefold.engine.driver.run_settings import RunSettings
 
         settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
