@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
 from onefold.core.errors import OnefoldError, Terminal
-from onefold.core.values.plain import plain
-from onefold.core.values.raise_site import raised_at
+from onefold.core.values.plain import plain, raised_at
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
