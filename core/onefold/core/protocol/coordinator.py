@@ -139,8 +139,6 @@ class Coordinator:
         pause: Callable[[Pause, float], None],
         last_resource: str | None = None,
         files: Files | None = None,
-        repeats: Callable[[str], Repeats] | None = None,
-        set_aside: Callable[[int], None] | None = None,
         on_acquired: Callable[[Generation], None] | None = None,
     ) -> None:
         self.pipeline = pipeline
@@ -149,8 +147,8 @@ class Coordinator:
         self.pause = pause
         self.last_resource = last_resource
         self.files = files
-        self.repeats = repeats
-        self.set_aside = set_aside
+        self.repeats: Callable[[str], Repeats] | None = None
+        self.set_aside: Callable[[int], None] | None = None
         self.on_acquired = on_acquired
         self.goes_on = False
         self.waiting_for: OnefoldError | None = None  # the error after which the protocol asks again
