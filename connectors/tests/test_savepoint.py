@@ -56,7 +56,7 @@ from onefold.sources import KafkaSource
 from onefold.spark.runtime.query import QuerySession
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.history import History
-from onefold.store.job.offset_log import StreamOffset
+from onefold.store.job.offset_json import StreamOffset
 from onefold.store.job.query import QueryJob, RunningQuery
 from onefold.store.job.session import task_of
 from onefold.store.savepoint_notes import Beginning, beginning

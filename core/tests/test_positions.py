@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onefold.core import ConfigError, InternalError, Positions, Range, Relation
 from onefold.core.testing.simulator.model_checkpoint import format_offsets
-from onefold.store.job.offset_log import parse_offsets
+from onefold.store.job.offset_json import parse_offsets
 
 offsets = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(0, 3))
 

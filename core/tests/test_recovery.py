@@ -38,7 +38,7 @@ from onefold.core.protocol.recovery import (
     place,
     resolve,
 )
-from onefold.store.job.offset_log import parse_offsets
+from onefold.store.job.offset_json import parse_offsets
 
 
 def at(offset: int) -> Positions:

@@ -23,7 +23,7 @@ from onefold.sources import KafkaSource
 from onefold.spark import register
 from onefold.spark.epoch_writer import EpochWriter
 from onefold.spark.flows.flow_writer import FlowQuery, FlowWriter
-from onefold.store.job.offset_log import parse_offsets
+from onefold.store.job.offset_json import parse_offsets
 
 SCHEMA = "id long, n long"
 AVAILABLE_NOW = {"availableNow": True}

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from bench.jars import NotAvailable, spark_jars
 from onefold.core import ConfigError, DataLoss
 from onefold.sources import KafkaSource
-from onefold.store.job.offset_log import parse_offsets
+from onefold.store.job.offset_json import parse_offsets
 
 pytestmark = pytest.mark.servers
 

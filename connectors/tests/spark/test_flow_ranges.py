@@ -20,7 +20,7 @@ from onefold.core.source import Split
 from onefold.sources import FileSource
 from onefold.spark.flows.ranges import TASKS_MAX, OnefoldRanges, RangesPlan, splits_of
 from onefold.store.checkpoint_store import CheckpointStore
-from onefold.store.job.offset_log import StreamOffset, parse_offsets
+from onefold.store.job.offset_json import StreamOffset, parse_offsets
 
 Offset = dict[str, Any]
 

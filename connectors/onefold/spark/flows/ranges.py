@@ -26,7 +26,7 @@ from onefold.core.values.ddl import schema_of
 from onefold.core.waiting import Wait, hold, retry
 from onefold.flow.planning import Planners, check_read
 from onefold.spark.runtime.workers import freeze_imports
-from onefold.store.job.offset_log import StreamOffset
+from onefold.store.job.offset_json import StreamOffset
 
 __all__ = ["OnefoldRanges", "RangesPlan", "splits_of"]
 

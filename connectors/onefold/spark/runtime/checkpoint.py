@@ -13,7 +13,8 @@ from onefold.core import ConfigError, Positions, Retriable
 from onefold.core.checks import present
 from onefold.core.positions import CLOCKS, WATERMARK
 from onefold.core.values.plain import said_without, shown_url
-from onefold.store.job.offset_log import parse_offsets, query_id_of
+from onefold.store.job.offset_json import parse_offsets
+from onefold.store.job.offset_log import query_id_of
 from onefold.store.job.query import Running, RunningQuery
 
 __all__ = [

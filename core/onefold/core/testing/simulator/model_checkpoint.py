@@ -8,7 +8,7 @@ from functools import cache
 from onefold.core.checks import require
 from onefold.core.errors import Retriable
 from onefold.core.positions import FROM, Offset, Positions
-from onefold.store.job.offset_log import parse_offsets
+from onefold.store.job.offset_json import parse_offsets
 
 __all__ = ["ROOT", "Checkpoint", "format_offsets"]
 
