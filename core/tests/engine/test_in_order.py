@@ -12,9 +12,9 @@ from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.dataflow import cutting, in_order
+from onefold.engine.dataflow import cutting, inbound
 from onefold.engine.dataflow.cutting import Cutter, row_bytes
-from onefold.engine.dataflow.in_order import InOrder, SpillQueue
+from onefold.engine.dataflow.inbound import InOrder, SpillQueue
 from onefold.engine.dataflow.items import Barrier, Item
 
 
@@ -102,7 +102,7 @@ def test_a_disk_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(in_order.os, "pwrite", full)
+    monkeypatch.setattr(inbound.os, "pwrite", full)
     there = SpillQueue(memory_max=10)
     with raises(OutOfResources, "exchange-disk-full"):
         there.append(batch(*range(100)))

@@ -10,8 +10,7 @@ from functools import partial
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Part, Split
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.engine.dataflow.in_order import InOrder
-from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
