@@ -180,7 +180,7 @@ def _guarantee(graph: Graph) -> list[str]:
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
     lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
     if (found := graph.querying()) is not None:
-        letters = ", ".join(writing.sink.name for _, writing in graph.writings() if writing.is_letters)
+        letters = ", ".join(graph.letters())
         again = f", and are read a second time for {letters}" if letters else ""
         lines.append(
             f"on Spark alone: {found[0].name} is Spark's, and so is its state; bad records are found before it{again}"

@@ -24,7 +24,6 @@ from onefold.core.contract import (
     Generation,
     Guarantee,
     Identifying,
-    LastResource,
     LedgerEntry,
     Sink,
     SinkKind,
@@ -313,9 +312,11 @@ class Session:
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         self._driver.last_resource = merging = sole_last_resource(guarantees)
         if merging is not None:
-            committer = last_resource(self._driver.committers[merging])
-            shares = partial(self._is_shared, committer)
-            check_shared(merging, guarantees[merging], self.patience.retry(shares, "looking for the checkpoint store"))
+            resource = last_resource(self._driver.committers[merging])
+            is_shared = self.patience.retry(
+                lambda: resource.shares_store(self.store.id()), "looking for the checkpoint store"
+            )
+            check_shared(merging, guarantees[merging], is_shared)
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
@@ -359,9 +360,6 @@ class Session:
                 others = self.patience.retry(committer.counted, "reading the ledger")
                 check_counted(name, span, others)
         self._counted = ids
-
-    def _is_shared(self, committer: LastResource) -> bool:
-        return committer.shares_store(self.store.id())
 
 
 def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Schema:
