@@ -43,7 +43,7 @@ from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.operate.savepoint import create as creating
 from onefold.operate.savepoint import listing
 from onefold.operate.savepoint import restore as restoring
@@ -58,8 +58,8 @@ from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.history import History
 from onefold.store.job.offset_json import StreamOffset
 from onefold.store.job.query import QueryJob, RunningQuery
-from onefold.store.job.restores import Beginning, beginning
 from onefold.store.job.session import task_of
+from onefold.store.savepoint_notes import Beginning, beginning
 
 ROWS = pa.record_batch({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]

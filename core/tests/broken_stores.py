@@ -9,8 +9,8 @@ from typing import Any
 from onefold.clients.sql.database import Transaction
 from onefold.clients.sql.database_backend import Answer, Statement
 from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
+from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.store_protocol import Merge
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import LOCKED_ROW
 

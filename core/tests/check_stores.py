@@ -18,8 +18,8 @@ from store_suite import StoreSuite
 from onefold.core.contract import Committable, EpochRecord, Generation, LedgerEntry, SinkKind
 from onefold.core.errors import Fenced
 from onefold.core.positions import Range
+from onefold.core.protocol.coordinator import Store
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.store_protocol import Store
 from onefold.core.testing.conformance.call_processes import Processes
 from onefold.core.testing.conformance.promises import Book, BrokenPromise, ConformanceReport
 from onefold.core.testing.conformance.report import modules_of, passed

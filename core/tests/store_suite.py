@@ -28,8 +28,8 @@ from onefold.core.contract import (
 )
 from onefold.core.errors import CheckpointMismatch, Fenced, InternalError, OnefoldError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
+from onefold.core.protocol.coordinator import Store
 from onefold.core.protocol.effects import EpochRequest
-from onefold.core.protocol.store_protocol import Store
 
 __all__ = ["StoreSuite", "last_of", "positions", "request", "work"]
 

@@ -12,14 +12,14 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, Fenced, Positions, Range, Sink
-from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
+from onefold.core.protocol.beginning import SavepointOrigin, begin_at, take
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.store.checkpoint_store import CheckpointStore
-from onefold.store.job.restores import Restoring, check_restored, note_restored, note_restoring, restoring
 from onefold.store.job.session import Session, task_of
+from onefold.store.savepoint_notes import Restoring, check_restored, note_restored, note_restoring, restoring
 
 ROWS = pa.record_batch({"id": ["t/0@0"]})
 AT = [Positions.of({"t/0": n}) for n in range(20)]

@@ -9,7 +9,6 @@ import pytest
 
 from onefold.core import Decided, EpochRecord, EpochState, Positions, Range, Retriable
 from onefold.core.contract import Generation, LedgerEntry
-from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import (
     Commit,
     Decide,
@@ -17,6 +16,7 @@ from onefold.core.protocol.effects import (
     EpochRequest,
     OpenEpoch,
     Pause,
+    Protocol,
     RunWriters,
     WriteLedger,
 )

@@ -19,10 +19,10 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.moves import MoveNote, Repeats
-from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, complete_last, epoch
+from onefold.core.protocol.moving import chain_end
 from onefold.core.protocol.recovery import Next, Replay, place
 from onefold.core.protocol.request_checks import check_movable
 from onefold.core.testing import ModelStore

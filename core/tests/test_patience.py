@@ -13,8 +13,7 @@ from onefold.core import OnefoldError, OutOfResources, Retriable, waiting
 from onefold.core.protocol import coordinator
 from onefold.core.protocol import patience as patience_module
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import ListLeftovers, Pause, ReadStore
+from onefold.core.protocol.effects import ListLeftovers, Pause, Protocol, ReadStore, retry
 from onefold.core.protocol.patience import Patience
 
 START_S = 1000.0

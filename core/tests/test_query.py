@@ -33,8 +33,8 @@ from onefold.core.testing.simulator.model_checkpoint import ROOT, Checkpoint
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink
 from onefold.store.job import offset_log
+from onefold.store.job.checkpoint_only import within
 from onefold.store.job.offset_json import StreamOffset
-from onefold.store.job.other_sources import within
 from onefold.store.job.query import QueryJob, QueryLifecycle, RunningQuery
 
 JOB = QueryJob("job", ("sink",))

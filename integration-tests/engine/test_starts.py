@@ -139,7 +139,7 @@ def test_an_epoch_that_was_decided_before_the_mark_could_be_written_is_marked_at
     lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("onefold.engine.driver.written_marker.WrittenMarker.keep", lambda *_: None)
+        patched.setattr("onefold.engine.driver.resume_point.WrittenMarker.keep", lambda *_: None)
         lines.run()
     lines.more()
     lines.run()

@@ -25,7 +25,7 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 from onefold.core.protocol.patience import Patience
 from onefold.core.writing import attempt
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.sinks import PostgresSink
 from onefold.sinks import sink_writer as writing
 from onefold.sinks.postgres import committer as committing

@@ -20,8 +20,7 @@ from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import elements_of
-from onefold.flow.drawing.layers import Box, Connector
-from onefold.flow.drawing.svg import drawn
+from onefold.flow.drawing import Box, Connector, drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
 

@@ -21,8 +21,7 @@ from harness.support import CrashError, Rig, crash
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
 from onefold.core.errors import BadRecord, Retriable
 from onefold.core.protocol.patience import Patience
-from onefold.core.writing.bad_records import Policy
-from onefold.core.writing.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
+from onefold.core.writing.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, Policy, letters
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.spark.flows.flow_writer import FlowWriter
 from onefold.spark.verify.verification import Verification, verify

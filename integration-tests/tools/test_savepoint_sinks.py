@@ -12,7 +12,7 @@ from harness.errors import raises
 from harness.places import KINDS, Place, each, place_of
 
 from onefold.core import ConfigError
-from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
+from onefold.core.protocol.beginning import SavepointOrigin, begin_at, take
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.session import Session
 

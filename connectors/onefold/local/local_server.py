@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onefold.core.writing.file_trust import check_owner
+from onefold.core.writing.durable_files import check_owner
 from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, children, kill_tree, log_tail
 from onefold.local.resources import HOST, choose_port, exclusive, is_free, require_space

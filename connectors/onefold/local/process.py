@@ -21,8 +21,7 @@ from typing import Any
 import psutil
 
 from onefold.core.values.checked import checked
-from onefold.core.writing.durable_files import opened, write_file
-from onefold.core.writing.file_trust import check_owner
+from onefold.core.writing.durable_files import check_owner, opened, write_file
 from onefold.local.server_errors import LocalServerError, clear_disk_errors
 
 __all__ = [

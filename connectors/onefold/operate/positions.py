@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from onefold.core import ConfigError, EpochRecord, Positions
 from onefold.core.moves import MoveNote, Repeats, come_again, count, passed_over
-from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.moving import chain_end
 from onefold.core.protocol.request_checks import check_movable, check_stateless, would_double
 from onefold.flow.writing import STATE
 from onefold.operate.stopped import StoppedPipeline, somebody

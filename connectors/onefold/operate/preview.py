@@ -19,7 +19,7 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.driver.inline_flow import InlineFlow
 from onefold.engine.driver.running import check_runs_here
 from onefold.flow.graph import Graph
-from onefold.flow.planning.planners import Planners
+from onefold.flow.planning import Planners
 from onefold.pipeline import Pipeline
 
 __all__ = ["Preview", "SinkPreview", "preview"]

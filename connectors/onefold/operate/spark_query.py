@@ -9,7 +9,7 @@ from onefold.clients.files import FileSystems
 from onefold.core import ConfigError, DataLoss, Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.plain import shown_url
-from onefold.flow.planning.starts import check_read, initial_of
+from onefold.flow.planning import check_read, initial_of
 from onefold.operate.stopped import StoppedPipeline
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import wanted_positions

@@ -19,7 +19,7 @@ from onefold.pipeline import Engine, Pipeline
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.drivers import driver_of
 from onefold.store.job.move_session import MoveSession
-from onefold.store.job.restores import restoring
+from onefold.store.savepoint_notes import restoring
 
 __all__ = ["REPLACED", "RESTORING", "CheckpointFolder", "StoppedPipeline", "somebody"]
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError, OnefoldError, Sink
-from onefold.core.values.raise_site import raised_at
+from onefold.core.values.plain import raised_at
 from onefold.flow import Flow
 from onefold.pipeline.pipeline import Operation, Pipeline
 from onefold.pipeline.references import imported

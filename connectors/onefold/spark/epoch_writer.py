@@ -33,7 +33,7 @@ from onefold.core.protocol.patience import PATIENCE_S
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.values.remedies import WRITER, Remedies, remedies
 from onefold.core.waiting import Wait
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.spark.errors.failures import asking_jvm, from_spark, seal
 from onefold.spark.query_gate import DRAINED, Gate, interrupted_by
 from onefold.spark.runtime.access import are_callbacks_closed, check_callbacks, close_callbacks, exposure_of

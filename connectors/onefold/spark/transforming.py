@@ -11,7 +11,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.core.values.raise_site import raised_at
+from onefold.core.values.plain import raised_at
 
 __all__ = ["transformed"]
 

@@ -19,7 +19,7 @@ from onefold.core import ConfigError, Fenced, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.daemon.hosting import process
 from onefold.daemon.hosting.epoch_times import EpochTimes
 from onefold.daemon.hosting.hosts import Hosted

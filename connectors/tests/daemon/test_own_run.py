@@ -24,7 +24,7 @@ from harness.own_runs import Folder, Meanwhile, free, is_free
 
 from onefold.core import ConfigError, Fenced, OnefoldError, Retriable
 from onefold.core.waiting import Wait
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.daemon.api.listening import Server
 from onefold.daemon.listen import own_run
 from onefold.pipeline import Engine, Restart

@@ -12,7 +12,7 @@ from onefold.clients.files import check_writable, is_local
 from onefold.core import CheckpointMismatch, ConfigError, Positions, Relation
 from onefold.core.positions import CLOCKS
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effects import Protocol
 from onefold.spark.runtime.checkpoint import CheckpointFiles, running_query
 from onefold.store.job.offset_log import end_before, end_of, end_of_running, first_start, last_committed
 

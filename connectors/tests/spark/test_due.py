@@ -8,7 +8,7 @@ from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.contract import MOVED
 from onefold.core.moves import MoveNote
 from onefold.spark.verify.origin import Due
-from onefold.store.job.restores import Beginning
+from onefold.store.savepoint_notes import Beginning
 
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]
 BEGINNING = Beginning(3, AT[3], ("empty",))

@@ -11,8 +11,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Node
-from onefold.flow.operators import Filtering, Operator, Selecting, Writing
+from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 

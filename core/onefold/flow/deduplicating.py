@@ -12,8 +12,7 @@ from onefold.core.source import RecordColumns, record_columns
 from onefold.core.values.ids import HEADER, Deduplication, OrderedIds, called, check_deduplication
 from onefold.core.values.names import check_columns
 from onefold.flow.building import Nodes, check_state_key, origin_of
-from onefold.flow.graph import Edge, Shipping
-from onefold.flow.operators import Deduplicating, Filtering, MappingBatches, Reading, Selecting
+from onefold.flow.graph import Deduplicating, Edge, Filtering, MappingBatches, Reading, Selecting, Shipping
 
 __all__ = ["deduplicated"]
 

@@ -12,16 +12,16 @@ from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import ReadOnce
 from onefold.core.values.ids import IdsWithin, called
-from onefold.flow.drawing.layers import Box, Connector
-from onefold.flow.drawing.svg import drawn
-from onefold.flow.graph import Edge, Graph, Shipping
-from onefold.flow.operators import (
+from onefold.flow.drawing import Box, Connector, drawn
+from onefold.flow.graph import (
     Aggregating,
     Connecting,
     Deduplicating,
+    Edge,
     Elided,
     Filtering,
     FlatMapping,
+    Graph,
     MappingBatches,
     Operator,
     Processing,
@@ -29,11 +29,12 @@ from onefold.flow.operators import (
     Reading,
     Reducing,
     Selecting,
+    Shipping,
     Uniting,
     Writing,
 )
-from onefold.flow.ordering import order_dependent
-from onefold.flow.planning.starts import check_replayable
+from onefold.flow.planning import check_replayable
+from onefold.flow.writing import order_dependent
 
 __all__ = ["FORMATS", "boxes", "connectors"]
 
@@ -179,7 +180,7 @@ def _guarantee(graph: Graph) -> list[str]:
     told = {node.name: (node, _guarantee_of(writing.sink)) for node, writing in graph.writings()}
     lines = [f"guarantee: every record is reflected exactly once in {', '.join(told)}, after any number of crashes"]
     if (found := graph.querying()) is not None:
-        letters = ", ".join(writing.sink.name for _, writing in graph.writings() if writing.is_letters)
+        letters = ", ".join(graph.letters())
         again = f", and are read a second time for {letters}" if letters else ""
         lines.append(
             f"on Spark alone: {found[0].name} is Spark's, and so is its state; bad records are found before it{again}"

@@ -14,8 +14,7 @@ from onefold.core.source import Keep, Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.building import Nodes, needs_uid
-from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph
-from onefold.flow.operators import Reading, Writing
+from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.streams import Stream
 from onefold.flow.writing import add_sink, with_query

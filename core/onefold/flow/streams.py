@@ -19,20 +19,22 @@ from onefold.flow.building import Nodes, check_state_key, needs_uid
 from onefold.flow.deduplicating import deduplicated
 from onefold.flow.evaluation import column_of, expression_types, given_by, shaped
 from onefold.flow.expressions import expression_of
-from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import (
+from onefold.flow.graph import (
     Aggregating,
     Batches,
     Connecting,
     Dict,
+    Edge,
     Filtering,
     FlatMapping,
     MappingBatches,
+    Node,
     Operator,
     Processing,
     Querying,
     Reducing,
     Selecting,
+    Shipping,
     Uniting,
 )
 from onefold.flow.processing.declaring import as_schema, declared_states

@@ -20,8 +20,7 @@ from onefold.core.values.exact import Mismatch
 from onefold.core.values.names import near
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.flow import Flow
-from onefold.flow.graph import Node
-from onefold.flow.operators import Reading
+from onefold.flow.graph import Node, Reading
 from onefold.flow.rows import RowCollector, dicts_of, not_of_type, values_of
 
 __all__ = ["FlowTest"]

@@ -24,12 +24,11 @@ from onefold.core.findings import Checks, Finding, Level, passed, tried
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
+from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
-from onefold.core.protocol.store_protocol import Merge
 from onefold.store import store_rows as rows
-from onefold.store.run_names import adopt_name, claim_name, decided_run
 from onefold.store.store_tables import TABLES, existing_store, making_store, prepared_store
 
 __all__ = ["CheckpointStore", "default_store"]
@@ -255,7 +254,7 @@ class CheckpointStore:
                     f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew",
                 )
             decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
-            claim_name(transaction, decided, now_ms)
+            rows.claim_name(transaction, decided, now_ms)
             if merge is not None:
                 merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
@@ -314,7 +313,7 @@ class CheckpointStore:
             )
             times = {"opened_at_ms": now_ms, "completed_at_ms": now_ms}
             transaction.run(rows.adding("onefold_epochs", rows.values_of(adopted) | times))
-            adopt_name(transaction, adopted, now_ms)
+            rows.adopt_name(transaction, adopted, now_ms)
             left = [record for record in rows.decided_moves(transaction, pipeline) if not record.range.is_empty]
             _begins_at(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
@@ -339,7 +338,7 @@ class CheckpointStore:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
         self.id()
         with self.database.transaction() as transaction:
-            return decided_run(transaction, pipeline, run)
+            return rows.decided_run(transaction, pipeline, run)
 
     def forget(self, pipeline: str) -> None:
         """Remove all rows of a retired pipeline, on the user's word. Fences a driver that still runs it.

@@ -8,8 +8,17 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from onefold.core.errors import OnefoldError
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import Commit, Decide, Effect, Pause, ReadLedger, RunWriters, Verify, WriteLedger
+from onefold.core.protocol.effects import (
+    Commit,
+    Decide,
+    Effect,
+    Pause,
+    Protocol,
+    ReadLedger,
+    RunWriters,
+    Verify,
+    WriteLedger,
+)
 from onefold.core.protocol.epoch import Outcome
 
 __all__ = ["EpochSteps", "StepClock"]

@@ -17,7 +17,7 @@ from onefold.store.journal import StoreJournal
 from onefold.store.savepoint_notes import MADE, RESTORED, SavepointNote
 from onefold.store.store_rows import pipeline_row, record_of
 
-__all__ = ["History", "PipelineStatus", "StoredEpoch"]
+__all__ = ["History", "PipelineStatus", "StoredEpoch", "slowest_decision_s"]
 
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 
@@ -151,3 +151,14 @@ def _found(transaction: Transaction, query: str, values: Mapping[str, Any]) -> l
         StoredEpoch(record_of(row), row.bytes, row.opened_at_ms, row.decided_at_ms, row.completed_at_ms, row.error)
         for row in transaction.rows(query, values)
     ]
+
+
+def slowest_decision_s(store: CheckpointStore, pipeline: str) -> float | None:
+    """The longest that one of the epochs that the store still knows took from its opening to its decision.
+
+    One that writes through counts from its first opening on, also where a crash lies between. None before the first.
+    """
+    longest = "SELECT max(decided_at_ms - opened_at_ms) AS ms FROM onefold_epochs WHERE pipeline = %(pipeline)s"
+    with store.database.transaction() as transaction:
+        (found,) = transaction.rows(longest, {"pipeline": pipeline})
+    return None if found.ms is None else int(found.ms) / 1000

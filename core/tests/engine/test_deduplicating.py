@@ -26,8 +26,7 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import IdsWithin, OrderedIds
 from onefold.flow.deduplicating import FromHeader
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Deduplicating, Reading
+from onefold.flow.graph import Deduplicating, Edge, Graph, Node, Reading, Shipping
 
 GROUPS = 16
 PLACE = ("topic", "partition", "offset")

@@ -12,16 +12,26 @@ import pytest
 from harness.errors import raises
 
 from onefold.core.errors import BadRecord, Terminal
-from onefold.engine.dataflow.chain_operators import Operators
+from onefold.engine.dataflow.chain_operators import Operators, operator_failed
 from onefold.engine.dataflow.chains import plan
-from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.driver.restarts import WorkerFailed, judged
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import ProcessorHandle, StatefulProcessor, TimerValues
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import FlatMapping, MappingBatches, Operator, Processing, Reading, Reducing, Writing
+from onefold.flow.graph import (
+    Edge,
+    FlatMapping,
+    Graph,
+    MappingBatches,
+    Node,
+    Operator,
+    Processing,
+    Reading,
+    Reducing,
+    Shipping,
+    Writing,
+)
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 BATCH = pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "a", "n": 0}], ROWS)

@@ -16,18 +16,17 @@ from harness.errors import raises
 
 from onefold.core import TaskId
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError, Retriable
+from onefold.engine.dataflow import progress_marks
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, Marks
 from onefold.engine.driver import fleet as fleet_module
-from onefold.engine.driver import watching
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
 from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
 from onefold.engine.workers.worker_setup import worker_of
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Reading, Reducing, Writing
+from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
 
 STUCK_S = 0.2
 ROWS = pa.schema({"key": pa.string()})
@@ -171,7 +170,7 @@ def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> 
 def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memoryview]:
     """A fleet that looks soon, its worker's socket, and the worker's mark; epoch 7 has begun."""
     monkeypatch.setattr(fleet_module, "LOOK_S", 0.01)
-    monkeypatch.setattr(watching, "SILENT_S", 0.03)
+    monkeypatch.setattr(progress_marks, "SILENT_S", 0.03)
     fork_server, marks = OneWorker(), Marks(1)
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
     fleet.launch({}, {}, None, guarded=False)
@@ -215,8 +214,8 @@ def test_an_epoch_that_goes_on_has_longer_when_the_flow_is_to_end(monkeypatch: p
     def step(*_: object) -> None:
         mark[STEPS] += 1
 
-    seen = watching.WorkerWatch.look
-    monkeypatch.setattr(watching.WorkerWatch, "look", lambda *args: (step(), seen(*args))[1])
+    seen = progress_marks.WorkerWatch.look
+    monkeypatch.setattr(progress_marks.WorkerWatch, "look", lambda *args: (step(), seen(*args))[1])
     with worker:
         mark[NODE] = node
         fleet.drain()

@@ -12,12 +12,10 @@ from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
-from onefold.engine.dataflow import cutting, spill_queue
-from onefold.engine.dataflow.cutting import Cutter
-from onefold.engine.dataflow.in_order import InOrder
+from onefold.engine.dataflow import cutting, inbound
+from onefold.engine.dataflow.cutting import Cutter, row_bytes
+from onefold.engine.dataflow.inbound import InOrder, SpillQueue
 from onefold.engine.dataflow.items import Barrier, Item
-from onefold.engine.dataflow.row_bytes import row_bytes
-from onefold.engine.dataflow.spill_queue import SpillQueue
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -104,7 +102,7 @@ def test_a_disk_without_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spill_queue.os, "pwrite", full)
+    monkeypatch.setattr(inbound.os, "pwrite", full)
     there = SpillQueue(memory_max=10)
     with raises(OutOfResources, "exchange-disk-full"):
         there.append(batch(*range(100)))

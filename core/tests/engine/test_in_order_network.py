@@ -20,11 +20,10 @@ from onefold.engine.dataflow import cutting, outbound
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.dataflow.items import Barrier, Effect, Send
 from onefold.engine.dataflow.subtask import Subtask
+from onefold.engine.logics.endpoints import ReadingLogic
 from onefold.engine.logics.logic import Stateless
-from onefold.engine.logics.reading import ReadingLogic
-from onefold.engine.logics.transforming import TransformingLogic
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Filtering, Reading, Uniting
+from onefold.engine.logics.logic_factory import TransformingLogic
+from onefold.flow.graph import Edge, Filtering, Graph, Node, Reading, Shipping, Uniting
 
 ROWS = pa.schema({"id": pa.int64(), "account": pa.int64()})
 WORKERS, FULL_BYTES = 3, 200

@@ -13,13 +13,11 @@ from harness.errors import raises
 from onefold.core import TaskId
 from onefold.core.aggregates import max_
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.engine.logics.aggregating import AggregatingLogic
 from onefold.engine.logics.processing import by_key
-from onefold.engine.logics.reducing import ReducingLogic
+from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
-from onefold.flow.graph import Edge, Node, Shipping
-from onefold.flow.operators import Aggregating, Reducing
+from onefold.flow.graph import Aggregating, Edge, Node, Reducing, Shipping
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
 GIVEN: dict[str, Any] = {

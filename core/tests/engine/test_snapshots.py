@@ -15,8 +15,7 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
 from onefold.flow import count, max_, sum_
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Aggregating, Operator, Reading, Reducing
+from onefold.flow.graph import Aggregating, Edge, Graph, Node, Operator, Reading, Reducing, Shipping
 
 ROWS = pa.schema({"key": pa.string(), "other": pa.string(), "n": pa.int64()})
 

@@ -17,8 +17,7 @@ from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
 from onefold.engine.workers.messages import Failed, Ready
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Reading, Reducing, Writing
+from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
 
 ROWS = pa.schema({"key": pa.string()})
 BATCH = pa.record_batch({"key": ["x" * 1000] * 1000})

@@ -14,8 +14,7 @@ from onefold.core.contract import EpochRecord, EpochState, Generation
 from onefold.core.errors import DataLoss, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol import patience as patience_module
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import Decide, Effect, Pause, RunWriters, Verify
+from onefold.core.protocol.effects import Decide, Effect, Pause, Protocol, RunWriters, Verify
 from onefold.core.protocol.patience import Patience
 from onefold.core.restart import Restart
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed

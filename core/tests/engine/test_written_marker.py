@@ -11,7 +11,7 @@ from onefold.core.contract import LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
-from onefold.engine.driver.written_marker import WrittenMarker
+from onefold.engine.driver.resume_point import WrittenMarker
 from onefold.engine.state import STATE
 
 EMPTY = StoreFacts("store", 1, None, None, (), None)

@@ -10,7 +10,7 @@ from harness.errors import raises
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import MemoryJournal, Source
-from onefold.flow.planning.planners import Planners
+from onefold.flow.planning import Planners
 
 
 @dataclass(frozen=True)

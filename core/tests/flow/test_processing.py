@@ -19,7 +19,7 @@ from onefold.flow import (
     StatefulProcessor,
     TimerValues,
 )
-from onefold.flow.operators import Connecting, Processing
+from onefold.flow.graph import Connecting, Processing
 from onefold.flow.processing.declaring import DeclaredKind, StateDeclaration, declared_states
 
 SEEN = pa.schema({"n": pa.int64()})

@@ -15,8 +15,7 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.source import BoundedSource, Journal, MemoryJournal, Source
-from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_covered, check_read_once, check_replayable, initial_of
+from onefold.flow.planning import Planners, check_covered, check_read_once, check_replayable, initial_of
 
 FACTS = StoreFacts("store", 1, None, None, (), None)
 

@@ -14,8 +14,7 @@ from typing import Any
 from onefold.clients.sql.database_backend import Answer, Backend, Meaning, Statement, reason
 from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.errors import ConfigError
-from onefold.core.writing.durable_files import FILE_MODE, NEW
-from onefold.core.writing.file_trust import check_folder, check_owner
+from onefold.core.writing.durable_files import FILE_MODE, NEW, check_folder, check_owner
 
 __all__ = ["SqliteBackend", "check_file", "check_whole_path"]
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from onefold.cli.console import Named, TakeOver, Yes, say, shown, table_console
 from onefold.core import ConfigError, EpochRecord, OnefoldError, Positions
 from onefold.core.moves import MoveNote
-from onefold.core.operations.moving import chain_end
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.moving import chain_end
 from onefold.core.protocol.request_checks import check_resolved
 from onefold.core.values.plain import counted, plain, shown_url
 from onefold.store.journal import StoreJournal

@@ -40,7 +40,7 @@ from onefold.daemon.hosting.messages import LogLine
 from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.daemon.pipeline_run import Run
 from onefold.daemon.watch.watch import Watch
-from onefold.flow.drawing.svg import drawn
+from onefold.flow.drawing import drawn
 from onefold.operate.lags import in_all
 from onefold.operate.letters.letter import takes_letters
 from onefold.store.history import PipelineStatus, StoredEpoch

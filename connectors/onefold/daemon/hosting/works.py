@@ -16,7 +16,7 @@ from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.hosting.messages import Drawing, Failure, Finished, Flowing, Recovered, Status, Totals
 from onefold.flow.explaining import boxes, connectors
-from onefold.flow.operators import Writing
+from onefold.flow.graph import Writing
 from onefold.pipeline import Pipeline
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.protocol.recovery import resolve
 from onefold.store.checkpoint_store import CheckpointStore
+from onefold.store.history import slowest_decision_s
 from onefold.store.job.targets import check_targets
-from onefold.store.metrics import slowest_decision_s
 
 __all__ = ["SinkLook", "StoreLook", "asked", "exposed"]
 

@@ -12,8 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onefold.core import ConfigError, Positions
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import ReadFile
+from onefold.core.protocol.effects import Protocol, ReadFile, retry
 from onefold.core.values.remedies import RESET
 from onefold.operate.savepoint.savepoint import Savepoint
 from onefold.store.job import offset_log

@@ -13,8 +13,8 @@ from onefold.core.checks import present
 from onefold.core.failpoints import failpoint
 from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, Repeats, come_again, count
-from onefold.core.operations.beginning import SavepointOrigin, begin_at, take
 from onefold.core.positions import Relation
+from onefold.core.protocol.beginning import SavepointOrigin, begin_at, take
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.plain import plain, shown_url
 from onefold.core.values.remedies import RESET
@@ -30,9 +30,17 @@ from onefold.operate.savepoint.listing import read_copy
 from onefold.operate.savepoint.savepoint import Savepoint, carried
 from onefold.operate.stopped import REPLACED, RESTORING, StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
-from onefold.store.job.restores import Beginning, Restoring, note_beginning, note_restored, note_restoring, restoring
 from onefold.store.pins import pin
-from onefold.store.savepoint_notes import RESTORED, note_savepoint
+from onefold.store.savepoint_notes import (
+    RESTORED,
+    Beginning,
+    Restoring,
+    note_beginning,
+    note_restored,
+    note_restoring,
+    note_savepoint,
+    restoring,
+)
 
 __all__ = ["Restore"]
 

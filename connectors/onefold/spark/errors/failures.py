@@ -29,8 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import CheckpointMismatch, OnefoldError, OutOfResources, Retriable, Terminal, errors
 from onefold.core.extras import extra_of
-from onefold.core.values.plain import plain
-from onefold.core.values.raise_site import place
+from onefold.core.values.plain import place, plain
 from onefold.core.values.remedies import RESET
 from onefold.core.waiting import Wait
 

@@ -25,10 +25,9 @@ from onefold.core.protocol.runs import refuse_query
 from onefold.core.source import BoundedSource, ReadOnce, Source
 from onefold.core.values.remedies import SPARK_FLOW, Remedies, in_words_of
 from onefold.engine.dataflow.chains import plan
-from onefold.flow.graph import Graph
-from onefold.flow.operators import Processing
-from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import (
+from onefold.flow.graph import Graph, Processing
+from onefold.flow.planning import (
+    Planners,
     check_apart,
     check_covered,
     check_journals,
@@ -46,7 +45,7 @@ from onefold.spark.flows.translation import Translation
 from onefold.spark.formats.registration import register_format
 from onefold.spark.output_modes import refused_query
 from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.store.job.restores import Beginning, beginning
+from onefold.store.savepoint_notes import Beginning, beginning
 
 __all__ = ["FlowQuery", "FlowWriter", "recover", "start"]
 

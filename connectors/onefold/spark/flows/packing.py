@@ -19,7 +19,7 @@ from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.items import Send
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.workers.frames import decoded_item, encoded_item
-from onefold.flow.operators import Querying, Writing
+from onefold.flow.graph import Querying, Writing
 
 __all__ = [
     "BAD",

@@ -24,8 +24,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.source import Journal, Source, Split
 from onefold.core.values.ddl import schema_of
 from onefold.core.waiting import Wait, hold, retry
-from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_read
+from onefold.flow.planning import Planners, check_read
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.store.job.offset_json import StreamOffset
 

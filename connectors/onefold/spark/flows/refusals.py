@@ -13,8 +13,7 @@ from onefold.core.values.remedies import remedies
 from onefold.core.values.tuples import form_of
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.workers.snapshots import kept_by
-from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Connecting, Processing
+from onefold.flow.graph import Connecting, Graph, Node, Processing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.spark.flows.packing import levels
 

@@ -17,10 +17,9 @@ from onefold.core import ConfigError, EpochRecord, Sink
 from onefold.core.source import Source
 from onefold.core.values.ddl import ddl_of, schema_of, type_name
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Querying
+from onefold.flow.graph import Graph, Node, Querying
 from onefold.spark.flows.packing import BAD, name_of, packed_rows, unpacked
 from onefold.spark.flows.stages import Batches
 from onefold.spark.formats.bounded_records import bad_of_epoch

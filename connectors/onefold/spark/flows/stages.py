@@ -29,7 +29,7 @@ from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.cutting import cut
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.flow.operators import Uniting
+from onefold.flow.graph import Uniting
 from onefold.spark.flows.packing import (
     BAD,
     PackedRow,

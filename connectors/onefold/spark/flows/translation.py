@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame
 from onefold.core import EpochRecord, Sink
 from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
-from onefold.core.writing.bad_records import Found, Policy
+from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Shipping
-from onefold.flow.operators import Deduplicating, Processing
+from onefold.flow.graph import Deduplicating, Processing, Shipping
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (

@@ -17,7 +17,7 @@ from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, Ou
 from onefold.core.errors import InternalError
 from onefold.core.protocol.epoch import Outcome
 from onefold.core.values.remedies import Remedies
-from onefold.core.writing.bad_records import Tally
+from onefold.core.writing.dead_letters import Tally
 from onefold.spark.errors.failures import WorkerDied, from_spark
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.checkpoint import CheckpointFiles

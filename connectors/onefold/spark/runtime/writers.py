@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from onefold.core import EpochRecord, Sink, TaskId
 from onefold.core.writing.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.writing.attempt import Written, write_letters, write_task
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.spark.runtime.dataframe_columns import columns, mapped
 from onefold.spark.runtime.workers import freeze_imports
 

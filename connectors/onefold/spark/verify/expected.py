@@ -18,8 +18,7 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chain_operators import Operators
 from onefold.engine.dataflow.chains import Plan, plan
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.flow.graph import Graph, Node, Shipping
-from onefold.flow.operators import Deduplicating, Querying, Reading, Writing
+from onefold.flow.graph import Deduplicating, Graph, Node, Querying, Reading, Shipping, Writing
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.sql import SqlSink
 from onefold.spark.runtime.dataframe_columns import columns, mapped

@@ -22,7 +22,7 @@ from onefold.core.positions import TOPIC_ID
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.record_columns import POSITION_COLUMNS
 from onefold.spark.formats.bounded_records import read_records
-from onefold.store.job.restores import Beginning
+from onefold.store.savepoint_notes import Beginning
 
 __all__ = ["EPOCH", "FORGOTTEN", "Due", "Lineage", "SourceRecords"]
 

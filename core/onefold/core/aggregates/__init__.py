@@ -1,8 +1,7 @@
 """Aggregates of the rows of a key, exactly: `sum_`, `count` and others, and the accumulation that runtimes run."""
 
-from onefold.core.aggregates.accumulation import Accumulation
+from onefold.core.aggregates.accumulation import Accumulation, merged
 from onefold.core.aggregates.functions import Aggregate, aggregated_schema, count, first, last, max_, mean, min_, sum_
-from onefold.core.aggregates.merging import merged
 
 __all__ = [
     "Accumulation",

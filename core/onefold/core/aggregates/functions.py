@@ -1,4 +1,4 @@
-"""Aggregates of a key's rows: what each keeps of them, and what comes out. How states are merged is in merging.py.
+"""Aggregates of a key's rows: what each keeps of them, and what comes out. How states are merged is in accumulation.py.
 
 An aggregate lifts each row to a state of one or two columns. States merge column by column, whatever rows they are of:
 rows of a batch, batches of an epoch, or an epoch and all before it. A result is computed from a state.

@@ -1,15 +1,20 @@
-"""The real driver: performs the protocol's effects on a store, committers and writers."""
+"""The real driver: performs the protocol's effects on a store, committers, writers and a query's checkpoint.
+
+Of store and checkpoint it asks no more than the Protocols here. The simulator has both in memory.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+from typing import Protocol as Port
 
 from onefold.core.checks import present
 from onefold.core.contract import (
     Committable,
     Committer,
+    Decided,
     EpochRecord,
     Generation,
     LedgerEntry,
@@ -18,8 +23,8 @@ from onefold.core.contract import (
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.core.moves import Repeats
+from onefold.core.positions import Positions
 from onefold.core.protocol.committer_kinds import last_resource, write_through
-from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,
@@ -33,6 +38,7 @@ from onefold.core.protocol.effects import (
     Complete,
     Decide,
     Effect,
+    EpochRequest,
     FindEpoch,
     Freeze,
     GiveUp,
@@ -41,21 +47,77 @@ from onefold.core.protocol.effects import (
     MarkDamaged,
     OpenEpoch,
     Pause,
+    Protocol,
     ReadFile,
     ReadLedger,
     ReadMoves,
     ReadStore,
     RunWriters,
     SetAside,
+    StoreFacts,
     Verify,
     WriteLedger,
 )
-from onefold.core.protocol.store_protocol import Files, Merge, Store
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Files", "Merge", "Store"]
 
 T = TypeVar("T")
 RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
+Merge: TypeAlias = Callable[[Any], None]  # it gets the driver's own connection (DB-API)
+
+
+class Files(Port):
+    """The files of a query's checkpoint, on any filesystem. Raises `Retriable` where it doesn't answer."""
+
+    def read(self, path: str) -> str | None: ...
+
+    def names(self, folder: str) -> Sequence[str]: ...
+
+
+class Store(Port):
+    """A checkpoint store. Every call is one transaction; `CheckpointStore` documents each."""
+
+    def id(self) -> str: ...
+
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation: ...
+
+    def facts(self, pipeline: str) -> StoreFacts: ...
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions: ...
+
+    def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None: ...
+
+    def open_epoch(
+        self,
+        generation: Generation,
+        request: EpochRequest,
+        after: int,
+        now_ms: int,
+        completes: Decided | None = None,
+    ) -> EpochRecord: ...
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided: ...
+
+    def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None: ...
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None: ...
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None: ...
+
+    def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided: ...
+
+    def moves(self, pipeline: str) -> Sequence[EpochRecord]: ...
+
+    def anchor(self, generation: Generation, origin: Positions) -> None: ...
+
+    def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None: ...
 
 
 class Coordinator:
@@ -77,8 +139,6 @@ class Coordinator:
         pause: Callable[[Pause, float], None],
         last_resource: str | None = None,
         files: Files | None = None,
-        repeats: Callable[[str], Repeats] | None = None,
-        set_aside: Callable[[int], None] | None = None,
         on_acquired: Callable[[Generation], None] | None = None,
     ) -> None:
         self.pipeline = pipeline
@@ -87,8 +147,8 @@ class Coordinator:
         self.pause = pause
         self.last_resource = last_resource
         self.files = files
-        self.repeats = repeats
-        self.set_aside = set_aside
+        self.repeats: Callable[[str], Repeats] | None = None
+        self.set_aside: Callable[[int], None] | None = None
         self.on_acquired = on_acquired
         self.goes_on = False
         self.waiting_for: OnefoldError | None = None  # the error after which the protocol asks again

@@ -7,10 +7,12 @@ docstring, or throws one of the errors of `onefold.core.errors` into it: `Retria
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
-from onefold.core.errors import OnefoldError
+from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "MarkDamaged",
     "OpenEpoch",
     "Pause",
+    "Protocol",
     "ReadFile",
     "ReadLedger",
     "ReadMoves",
@@ -44,6 +47,7 @@ __all__ = [
     "StoreFacts",
     "Verify",
     "WriteLedger",
+    "retry",
 ]
 
 
@@ -344,3 +348,18 @@ Effect = (
     | Abort
     | Pause
 )
+
+T = TypeVar("T")
+Protocol = Generator[Effect, Any, T]
+"""What yields effects, and returns a T."""
+
+
+def retry(effect: Effect) -> Protocol[Any]:
+    """Yield the effect until it is answered, with a pause after each error. Only for what is safe to repeat."""
+    attempt = 0
+    while True:
+        try:
+            return (yield effect)
+        except (Retriable, InDoubt) as error:
+            attempt += 1
+            yield Pause(attempt, effect, error)

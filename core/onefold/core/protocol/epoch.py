@@ -32,8 +32,6 @@ from onefold.core.errors import (
 )
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import check_bound, is_foreign, not_mine
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effect_retry import retry as _retry
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,
@@ -52,6 +50,7 @@ from onefold.core.protocol.effects import (
     MarkDamaged,
     OpenEpoch,
     Pause,
+    Protocol,
     ReadLedger,
     ReadStore,
     RunWriters,
@@ -59,6 +58,7 @@ from onefold.core.protocol.effects import (
     Verify,
     WriteLedger,
 )
+from onefold.core.protocol.effects import retry as _retry
 from onefold.core.protocol.recovery import (
     Next,
     Replay,

@@ -12,8 +12,7 @@ import pyarrow as pa
 from onefold.core.checks import present
 from onefold.core.contract import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
-from onefold.core.writing.bad_records import Found, Policy
-from onefold.core.writing.dead_letters import letters
+from onefold.core.writing.dead_letters import Found, Policy, letters
 
 __all__ = ["Attempt", "Written", "attempting", "write_letters", "write_task"]
 

@@ -1,12 +1,22 @@
-"""Source records that could not be read, as rows for a sink of their own. Every source and every sink knows these."""
+"""Source records that could not be read: they become rows for a sink of their own, which every source and every sink
+knows, or are skipped; and too many of them stop an epoch."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
 import pyarrow as pa
 
-from onefold.core.contract import TaskId
+from onefold.core.contract import Sink, TaskId
+from onefold.core.errors import BadRecord
+from onefold.core.source import Source
 
-__all__ = ["BAD_COLUMNS", "LETTER_COLUMNS", "LETTER_HEADERS", "letters"]
+__all__ = ["BAD_COLUMNS", "LETTER_COLUMNS", "LETTER_HEADERS", "Found", "Policy", "Tally", "letters"]
+
+log = logging.getLogger("onefold")
 
 # A record as it was, and why it could not be read.
 BAD_COLUMNS = pa.schema(
@@ -34,3 +44,67 @@ def letters(bad: pa.RecordBatch, task: TaskId) -> pa.RecordBatch:
     of = [pa.scalar(task.pipeline, pa.string()), pa.scalar(task.epoch, pa.int64())]
     arrays = [*bad.columns, *(pa.repeat(value, bad.num_rows) for value in of)]
     return pa.RecordBatch.from_arrays(arrays, schema=LETTER_COLUMNS)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What happens to an epoch's bad records: `sink` takes them; more than `bad_max` stop the epoch. Pickles."""
+
+    sink: Sink | None
+    bad_max: int
+
+    @classmethod
+    def of(cls, source: Source, dead_letters: Sink | None) -> Policy | None:
+        """None where the first bad record stops the pipeline: the reader does that."""
+        if source.on_error == "fail":
+            return None
+        return cls(dead_letters if source.on_error == "dead_letter" else None, source.bad_records_max)
+
+    def refuse(self, task: TaskId, count: int, found: pa.RecordBatch | None = None) -> None:
+        """Raise `BadRecord` where `count` is too many. `found` are the newest of those that a task has found so far."""
+        if count > self.bad_max:
+            last = "" if found is None else _told(found.slice(found.num_rows - 1).to_pylist()[0])
+            raise BadRecord(
+                "too-many-bad-records",
+                f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'at least ' if last else ''}{count}"
+                f" records that cannot be read, more than bad_records_max={self.bad_max}"
+                f"{last}. Nothing of the epoch was decided. Correct"
+                " the source's format or schema; if these are right and the records are not, raise bad_records_max",
+            )
+
+
+def _told(last: Mapping[str, Any]) -> str:
+    where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"
+    return f"; the last of them: {where}: {last['reason']}"
+
+
+Found: TypeAlias = tuple[int, Policy]
+"""How many bad records of a source an epoch has, and what becomes of them."""
+
+
+class Tally:
+    """How many records were skipped, or became dead letters, in the epochs that a pipeline has written so far.
+
+    What Spark itself reads, and skips, shows in the executors' logs alone.
+    """
+
+    def __init__(self) -> None:
+        self.dead_letters = self.skipped = 0
+        self._running: tuple[int, tuple[Found, ...]] = (0, ())
+
+    def count(self, epoch: int, found: tuple[Found, ...]) -> None:
+        """Notes an epoch whose writers are done; they may run again before it is complete."""
+        self._running = epoch, found
+
+    def confirm(self) -> None:
+        """Adds the counted epoch, which is complete now."""
+        (epoch, found), self._running = self._running, (0, ())
+        for bad, policy in found:
+            if not bad:
+                continue
+            if policy.sink is None:
+                self.skipped += bad
+                log.warning("epoch %d: unreadable records, skipped: %d", epoch, bad)
+            else:
+                self.dead_letters += bad
+                log.warning("epoch %d: unreadable records, dead letters in %r: %d", epoch, policy.sink.name, bad)

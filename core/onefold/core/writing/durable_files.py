@@ -1,5 +1,5 @@
 """Files of this machine that outlive a crash of it, and that are their user's alone: what is made has the modes 0600
-and 0700, and no link that somebody has laid there is written through."""
+and 0700, and no link that somebody has laid there is written through. What others may have made is not believed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onefold.core.checks import require
+from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = [
     "FOLDER_MODE",
     "NEW",
     "OwnFolder",
+    "check_folder",
+    "check_owner",
     "entered",
     "files_below",
     "make_folder",
@@ -253,3 +256,34 @@ def _is_locked(number: int) -> bool:
 
 def _named(error: OSError) -> OSError:
     return OSError(error.errno, _NO_FILE) if error.errno == errno.ELOOP else error
+
+
+def check_folder(path: Path) -> None:
+    """Raises ConfigError where another user, or every user, may make files beside this one, and take it away."""
+    try:
+        found = path.parent.stat()
+    except OSError:
+        return
+    if found.st_mode & stat.S_IWOTH or found.st_uid not in (os.geteuid(), 0):
+        who = "every user of this machine" if found.st_mode & stat.S_IWOTH else f"user {found.st_uid}, whose it is,"
+        raise ConfigError(
+            "folder-not-trusted",
+            f"{path} is in a folder that {who} can write to, and could be another's file: name one in a folder of your"
+            " own",
+        )
+
+
+def check_owner(path: Path) -> None:
+    """Raises ConfigError where another user has made the file or folder, or the link in its place, or every user may
+    write to it. Where nothing is, it is made now."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return
+    is_open = found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode)
+    if is_open or found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            "file-not-trusted",
+            f"{path} belongs to user {found.st_uid}, or every user may write to it: what it says may be anybody's. Move"
+            " it away, or give it to the user that runs this (chown, chmod o-w)",
+        )

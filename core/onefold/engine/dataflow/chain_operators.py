@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -10,19 +11,22 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from onefold.core.contract import Committable, TaskId
+from onefold.core.errors import OnefoldError, Terminal
+from onefold.core.values.plain import plain, raised_at
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.failures import operator_failed
 from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
+from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Clocked, Input, Logic, Output
-from onefold.engine.logics.reading import ReadingLogic
-from onefold.engine.logics.writing import WritingLogic
 from onefold.engine.own_process import OwnProcess
+from onefold.flow.rows import OF
 
-__all__ = ["Emitted", "Operators"]
+__all__ = ["Emitted", "Operators", "operator_failed"]
 
 _WEIGH_EVERY = 50_000  # rows
 
 Emitted: TypeAlias = "tuple[int, str | None, pa.RecordBatch]"  # by a node's number, on one of its outputs
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Operators:
@@ -126,3 +130,17 @@ class Operators:
             for port, edge in enumerate(other.inputs):
                 if (edge.source, edge.output) == (node, output):
                     yield other.number, port
+
+
+def operator_failed(name: str, error: BaseException) -> BaseException:
+    """The error of an operator for one that came out of it. Errors of onefold's own, and of a machine without room or
+    without a package, say themselves what is wrong."""
+    is_of_machine = isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in _NO_ROOM
+    if isinstance(error, OnefoldError) or is_of_machine:
+        return error
+    of = next((f", {each}" for each in getattr(error, "__notes__", ()) if each.startswith(OF)), "")
+    return Terminal(
+        "operator-failed",
+        f"a function of {name} has raised {type(error).__name__}{raised_at(error)}{of}: {plain(str(error))}. Correct"
+        " the function, or filter such rows before it",
+    )

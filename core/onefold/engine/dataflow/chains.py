@@ -10,10 +10,13 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.source import Source
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import (
+from onefold.flow.graph import (
+    Edge,
+    Graph,
+    Node,
     Querying,
     Reading,
+    Shipping,
     Writing,
 )
 

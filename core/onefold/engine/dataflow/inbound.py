@@ -2,21 +2,29 @@
 
 Barriers are aligned: once a channel has delivered an epoch's barrier, what comes after it waits until all channels
 have delivered theirs, so that a snapshot in between has all of the epoch's records and nothing of the next. Barriers
-that overtake (unaligned), and channels that do not wait (at least once), are other ways to write `take`; in_order.py
-has one.
+that overtake (unaligned), and channels that do not wait (at least once), are other ways to write `take`;
+`InOrder` has one.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import deque
+from collections.abc import Sequence
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from onefold.core.checks import require
+from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
+from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
 
-__all__ = ["Inbound"]
+__all__ = ["InOrder", "Inbound", "SpillQueue"]
+
+MEMORY_BYTES_MAX = 16 << 20  # of one channel; twice what a worker lets a channel hold before its sender waits
 
 
 class Inbound:
@@ -75,3 +83,134 @@ class Inbound:
         require(self.barrier is not None, "an epoch ends with the barriers of all channels")
         self._at_barrier.clear()
         self._run += 1
+
+
+class InOrder(Inbound):
+    """Takes the channels in a fixed order, `turns`: what the subtask does in an epoch is the same when that runs again.
+
+    For operators whose rows depend on the order of their input, before a sink whose rows show before the epoch is
+    decided (`onefold.flow.writing`). Each channel is taken to its barrier before the next is begun, in batches of a
+    fixed number of rows: so the calls of all operators are a function of what the channels carry, which is the same
+    again by induction from the sources' splits on, where as many workers run.
+
+    No subtask waits for another for ever. A channel whose turn is to come never holds its sender up: what does not fit
+    in memory waits in a file. A sender only waits for a receiver whose turn is the sender's and that has much to do, so
+    for one further down the flow, and those that write to sinks wait for nobody.
+    """
+
+    def __init__(self, turns: Sequence[int]) -> None:
+        super().__init__(len(turns))
+        require(sorted(turns) == [*range(len(turns))], turns)
+        self._turns = tuple(turns)
+        self._waiting = [SpillQueue() for _ in turns]
+        self._cutter = Cutter()
+        self._at_end: Barrier | None = None  # of the channel whose turn it is: was reached, and rows may be left
+
+    def put(self, channel: int, item: Item) -> None:
+        """What has arrived on a channel."""
+        self._waiting[channel].append(item)
+        self._bytes[channel] += size_bytes(item)
+
+    def take(self) -> tuple[int, pa.RecordBatch | Part] | None:
+        """The next batch of the channel whose turn it is, and the channel."""
+        while (channel := self._turn) is not None:
+            if (cut := self._cutter.take()) is not None:
+                return channel, cut
+            if self._at_end is not None:
+                if (cut := self._cutter.rest()) is not None:
+                    return channel, cut
+                self._end(channel)
+            elif self._waiting[channel]:
+                item = self._waiting[channel].popleft()
+                if isinstance(item, Barrier):
+                    self._at_end = item
+                else:
+                    self._bytes[channel] -= size_bytes(item)
+                    self._cutter.put(item)
+            else:
+                return None
+        return None
+
+    def _end(self, channel: int) -> None:
+        require(self._at_end == Barrier(self._run), f"the barrier of run {self._run}, not {self._at_end}")
+        self._at_end = None
+        self._at_barrier.add(channel)
+
+    @property
+    def _turn(self) -> int | None:
+        return next((channel for channel in self._turns if channel not in self._at_barrier), None)
+
+    @property
+    def has_ready(self) -> bool:
+        turn = self._turn
+        return turn is not None and (len(self._waiting[turn]) > 0 or self._cutter.has_cut or self._at_end is not None)
+
+    def queued_bytes(self, channel: int) -> int:
+        """Nothing for a channel whose turn is to come."""
+        return self._bytes[channel] if channel == self._turn or channel in self._at_barrier else 0
+
+
+class SpillQueue:
+    """A queue of items, whose batches beyond `memory_max` bytes go through a file without a name."""
+
+    def __init__(self, memory_max: int = MEMORY_BYTES_MAX) -> None:
+        self._items: deque[Item | tuple[int, int]] = deque()  # in the file: where, and how many bytes
+        self._memory_max, self._memory = memory_max, 0
+        self._file: BinaryIO | None = None
+        self._filed = self._end = 0  # batches that are in the file, and its length
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def append(self, item: Item) -> None:
+        size = size_bytes(item)
+        if isinstance(item, pa.RecordBatch) and self._memory + size > self._memory_max:
+            self._items.append(self._write(item))
+        else:
+            self._items.append(item)
+            self._memory += size
+
+    def popleft(self) -> Item:
+        item = self._items.popleft()
+        if isinstance(item, tuple):
+            return self._read(*item)
+        self._memory -= size_bytes(item)
+        return item
+
+    def _write(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Raises OutOfResources where there is no room for it."""
+        content = pa.BufferOutputStream()
+        with pa.ipc.new_stream(content, batch.schema) as stream:
+            stream.write_batch(batch)
+        buffer = content.getvalue()
+        try:
+            self._file = self._file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # it goes with the process
+            left = memoryview(buffer)
+            while left:
+                left = left[os.pwrite(self._file.fileno(), left, self._end + buffer.size - len(left)) :]
+        except OSError as error:
+            self._drop()
+            raise OutOfResources(
+                "exchange-disk-full",
+                "rows of an epoch that wait until those of other workers are processed cannot be kept in"
+                f" {tempfile.gettempdir()}: {error.strerror}. Make room there, name another folder in TMPDIR, or let"
+                " the source give fewer records an epoch",
+            ) from error
+        place = self._end, buffer.size
+        self._end, self._filed = self._end + buffer.size, self._filed + 1
+        return place
+
+    def _read(self, at: int, size: int) -> pa.RecordBatch:
+        assert self._file is not None
+        content = bytearray()
+        while len(content) < size:
+            content += os.pread(self._file.fileno(), size - len(content), at + len(content))
+        self._filed -= 1
+        if not self._filed:
+            self._drop()
+        return pa.ipc.open_stream(pa.py_buffer(content)).read_next_batch()
+
+    def _drop(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._end = None, 0

@@ -15,8 +15,7 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain
-from onefold.engine.dataflow.in_order import InOrder
-from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.progress_marks import Mark

@@ -16,9 +16,8 @@ from onefold.core.errors import OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
 from onefold.engine.dataflow.chains import Plan
-from onefold.engine.dataflow.progress_marks import Marks, Traffic
+from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
-from onefold.engine.driver.watching import WorkerWatch
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
 from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.protocol.runs import refuse_query
+from onefold.core.restart import Restart
 from onefold.core.source import Source
 from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
@@ -25,33 +28,47 @@ from onefold.engine.dataflow.progress_marks import Traffic
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.progress import Progress, records_between
 from onefold.engine.driver.restarts import NeedsStart, Tracker
-from onefold.engine.driver.resume_point import Kept, ResumePoint, check_workers, resume_point, with_workers
-from onefold.engine.driver.run_settings import RunSettings
+from onefold.engine.driver.resume_point import (
+    Kept,
+    ResumePoint,
+    WrittenMarker,
+    check_workers,
+    resume_point,
+    with_workers,
+)
 from onefold.engine.driver.writers import Writers
-from onefold.engine.driver.written_marker import WrittenMarker
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.state import STATE
 from onefold.engine.workers.fork_server import ForkServerLost
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Graph
-from onefold.flow.ordering import check_same_again, in_fixed_order
-from onefold.flow.planning.planners import Planners
-from onefold.flow.planning.starts import check_covered, check_replayable, initial_of
+from onefold.flow.planning import Planners, check_covered, check_replayable, initial_of
+from onefold.flow.writing import check_same_again, in_fixed_order
 from onefold.store.epoch_steps import EpochSteps
 from onefold.store.job.logs import logged_as, note
 from onefold.store.job.session import Session
 
 if TYPE_CHECKING:
-    from onefold.core.protocol.epoch import Started
     from onefold.engine.state.rocks.scratch import Scratch
 
-__all__ = ["FlowRun"]
+__all__ = ["FlowRun", "RunSettings"]
 
 log = logging.getLogger("onefold")
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.02
 SWEEP_EVERY_S = 60.0  # a worker that was given up may prepare something later, whose locks must not stay
 AHEAD_RECORDS_MIN = 20_000
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """`onefold.engine.run` says what each is."""
+
+    workers: int
+    state: str
+    epoch_interval_s: float
+    restart: Restart
+    on_outcome: Callable[[Outcome], None] | None
 
 
 class FlowRun:
@@ -332,8 +349,7 @@ class FlowRun:
         return {node.number: graph.resolved(node, keep) for node, _ in graph.readings()}
 
     def _schemas(self) -> dict[str, pa.Schema]:
-        graph = self._plan.graph
-        written = {writing.sink.name: graph.written(node) for node, writing in graph.writings()}
+        written = self._plan.graph.schemas()
         return written if self._state_root is None else {**written, STATE: pa.schema([])}
 
     def _check_writers(self) -> None:

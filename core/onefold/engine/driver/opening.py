@@ -20,12 +20,11 @@ from onefold.core.writing.durable_files import make_folder
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.dataflow.progress_marks import Marks
 from onefold.engine.driver.fleet import Fleet
-from onefold.engine.driver.flow_run import FlowRun
-from onefold.engine.driver.run_settings import RunSettings
-from onefold.engine.driver.written_marker import WrittenMarker
+from onefold.engine.driver.flow_run import FlowRun, RunSettings
+from onefold.engine.driver.resume_point import WrittenMarker
 from onefold.engine.state import folder_of
 from onefold.engine.workers.fork_server import ForkServer
-from onefold.flow.planning.starts import check_apart
+from onefold.flow.planning import check_apart
 from onefold.store.checkpoint_store import CheckpointStore, default_store
 from onefold.store.job.session import Session
 

@@ -88,8 +88,8 @@ def run(
     ):
         log.info("flow %r starts: workers=%d, checkpoint %s", graph.flow, workers, shown_url(str(checkpoint)))
         with uncollected():  # the protocol and the store, while the fork server imports what workers need
+            from onefold.engine.driver.flow_run import RunSettings
             from onefold.engine.driver.opening import opened
-            from onefold.engine.driver.run_settings import RunSettings
 
         settings = RunSettings(workers, state, epoch_interval_s, restart, on_outcome)
         with opened(cut, fork_server, marks, settings, str(checkpoint), store, retain, patience_s) as flow:
@@ -123,7 +123,7 @@ def recover(
     accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
     """
     from onefold.engine.driver.opening import session_of  # with the store, as `run` has it
-    from onefold.flow.planning.starts import check_journals
+    from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
     with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:

@@ -13,10 +13,9 @@ from onefold.core.contract import Committable, EpochRecord, TaskId
 from onefold.core.errors import OnefoldError, OutOfResources, Terminal, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import Pause
+from onefold.core.protocol.effects import Pause, Protocol
 from onefold.core.source import Split
-from onefold.core.writing.bad_records import Policy
+from onefold.core.writing.dead_letters import Policy
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
 from onefold.engine.driver.resume_point import ResumePoint

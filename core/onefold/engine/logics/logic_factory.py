@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import Sink
 from onefold.core.values.ids import OrderedIds
-from onefold.core.writing.bad_records import Policy
-from onefold.engine.logics.aggregating import AggregatingLogic
+from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
-from onefold.engine.logics.logic import Logic
+from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
+from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
-from onefold.engine.logics.reading import ReadingLogic
-from onefold.engine.logics.reducing import ReducingLogic
-from onefold.engine.logics.transforming import TransformingLogic
-from onefold.engine.logics.writing import WritingLogic
+from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
-from onefold.flow.graph import Graph, Node
-from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reading, Reducing, Writing
+from onefold.flow.evaluation import evaluation
+from onefold.flow.graph import (
+    Aggregating,
+    Connecting,
+    Deduplicating,
+    Graph,
+    Node,
+    Processing,
+    Reading,
+    Reducing,
+    Writing,
+)
 
-__all__ = ["make_logic"]
+__all__ = ["TransformingLogic", "make_logic"]
 
 
 def make_logic(
@@ -51,3 +60,15 @@ def make_logic(
             return IdsWithinLogic(node, operator, keeps, graph.max_parallelism)
         case _:
             return TransformingLogic(node)
+
+
+class TransformingLogic(Stateless):
+    """What `flow.evaluation` makes of each batch."""
+
+    def __init__(self, node: Node) -> None:
+        self._evaluate = evaluation(node)
+
+    def take(self, batch: Input, port: int) -> Iterable[Output]:
+        del port
+        assert isinstance(batch, pa.RecordBatch)
+        return self._evaluate(batch)

@@ -1,21 +1,23 @@
-"""What a processor sees of its state. The names and the behaviour are those of Spark's `StatefulProcessorHandle`."""
+"""What a processor sees of its state and its timers. The names and the behaviour are those of Spark's
+`StatefulProcessorHandle`."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.values.tuples import copied
+from onefold.engine.state.codec import encode
 from onefold.engine.state.common import mark_kept
 from onefold.engine.state.operator_state import Shape, SubtaskBroadcast, SubtaskList
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTable, StateTables, Value
-from onefold.engine.state.timers import Timers
 from onefold.flow.processing.declaring import refuse_ttl
 from onefold.flow.processing.processor import Redistribution, Schema
 
-__all__ = ["KeyedHandle"]
+__all__ = ["KeyedHandle", "Timers"]
 
 TIMERS = "$timers"  # a name that no user's state has
 _KEYS = "$keys "
@@ -207,3 +209,53 @@ class KeyedMap(_Keyed):
 
     def removeKey(self, key: Key) -> None:
         self._table.delete(self._handle.key, self._key_shape.checked(key))
+
+
+class Timers:
+    """Those of one operator in one subtask and one clock: entries of a TIMERS table, and an index by time. Times are in
+    milliseconds since 1970. The index is in memory with every backend; it is built from the table."""
+
+    def __init__(self, table: StateTable) -> None:
+        self._table = table
+        self._keys: dict[int, set[Key]] = {}
+        self._times: list[int] = []  # a heap of the times in `_keys`, and of some that are gone from it
+        for key, (at_ms,), _ in table.scan():
+            self._note(key, at_ms)
+
+    def register(self, key: Key, at_ms: int) -> None:
+        """A timer that is there already stays one."""
+        self._table.put(key, (), (at_ms,))
+        self._note(key, at_ms)
+
+    def delete(self, key: Key, at_ms: int) -> None:
+        self._table.delete(key, (at_ms,))
+        keys = self._keys.get(at_ms, set())
+        keys.discard(key)
+        if not keys:
+            self._keys.pop(at_ms, None)
+
+    def of(self, key: Key) -> Iterator[int]:
+        """The times of one key, ascending."""
+        return (at_ms for (at_ms,), _ in self._table.items(key))
+
+    def next_ms(self) -> int | None:
+        while self._times and self._times[0] not in self._keys:
+            heapq.heappop(self._times)
+        return self._times[0] if self._times else None
+
+    def pop_expired(self, up_to_ms: int) -> list[tuple[int, Key]]:
+        """All timers up to that time, and remove them: by time, and at the same time in an order of the keys that a
+        restore does not change. What is registered from now on is for the next call, if it is past already."""
+        expired: list[tuple[int, Key]] = []
+        while (at_ms := self.next_ms()) is not None and at_ms <= up_to_ms:
+            keys = self._keys.pop(at_ms)
+            expired += [(at_ms, key) for key in (keys if len(keys) == 1 else sorted(keys, key=encode))]
+        for at_ms, key in expired:
+            self._table.delete(key, (at_ms,))
+        return expired
+
+    def _note(self, key: Key, at_ms: int) -> None:
+        if at_ms not in self._keys:
+            self._keys[at_ms] = set()
+            heapq.heappush(self._times, at_ms)
+        self._keys[at_ms].add(key)

@@ -55,13 +55,13 @@ _EPOCHS = "epochs"
 T = TypeVar("T")
 
 
-def committable(handle: str, rows: int = 0, size: int = 0) -> Committable:
-    """What a subtask acknowledges a barrier with. Entries of states are no rows of the epoch: `rows` stays 0."""
+def committable(handle: str) -> Committable:
+    """What a subtask acknowledges a barrier with. Entries of states are no rows of the epoch."""
     owner = owner_of(handle)
     if owner is None:
         raise InternalError("state-handle-unknown", f"{handle!r} is no snapshot's handle")
     name, generation, epoch = owner
-    return Committable(STATE, SinkKind.TWO_PHASE, name, generation, epoch, rows, size)
+    return Committable(STATE, SinkKind.TWO_PHASE, name, generation, epoch, rows=0)
 
 
 def noted(root: str, pipeline: str, record: EpochRecord) -> tuple[str, ...]:

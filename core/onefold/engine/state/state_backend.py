@@ -17,7 +17,7 @@ class StateKind(enum.Enum):
     VALUE = "value"
     LIST = "list"
     MAP = "map"
-    TIMERS = "timers"  # of one clock: entries (key, time in ms); timers.py has them in order of time
+    TIMERS = "timers"  # of one clock: entries (key, time in ms); `Timers` has them in order of time
     OPERATOR = "operator"  # a list of the subtask, of no key
 
 

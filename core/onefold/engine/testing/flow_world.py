@@ -19,8 +19,7 @@ from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import EpochRequest, Pause
+from onefold.core.protocol.effects import EpochRequest, Pause, Protocol
 from onefold.core.protocol.epoch import Initial
 from onefold.core.restart import Restart
 from onefold.core.source import Part, Split
@@ -35,10 +34,9 @@ from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
 from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
-from onefold.flow.graph import Edge, Graph, Node, Shipping
-from onefold.flow.operators import Processing, Reading, Writing
-from onefold.flow.ordering import in_fixed_order
+from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
 __all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]

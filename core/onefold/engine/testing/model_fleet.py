@@ -10,8 +10,7 @@ from functools import partial
 from onefold.core.contract import Sink, TaskId
 from onefold.core.source import Part, Split
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.engine.dataflow.in_order import InOrder
-from onefold.engine.dataflow.inbound import Inbound
+from onefold.engine.dataflow.inbound import Inbound, InOrder
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
@@ -19,7 +18,7 @@ from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
 from onefold.engine.workers.messages import Done
-from onefold.engine.workers.reader import Reader
+from onefold.engine.workers.worker import Reader
 
 __all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "FleetSubject", "ModelFleet"]
 

@@ -17,7 +17,7 @@ from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.operators import Aggregating, Connecting, Deduplicating, Processing, Reducing
+from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Processing, Reducing
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
 

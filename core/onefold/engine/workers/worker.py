@@ -1,27 +1,58 @@
-"""A worker: one subtask of each chain, and the event loop that moves bytes between them and other workers."""
+"""A worker: one subtask of each chain, a reader of each source, and the event loop that moves bytes between them and
+other workers."""
 
 from __future__ import annotations
 
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.core.source import Part, Source, Split
 from onefold.engine.dataflow.chains import Exchange, Plan
-from onefold.engine.dataflow.items import Acknowledge, Effect, Send
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
 from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
-from onefold.engine.workers.reader import Reader
 
-__all__ = ["QUEUED_BYTES_MAX", "Worker", "tell_failure"]
+__all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "tell_failure"]
 
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
+
+
+class Reader:
+    """Its orders are runs, each of some splits; it works on one after the other. `guarded` as `Source.read` has it."""
+
+    def __init__(self, source: Source, guarded: bool = False) -> None:
+        self._source, self._guarded = source, guarded
+        self._runs: deque[tuple[int, deque[Split]]] = deque()
+        self._parts: Iterator[Part] | None = None
+
+    def begin(self, run: int, splits: Sequence[Split]) -> None:
+        self._runs.append((run, deque(splits)))
+
+    @property
+    def has_orders(self) -> bool:
+        return bool(self._runs)
+
+    def read(self) -> Item | None:
+        """The next part of the running epoch, or its barrier; None where a split has ended, and the next may follow."""
+        run, splits = self._runs[0]
+        if self._parts is None:
+            if not splits:
+                self._runs.popleft()
+                return Barrier(run)
+            self._parts = iter(self._source.read(splits.popleft(), guarded=self._guarded))
+        part = next(self._parts, None)
+        if part is None:
+            self._parts = None
+        return part
 
 
 class _DriverGone(Exception):

@@ -20,9 +20,8 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.messages import Launch, RestoreFrom
-from onefold.engine.workers.reader import Reader
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
-from onefold.engine.workers.worker import Worker, tell_failure
+from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["subtask_of", "warm", "worker_of"]
 

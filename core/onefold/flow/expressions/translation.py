@@ -12,9 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from onefold.flow.expressions.arithmetic import Compare, among, calculated, compared, negated
 from onefold.flow.expressions.expression_text import ExpressionText
-from onefold.flow.expressions.terms import Term, Unfit, converted, decoded, literal
+from onefold.flow.expressions.terms import (
+    Compare,
+    Term,
+    Unfit,
+    among,
+    calculated,
+    compared,
+    converted,
+    decoded,
+    literal,
+    negated,
+)
 
 __all__ = ["translated"]
 

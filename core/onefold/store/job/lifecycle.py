@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, Protocol, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
 
 __all__ = ["Lifecycle", "taken_over"]

@@ -10,8 +10,8 @@ from onefold.core.contract import EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
 from onefold.core.moves import MoveNote, Repeats
 from onefold.core.positions import Positions
+from onefold.core.protocol.coordinator import Files
 from onefold.core.protocol.effects import StoreFacts
-from onefold.core.protocol.store_protocol import Files
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.job.lifecycle import Lifecycle
 from onefold.store.job.query import QueryLifecycle

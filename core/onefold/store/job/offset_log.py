@@ -11,8 +11,7 @@ from collections.abc import Collection, Sequence
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import ListFolder, ReadFile
+from onefold.core.protocol.effects import ListFolder, Protocol, ReadFile, retry
 from onefold.core.protocol.recovery import Committed
 from onefold.core.values.plain import shown_url
 from onefold.store.job.offset_json import StreamOffset, parse_offsets

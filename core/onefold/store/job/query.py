@@ -9,18 +9,16 @@ from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.moves import MoveNote
-from onefold.core.operations.moving import change_sinks, move
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, MarkDamaged, Protocol, ReadMoves, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache
+from onefold.core.protocol.moving import change_sinks, move
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.remedies import remedies
 from onefold.store.job import offset_log
+from onefold.store.job.checkpoint_only import check_state, files_of, others_start, within
 from onefold.store.job.lifecycle import Lifecycle
-from onefold.store.job.other_sources import files_of, others_start, within
-from onefold.store.job.state_check import check_state
 
 __all__ = ["QueryJob", "QueryLifecycle", "Running", "RunningQuery", "must_drain"]
 

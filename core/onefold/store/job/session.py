@@ -24,7 +24,6 @@ from onefold.core.contract import (
     Generation,
     Guarantee,
     Identifying,
-    LastResource,
     LedgerEntry,
     Sink,
     SinkKind,
@@ -35,8 +34,7 @@ from onefold.core.findings import Finding
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import check_shared, last_resource, sole_last_resource
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, Pause, Protocol, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun
@@ -49,10 +47,10 @@ from onefold.store.epoch_steps import StepClock
 from onefold.store.job.completer import Completer
 from onefold.store.job.lifecycle import Lifecycle, taken_over
 from onefold.store.job.logs import logged_as, note
-from onefold.store.job.restores import check_restored
 from onefold.store.job.targets import accept_targets, check_targets, note_targets
 from onefold.store.journal import StoreJournal
 from onefold.store.pins import ENDPOINTS, pin, pinned
+from onefold.store.savepoint_notes import check_restored
 
 __all__ = ["Session", "resolved", "task_of"]
 
@@ -314,9 +312,11 @@ class Session:
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         self._driver.last_resource = merging = sole_last_resource(guarantees)
         if merging is not None:
-            committer = last_resource(self._driver.committers[merging])
-            shares = partial(self._is_shared, committer)
-            check_shared(merging, guarantees[merging], self.patience.retry(shares, "looking for the checkpoint store"))
+            resource = last_resource(self._driver.committers[merging])
+            is_shared = self.patience.retry(
+                lambda: resource.shares_store(self.store.id()), "looking for the checkpoint store"
+            )
+            check_shared(merging, guarantees[merging], is_shared)
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
@@ -364,9 +364,6 @@ class Session:
                 others = self.patience.retry(committer.counted, "reading the ledger")
                 check_counted(name, span, others)
         self._counted = ids
-
-    def _is_shared(self, committer: LastResource) -> bool:
-        return committer.shares_store(self.store.id())
 
 
 def _rows_of(sink: Sink, schema: pa.Schema | Mapping[str, pa.Schema]) -> pa.Schema:

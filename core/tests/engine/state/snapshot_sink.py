@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -39,7 +39,7 @@ class SnapshotWriter:
             return None
         backend = MemoryBackend(Storage(self.root, self.task.pipeline), self.task.generation)
         backend.table(ROWS).put_many([(i,) for i in self.ids], [()] * len(self.ids))
-        return committable(backend.freeze(self.task.epoch).store(), len(self.ids))
+        return replace(committable(backend.freeze(self.task.epoch).store()), rows=len(self.ids))
 
     def abort(self) -> None:
         self.ids.clear()

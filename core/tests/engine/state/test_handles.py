@@ -14,11 +14,10 @@ from harness.errors import raises
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.engine.key_groups import key_groups_of_subtask
-from onefold.engine.state.handles import KeyedHandle
+from onefold.engine.state.handles import KeyedHandle, Timers
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.engine.state.storage import Storage
-from onefold.engine.state.timers import Timers
 from onefold.flow.processing.processor import BytesState, ListState, MapState, ProcessorHandle, ValueState
 
 AT = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)

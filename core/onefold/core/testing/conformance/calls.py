@@ -20,7 +20,7 @@ from onefold.core.contract import (
     TaskId,
 )
 from onefold.core.protocol.committer_kinds import last_resource, write_through
-from onefold.core.protocol.store_protocol import Merge
+from onefold.core.protocol.coordinator import Merge
 from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = [

@@ -20,7 +20,7 @@ PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.binding",
 )
-MOVING = "onefold.core.operations.moving"
+MOVING = "onefold.core.protocol.moving"
 QUERY, LIFECYCLE, OFFSETS = "onefold.store.job.query", "onefold.store.job.lifecycle", "onefold.store.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"

@@ -14,8 +14,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from typing import get_args
 
-import onefold.core.protocol.effects as effects_module
+from onefold.core.protocol.effects import Effect
 from onefold.core.testing.proof.bounds import BOUNDS, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import MUTANTS, Mutant
@@ -27,7 +28,7 @@ __all__ = ["Caught", "Proof", "catch_mutants", "figures", "prove"]
 
 SHARDS = 8
 # `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
-STEPS = frozenset(effects_module.__all__) - {"Effect", "EpochRequest", "StoreFacts", "RunWriters", "Pause"}
+STEPS = frozenset(each.__name__ for each in get_args(Effect)) - {"RunWriters", "Pause"}
 STEPS |= {"RunAttempt", "PlanBatch", "CommitBatch"}
 INSIDE = frozenset({"RunAttempt", "Merge", "Commit", "Abort"})
 Progress = Callable[[int, int, str], None]

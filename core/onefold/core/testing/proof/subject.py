@@ -26,7 +26,7 @@ MODULES = (
     "onefold.core.protocol.binding",
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
-    "onefold.core.operations.moving",
+    "onefold.core.protocol.moving",
     "onefold.store.job.offset_log",
     "onefold.store.job.lifecycle",
     "onefold.store.job.query",

@@ -13,9 +13,9 @@ from onefold.core.errors import CheckpointMismatch
 from onefold.core.invariants import ADOPTED, Decision, Transition
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
+from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
-from onefold.core.protocol.store_protocol import Merge
 from onefold.core.testing.simulator.models import ModelTransaction
 
 __all__ = ["ModelStore"]

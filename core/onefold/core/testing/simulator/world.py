@@ -31,7 +31,6 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Observation
 from onefold.core.moves import MoveNote, covered, ranges
-from onefold.core.operations.moving import chain_end
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
@@ -49,6 +48,7 @@ from onefold.core.protocol.effects import (
     StoreFacts,
     Verify,
 )
+from onefold.core.protocol.moving import chain_end
 from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, MOVES, RIVALS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.simulator.model_checkpoint import ROOT

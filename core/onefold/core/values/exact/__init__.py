@@ -29,9 +29,8 @@ out of texts here: that is decimals.py's and the formats'.
 """
 
 from onefold.core.values.exact.arrays import exact_array
-from onefold.core.values.exact.canonical import canonical
+from onefold.core.values.exact.canonical import canonical, copies, is_mutable
 from onefold.core.values.exact.casting import exact_cast
-from onefold.core.values.exact.copying import copies, is_mutable
 from onefold.core.values.exact.kinds import TAKES, Family, Mismatch, family
 
 __all__ = ["TAKES", "Family", "Mismatch", "canonical", "copies", "exact_array", "exact_cast", "family", "is_mutable"]

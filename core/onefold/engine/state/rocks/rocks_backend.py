@@ -28,7 +28,7 @@ from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.codec import unreadable
 from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts
-from onefold.engine.state.rocks.rocks_errors import Naming
+from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.rocks.table import Changes, RocksTable
 from onefold.engine.state.snapshot import (
     FILE,

@@ -1,4 +1,6 @@
-"""The folder of a driver for its workers' databases, which need not outlive it.
+"""Folders of databases: the driver's, which need not outlive it, and errors of a database in one, by their names.
+
+rocksdict raises Python's plain `Exception` for all that RocksDB says.
 
 A driver that is killed cannot remove its folder, so the next start on this machine does, of whichever flow: it tells by
 a lock, which the system takes from a process that ends, also where both have process ids of their own (containers).
@@ -12,13 +14,44 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
-from onefold.engine.state.rocks.rocks_errors import Naming
+from onefold.core.errors import OnefoldError, OutOfResources, Retriable
 
-__all__ = ["Scratch", "scratch"]
+__all__ = ["Naming", "Scratch", "scratch"]
 
 _PREFIX = "onefold-rocksdb-"
+_FULL = tuple(map(os.strerror, (ENOSPC, EDQUOT, EFBIG)))
+
+
+class Naming:
+    """A context in which a database in `folder` is used. Raises OutOfResources where its disk is full, Retriable for
+    what else becomes of it there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None and (kind is Exception or issubclass(kind, OSError)):
+            raise _named(self._folder, str(error)) from error
+
+
+def _named(folder: Path, told: str) -> OnefoldError:
+    if any(full in told for full in _FULL):
+        return OutOfResources(
+            "state-disk-full",
+            f"the RocksDB of a worker in {folder} cannot be written: {told}. No decided snapshot is touched by it."
+            " Make room there, or name a folder of a larger disk in TMPDIR",
+        )
+    return Retriable(
+        "state-database-failed",
+        f"the RocksDB of a worker in {folder} has failed: {told}. It begins anew from the last decided snapshot; where"
+        " it fails again, look after the disk of that folder (TMPDIR)",
+    )
 
 
 class Scratch:

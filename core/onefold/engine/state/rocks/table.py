@@ -13,7 +13,7 @@ from typing import Any
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.arrow_entries import typed_columns
 from onefold.engine.state.codec import decode, encode, unreadable
-from onefold.engine.state.rocks.rocks_errors import Naming
+from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
 

@@ -1,15 +1,19 @@
-"""An SVG of boxes and lines, without any other program."""
+"""Pictures of boxes and lines, as SVG, without any other program. Knows no flow.
+
+Boxes stand in layers from left to right, so that every line goes right. A line over several layers has a place of its
+own in each of those between, so that it crosses no box.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from textwrap import wrap
 
-from onefold.flow.drawing.layers import Box, Connector, LayerLayout, Slot, placed
-
-__all__ = ["drawn"]
+__all__ = ["Box", "Connector", "drawn", "placed"]
 
 COLOURS = {  # of the border, of the inside
     "source": ("#2f855a", "#f0fff4"),
@@ -34,6 +38,111 @@ ARROW = (
     '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
     ' markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="#4a5568"/></marker>'
 )
+SWEEPS = 8  # over all layers, each ordering a layer by its neighbours
+GAP = 22  # between boxes of a layer, in pixels
+MIDDLE = 14  # the height of a line's place between boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`number` is its own, and `kind` its colour's; `figures` stand below its title."""
+
+    number: int
+    title: str
+    says: str
+    lines: tuple[str, ...]
+    kind: str
+    figures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """From one box to one with a higher number. `is_exchange`: between tasks."""
+
+    start: int
+    end: int
+    label: str
+    is_exchange: bool
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place in a layer: a box's, or one that a line passes (`box` is None)."""
+
+    layer: int
+    box: Box | None
+    height: float
+    y: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLayout:
+    """The layers, from left to right, each from top to bottom; and of each line the slots that it joins, in order."""
+
+    layers: list[list[Slot]]
+    ways: list[list[Slot]]
+
+
+def placed(boxes: Sequence[Box], lines: Sequence[Connector], heights: Mapping[int, float]) -> LayerLayout:
+    """The boxes and lines in their places; heights in pixels, y from 0 on."""
+    depth = _depths(boxes, lines)
+    own = {box.number: Slot(depth[box.number], box, heights[box.number]) for box in boxes}
+    layers: list[list[Slot]] = [[] for _ in range(max(depth.values()) + 1)]
+    for box in boxes:
+        layers[depth[box.number]].append(own[box.number])
+    ways = []
+    for line in lines:
+        between = [Slot(layer, None, MIDDLE) for layer in range(depth[line.start] + 1, depth[line.end])]
+        for slot in between:
+            layers[slot.layer].append(slot)
+        ways.append([own[line.start], *between, own[line.end]])
+    _order(layers, ways)
+    return LayerLayout(layers, ways)
+
+
+def _depths(boxes: Sequence[Box], lines: Sequence[Connector]) -> dict[int, int]:
+    """Each box's layer: one further than the last of those before it; sources just before who reads them."""
+    depth = {box.number: 0 for box in boxes}
+    for box in sorted(boxes, key=lambda box: box.number):
+        depth[box.number] = max((depth[line.start] + 1 for line in lines if line.end == box.number), default=0)
+    ends = {line.end for line in lines}
+    for box in boxes:
+        after = [depth[line.end] for line in lines if line.start == box.number]
+        if box.number not in ends and after:
+            depth[box.number] = min(after) - 1
+    return depth
+
+
+def _order(layers: list[list[Slot]], ways: Sequence[Sequence[Slot]]) -> None:
+    before, after = defaultdict[int, list[Slot]](list), defaultdict[int, list[Slot]](list)
+    for way in ways:
+        for left, right in pairwise(way):
+            before[id(right)].append(left)
+            after[id(left)].append(right)
+    for layer in layers:
+        _stack(layer)
+    for sweep in range(SWEEPS):
+        near, order = (before, layers) if sweep % 2 == 0 else (after, layers[::-1])
+        for layer in order:
+            layer.sort(key=lambda slot: _middle(near[id(slot)], slot))
+            _stack(layer)
+    tallest = max(layer[-1].y + layer[-1].height for layer in layers)
+    for layer in layers:
+        shift = (tallest - layer[-1].y - layer[-1].height) / 2
+        for slot in layer:
+            slot.y += shift
+
+
+def _middle(near: Sequence[Slot], slot: Slot) -> float:
+    chosen = near or [slot]
+    return sum(each.y + each.height / 2 for each in chosen) / len(chosen)
+
+
+def _stack(layer: Sequence[Slot]) -> None:
+    y = 0.0
+    for slot in layer:
+        slot.y = y
+        y += slot.height + GAP
 
 
 def drawn(

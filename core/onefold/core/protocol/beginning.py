@@ -13,16 +13,17 @@ from onefold.core.contract import Binding, Generation, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.binding import is_foreign, of_another_store
-from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import (
     AcquireGeneration,
     Adopt,
     Bind,
     Freeze,
+    Protocol,
     ReadLedger,
     ReadStore,
     StoreFacts,
     WriteLedger,
+    retry,
 )
 
 __all__ = ["SavepointOrigin", "begin_at", "take"]

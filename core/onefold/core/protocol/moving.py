@@ -15,18 +15,18 @@ from dataclasses import replace
 from onefold.core.contract import MOVED, Decided, EpochRecord, Generation
 from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol.effect_retry import Protocol
-from onefold.core.protocol.effect_retry import retry as _retry
 from onefold.core.protocol.effects import (
     Anchor,
     AskRepeats,
     EpochRequest,
     OpenEpoch,
+    Protocol,
     ReadMoves,
     ReadStore,
     SetAside,
     StoreFacts,
 )
+from onefold.core.protocol.effects import retry as _retry
 from onefold.core.protocol.epoch import complete, decide
 from onefold.core.protocol.request_checks import check_movable, check_resolved, must_run_again, would_double
 

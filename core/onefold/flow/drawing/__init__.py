@@ -1,1 +1,0 @@
-"""Pictures of boxes and lines, as SVG. Knows no flow."""
