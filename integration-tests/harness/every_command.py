@@ -51,7 +51,7 @@ RUNNING = (
     Typed("pause orders totals", unstarted=None),
     Typed("resume orders totals", unstarted=None),
     Typed("restart orders totals --within 60", unstarted=None, away=(WORKS, "pipeline-not-there-yet")),
-    Typed("stop orders totals --within 60", unstarted=None),
+    Typed("stop orders totals --within 120", unstarted=None),
 )
 
 STOPPED = (
