@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from harness.errors import raises
 
+from onefold.core import ConfigError
 from onefold.flow import Flow
 from onefold.pipeline.remembered import UNREADABLE, RememberedFlow, endpoints
 from onefold.sinks import HBaseSink, KafkaSink
@@ -45,9 +47,14 @@ def text() -> str:
         ('"${settings.client}"', '{"sasl.password": "${settings.client.sasl.password}"}'),
         ('"${settings.client}"', '{"plugin.library.paths": "/tmp/theirs.so"}'),
         ('"${settings.client}"', '"${HOME}"'),
+        ('"${settings.kafka}"', '"${HIDDEN}"'),
+        ('"${settings.kafka}"', '"${file:/etc/hostname}"'),
     ],
 )
-def test_a_store_has_no_secret_sent_elsewhere(text: str, has: str, forged: str) -> None:
+def test_a_store_has_no_secret_sent_elsewhere(
+    text: str, has: str, forged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIDDEN", "kafka:9092")
     assert has in text
     with pytest.raises(UNREADABLE):
         RememberedFlow("orders", text.replace(has, forged), SETTINGS)
@@ -62,6 +69,6 @@ def test_a_store_names_no_code(text: str, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "theirs.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\nf = max\n")
     monkeypatch.chdir(tmp_path)
     assert '"replace"' in text
-    with pytest.raises(Exception, match="reference-invalid"):
+    with raises(ConfigError, "reference-invalid"):
         RememberedFlow("orders", text.replace('"replace"', '"theirs.py:f"'), SETTINGS)
     assert not (tmp_path / "ran").exists()

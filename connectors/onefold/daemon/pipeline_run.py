@@ -43,7 +43,7 @@ class RunState(enum.Enum):
 
 
 class Runs(Protocol):
-    """What runs a pipeline, in another process: see `Hosted`."""
+    """What runs a pipeline: in another process, as `Hosted` does, or in this one, which `listen=` shows."""
 
     traffic: TrafficRates
     epochs: EpochTimes

@@ -208,10 +208,8 @@ class Pipeline(Operation):
         listen  where the page, the API and the metrics of a daemon show it meanwhile: "127.0.0.1:8080"
         """
         if listen is not None:
-            with naming_extras("cli"):
-                own_run = importlib.import_module(
-                    "onefold.daemon.listen.own_run"
-                )  # the daemon knows pipelines, they not it
+            with naming_extras("cli"):  # the daemon knows pipelines, and they know none of it
+                own_run = importlib.import_module("onefold.daemon.listen.own_run")
             own_run.run(self, listen)
             return
         if isinstance(self.runtime, Engine):

@@ -115,7 +115,9 @@ def _filled(table: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """The table with the file's settings, which nothing but their names may stand for."""
     found = dict(table)
     for name in _OF_FILE & table.keys():
-        found[name], _ = settings[_REFERENCE.fullmatch(table[name])[1]]  # type: ignore[index]  # TypeError: no name
+        if (reference := _REFERENCE.fullmatch(table[name])) is None:
+            raise ValueError(f"{name} is no setting of the file")
+        found[name], _ = settings[reference[1]]
     if "dead_letters" in table:
         found["dead_letters"] = _filled(table["dead_letters"], settings)
     return found

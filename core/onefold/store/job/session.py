@@ -337,8 +337,9 @@ class Session:
 
     def note_endpoints(self, generation: Generation) -> None:
         """What commands that do not import the flow find of it from here on."""
-        if self.endpoints != pinned(self.store, self.name, ENDPOINTS):
-            self.store.note(generation, ENDPOINTS, self.endpoints or "")
+        now = self.endpoints or ""
+        if now != (pinned(self.store, self.name, ENDPOINTS) or ""):
+            self.store.note(generation, ENDPOINTS, now)
 
     def check_targets(self) -> Sequence[Finding]:
         """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to
