@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
 
 __all__ = [
+    "ATTEMPTS",
     "MOVED",
     "Announcement",
     "Binding",
@@ -25,12 +26,15 @@ __all__ = [
     "Committer",
     "Counting",
     "Decided",
+    "Electable",
     "EpochRecord",
     "EpochState",
     "Generation",
     "Guarantee",
     "Identifying",
     "InPlace",
+    "Joined",
+    "Joining",
     "LastResource",
     "LedgerEntry",
     "Ordered",
@@ -46,6 +50,8 @@ __all__ = [
 ]
 
 
+_Rows: TypeAlias = bytes
+ATTEMPTS = 256  # of an epoch, where a runtime does not know how many there are
 MOVED = "moved"  # the query id of an epoch without rows, which an operator moved the positions by
 
 
@@ -115,6 +121,7 @@ class Committable:
     """What a writer's prepare left: enough for another process to finish it, or to undo it.
 
     `kind` tells how: a manifest may be older than today's settings. `handle` is the sink's own name of the work.
+    `payload` are rows that are nowhere but here, of a last resource: they go into the decision, and into no manifest.
     """
 
     sink: str
@@ -124,6 +131,7 @@ class Committable:
     epoch: int
     rows: int
     bytes: int = 0
+    payload: _Rows = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +310,29 @@ class LastResource(Committer, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A last resource's part of a decision as statements of the driver's own, in the message that begins its
+    transaction: `before` anything of the store is locked, and `after` the pipeline's row is.
+
+    `check` gets the connection and what they answered. It raises where the rows or the ledger's row are not what they
+    should be, which rolls the whole decision back.
+    """
+
+    before: Sequence[Any]
+    after: Sequence[Any]
+    check: Callable[[Any, Sequence[Any]], None]
+
+
+@runtime_checkable
+class Joining(LastResource, Protocol):
+    """A last resource that can do without messages of its own, where nothing is in the way. What is, `merge` says."""
+
+    def joined(self, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry) -> Joined | None:
+        """What `merge` does; None where only that can do it."""
+        ...
+
+
 @runtime_checkable
 class WriteThrough(Committer, Protocol):
     """A committer whose writers' rows are visible at once, under the epoch's T. To write them again changes nothing.
@@ -358,6 +389,16 @@ class Sink(Protocol):
 
     def writer(self, task: TaskId) -> SinkWriter:
         """Executor: a writer for one attempt. Only after `open`."""
+        ...
+
+
+@runtime_checkable
+class Electable(Sink, Protocol):
+    """A sink that can be the last resource, and need not."""
+
+    def elect(self, attempts: int) -> None:
+        """Before `open`: it may be, since no other sink can, and the store is in its database. An epoch has so many
+        attempts at most, as a rule."""
         ...
 
 

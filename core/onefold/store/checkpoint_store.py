@@ -7,6 +7,7 @@ MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synch
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,13 @@ from onefold.clients.sql.database import OWN_FOLDER, Database, Transaction
 from onefold.clients.sql.database_backend import Answer, Statement
 from onefold.clients.sql.url import DatabaseUrl
 from onefold.core.checks import require
-from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
-from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
+from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, Joined, LedgerEntry
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.findings import Checks, Finding, Level, passed, tried
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
-from onefold.core.protocol.coordinator import Merge
+from onefold.core.protocol.coordinator import JoinedMerge, Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
@@ -32,6 +33,8 @@ from onefold.store import store_rows as rows
 from onefold.store.store_tables import TABLES, existing_store, making_store, prepared_store
 
 __all__ = ["CheckpointStore", "default_store"]
+
+log = logging.getLogger("onefold")
 
 KEEP_EPOCHS = 1000
 PRUNE_EVERY = 100  # epochs: so many more than KEEP_EPOCHS may be there
@@ -238,10 +241,30 @@ class CheckpointStore:
         merge: Merge | None = None,
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
-        with self._mine(generation, (rows.STORED_AND_LAST, rows.key_of(record))) as (transaction, _, (found,)):
+        if isinstance(merge, JoinedMerge) and self.database.backend.joins:
+            try:
+                return self._decide(generation, record, manifest, now_ms, None, merge.joined)
+            except (Fenced, InDoubt):
+                raise
+            except OnefoldError as error:  # nothing was written: the merge gets past it, or says what it is
+                log.debug("epoch %d is decided step by step: %s", record.epoch, error)
+        return self._decide(generation, record, manifest, now_ms, merge)
+
+    def _decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None,
+        joined: Joined | None = None,
+    ) -> Decided:
+        asked = rows.STORED_AND_LAST, rows.key_of(record)
+        with self._mine(generation, asked, joined=joined) as (transaction, _, (found,)):
             stored, last = rows.stored_and_last(found.rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
+                    require(joined is None, "the ledger's row keeps rows out of an epoch that is decided")
                     return Decided(stored)
                 raise CheckpointMismatch(
                     "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
@@ -255,7 +278,9 @@ class CheckpointStore:
                 )
             decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
             rows.claim_name(transaction, decided, now_ms)
-            if merge is not None:
+            if joined is not None:
+                joined.check(transaction.connection, transaction.of_joined)
+            elif merge is not None:
                 merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
                 _begins_at(transaction, decided.pipeline, decided.range.end, decided.epoch)
@@ -377,11 +402,13 @@ class CheckpointStore:
         return [record for record in found if not record.is_move or record.epoch >= oldest]
 
     @contextmanager
-    def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
+    def _mine(
+        self, generation: Generation, *then: Statement, joined: Joined | None = None
+    ) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
         """A transaction that locks the pipeline's row, and what the statements after that answer. Raises Fenced, and
         what they did is undone, unless the generation is still this one."""
         first = rows.LOCKED_ROW, {"pipeline": generation.pipeline}
-        with self.database.transaction(first, *then) as transaction:
+        with self.database.transaction(first, *then, joined=joined) as transaction:
             locked, *found = transaction.found
             row = next(iter(locked.rows), None)
             if row is None or (row.generation, row.token) != (generation.number, generation.token):

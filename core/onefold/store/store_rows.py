@@ -219,12 +219,18 @@ def values_of(record: EpochRecord) -> dict[str, Any]:
         "query_id": record.query_id,
         "batch_id": record.batch_id,
         "fingerprint": record.fingerprint,
-        "manifest": json.dumps([asdict(c) | {"kind": c.kind.value} for c in record.manifest]),
+        "manifest": json.dumps([_named(committable) for committable in record.manifest]),
         "sinks": json.dumps(record.sinks),
         "write_through": json.dumps(record.write_through),
         "rows": record.rows,
         "bytes": sum(c.bytes for c in record.manifest),
     }
+
+
+def _named(committable: Committable) -> dict[str, Any]:
+    named = asdict(committable) | {"kind": committable.kind.value}
+    del named["payload"]
+    return named
 
 
 def record_of(row: Any) -> EpochRecord:

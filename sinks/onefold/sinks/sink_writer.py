@@ -22,13 +22,15 @@ T = TypeVar("T")
 class AttemptWriter(ABC):
     """One attempt of one task. It connects when the first row arrives; an empty task never does.
 
-    `_rows` came so far, and `_bytes` are what a subclass made of them. Rows of another schema than `schema`, where it
+    `_rows` came so far, and `_bytes` are what a subclass made of them; `_payload` is theirs, where they go with what
+    is prepared. Rows of another schema than `schema`, where it
     is given, are a SchemaMismatch.
     """
 
     def __init__(self, sink: str, kind: SinkKind, task: TaskId, schema: pa.Schema | None = None) -> None:
         self._sink, self._kind, self._task, self._schema = sink, kind, task, schema
         self._rows = self._bytes = 0
+        self._payload = b""
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -51,7 +53,8 @@ class AttemptWriter(ABC):
         failpoint("after:prepare")
         self._is_over = True
         task = self._task
-        return Committable(self._sink, self._kind, handle, task.generation, task.epoch, self._rows, self._bytes)
+        named = self._sink, self._kind, handle, task.generation, task.epoch, self._rows, self._bytes
+        return Committable(*named, self._payload)
 
     def abort(self) -> None:
         """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""

@@ -30,7 +30,7 @@ _OWN = re.compile(r"\bonefold_(?!\w*_by_)")  # a table's name, and not an index'
 class PostgresBackend(Backend):
     """Its connections are those of `onefold.clients.postgres.sessions`."""
 
-    name, is_one_message = "Postgres", True
+    name, is_one_message, joins = "Postgres", True, True
     connection_type = Connection
     error, integrity_error = psycopg.Error, psycopg.IntegrityError
 
@@ -56,8 +56,18 @@ class PostgresBackend(Backend):
 
     def begin(self, connection: Connection, first: Sequence[Statement]) -> list[Answer]:
         """A driver that was frozen or cut off in mid-transaction must not keep the pipeline's row locked."""
+        return self._begin(connection, self._messages(first))
+
+    def begin_joined(
+        self, connection: Connection, before: Sequence[Message], first: Sequence[Statement], after: Sequence[Message]
+    ) -> list[Answer]:
+        waiting = f"SET LOCAL lock_timeout = {int(self.lock_timeout_s * 1000)}", None
+        found = self._begin(connection, [*before, waiting, *self._messages(first), *after])
+        return [*found[: len(before)], *found[len(before) + 1 :]]
+
+    def _begin(self, connection: Connection, first: Sequence[Message]) -> list[Answer]:
         wait_s, reads_only = self.lock_timeout_s, self.reads_only
-        return connection.begin(wait_s, idle_s_max=wait_s / 2, first=self._messages(first), reads_only=reads_only)
+        return connection.begin(wait_s, idle_s_max=wait_s / 2, first=first, reads_only=reads_only)
 
     def run(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
         return connection.together(*self._messages(statements))

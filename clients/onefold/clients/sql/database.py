@@ -14,6 +14,7 @@ from typing import Any
 from onefold.clients.sql.database_backend import Answer, Meaning, Statement, backend_of, reason, with_driver
 from onefold.clients.sql.sqlite import check_file
 from onefold.clients.sql.url import url_of
+from onefold.core.contract import Joined
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.extras import naming_extras
 from onefold.core.findings import THIS_MACHINE, Finding, Making
@@ -27,12 +28,13 @@ OWN_FOLDER = ".onefold"  # beside a pipeline's file: made where it is missing, u
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction of a database. `connection` is the driver's own (DB-API), and `found` what the first statements
-    answered."""
+    """A transaction of a database. `connection` is the driver's own (DB-API), `found` what the first statements
+    answered, and `of_joined` what those answered that joined them."""
 
     database: Database
     connection: Any
     found: list[Answer] = field(default_factory=list)
+    of_joined: list[Answer] = field(default_factory=list)
     is_over: bool = False
 
     def run(self, *statements: Statement) -> list[Answer]:
@@ -104,10 +106,10 @@ class Database:
         self.backend.close()
 
     @contextmanager
-    def transaction(self, *first: Statement) -> Iterator[Transaction]:
-        """One transaction, which its first statements begin in one round trip where the database allows it. Raises
-        `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is unknown; an error from inside
-        rolls it back."""
+    def transaction(self, *first: Statement, joined: Joined | None = None) -> Iterator[Transaction]:
+        """One transaction, which its first statements begin in one round trip where the database allows it, with those
+        that are `joined` around them, where it `joins`. Raises `Retriable` or `ConfigError` where it had no effect,
+        `InDoubt` where its commit is unknown; an error from inside rolls it back."""
         backend = self.backend
         try:
             transaction = Transaction(self, backend.take())
@@ -117,7 +119,12 @@ class Database:
             raise self._unusable(error) from error
         connection = transaction.connection
         try:
-            transaction.found = backend.begin(connection, first)
+            if joined is None:
+                transaction.found = backend.begin(connection, first)
+            else:
+                found = backend.begin_joined(connection, joined.before, first, joined.after)
+                at, end = len(joined.before), len(joined.before) + len(first)
+                transaction.found, transaction.of_joined = found[at:end], found[:at] + found[end:]
             yield transaction
         except backend.error as error:
             self._roll_back(connection, is_broken=backend.meaning(error) is Meaning.BROKEN)

@@ -29,6 +29,7 @@ __all__ = [
     "Meaning",
     "Statement",
     "answered",
+    "answered_by",
     "backend_of",
     "reason",
     "with_driver",
@@ -65,6 +66,7 @@ class Backend(ABC):
     name: ClassVar[str]  # as people call it
     is_local: ClassVar[bool] = False
     is_one_message: ClassVar[bool] = False  # whether the last statements of a transaction go together with its commit
+    joins: ClassVar[bool] = False  # whether it has `begin_joined`
     tells_rights: ClassVar[bool] = True  # whether `check_may_create` finds a missing right, before a try does
     connection_type: type
     error: type[Exception]  # the driver's, of which all others are
@@ -119,6 +121,13 @@ class Backend(ABC):
     @abstractmethod
     def begin(self, connection: Any, first: Sequence[Statement]) -> list[Answer]:
         """Begin a transaction; returns what its first statements answer."""
+
+    def begin_joined(
+        self, connection: Any, before: Sequence[Any], first: Sequence[Statement], after: Sequence[Any]
+    ) -> list[Answer]:
+        """The same with statements of the driver's own before and after them, in one message; returns what all answer.
+        What those before set of the time that waits for locks take is over with them."""
+        raise NotImplementedError
 
     def run(self, connection: Any, statements: Sequence[Statement]) -> list[Answer]:
         """What the statements answer, one after the other."""
@@ -202,8 +211,12 @@ def answered(cursor: Any) -> Answer:
     """What a cursor's statement answered, in rows whose values have their columns' names."""
     if cursor.description is None:
         return Answer([], cursor.rowcount)
-    kind = _row(tuple(column[0] for column in cursor.description))
-    return Answer([kind._make(row) for row in cursor.fetchall()], cursor.rowcount)
+    return answered_by(tuple(column[0] for column in cursor.description), cursor.fetchall(), cursor.rowcount)
+
+
+def answered_by(names: tuple[str, ...], rows: Iterable[Sequence[Any]], rowcount: int) -> Answer:
+    kind = _row(names)
+    return Answer([kind._make(row) for row in rows], rowcount)
 
 
 # By the dialect: the driver whose errors are known, and the class that is imported where a URL has it.

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from onefold.core.contract import Committer, Guarantee, LastResource, SinkKind, WriteThrough
+from onefold.core.contract import Committer, Electable, Guarantee, LastResource, Sink, SinkKind, WriteThrough
 from onefold.core.errors import ConfigError, InternalError
 
-__all__ = ["check_shared", "last_resource", "sole_last_resource", "write_through"]
+__all__ = ["candidate", "check_shared", "last_resource", "sole_last_resource", "write_through"]
+
+
+def candidate(sinks: Sequence[Sink]) -> tuple[Electable, str] | None:
+    """The one sink whose database the checkpoint store can live in, and that store's URL, if it can be elected."""
+    able = [(sink, url) for sink in sinks if (url := sink.store_url()) is not None]
+    match able:
+        case [(Electable() as sink, url)]:
+            return sink, url
+    return None
 
 
 def last_resource(committer: Committer) -> LastResource:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 from typing import Protocol as Port
 
@@ -17,6 +18,8 @@ from onefold.core.contract import (
     Decided,
     EpochRecord,
     Generation,
+    Joined,
+    Joining,
     LedgerEntry,
     WriteThrough,
 )
@@ -59,11 +62,22 @@ from onefold.core.protocol.effects import (
     WriteLedger,
 )
 
-__all__ = ["Coordinator", "Files", "Merge", "Store"]
+__all__ = ["Coordinator", "Files", "JoinedMerge", "Merge", "Store"]
 
 T = TypeVar("T")
 RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
 Merge: TypeAlias = Callable[[Any], None]  # it gets the driver's own connection (DB-API)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMerge:
+    """A merge step by step, and the same in the message that begins the transaction: of a store that can do both."""
+
+    merge: Merge
+    joined: Joined
+
+    def __call__(self, connection: Any) -> None:
+        self.merge(connection)
 
 
 class Files(Port):
@@ -222,8 +236,8 @@ class Coordinator:
                 committer = self.committers[sink]
                 return (committer.seal if isinstance(committer, WriteThrough) else committer.verify)(committables)
             case Decide(generation, record, manifest):
-                merge = self._merge(generation, record, manifest)
-                return store.decide(generation, record, manifest, now_ms, merge)
+                named = tuple(replace(each, payload=b"") if each.payload else each for each in manifest)
+                return store.decide(generation, record, named, now_ms, self._merge(generation, record, manifest))
             case Commit(sink, decided):
                 return self.committers[sink].commit(decided, decided.of(sink))
             case WriteLedger(sink, entry):
@@ -257,4 +271,9 @@ class Coordinator:
             positions=record.range.end,
             store_id=self.store.id(),
         )
-        return lambda connection: committer.merge(connection, record, mine, entry)
+
+        def merge(connection: Any) -> None:
+            committer.merge(connection, record, mine, entry)
+
+        joined = committer.joined(record, mine, entry) if isinstance(committer, Joining) else None
+        return merge if joined is None else JoinedMerge(merge, joined)

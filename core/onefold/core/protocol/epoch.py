@@ -18,7 +18,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.contract import (
+    Binding,
+    Committable,
+    Decided,
+    EpochRecord,
+    EpochState,
+    Generation,
+    LedgerEntry,
+    SinkKind,
+)
 from onefold.core.errors import (
     CheckpointMismatch,
     Damaged,
@@ -304,8 +313,15 @@ def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
 
 
 def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[None]:
-    for sink in record.sinks:
+    for sink in _apart(record, manifest):
         yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
+
+
+def _apart(record: EpochRecord, manifest: tuple[Committable, ...]) -> list[str]:
+    """The epoch's sinks but for a last resource that has work: Decide's own transaction asserts what it did, and that
+    its ledger row is this driver's."""
+    merged = {committable.sink for committable in manifest if committable.kind is SinkKind.LAST_RESOURCE}
+    return [sink for sink in record.sinks if sink not in merged]
 
 
 def decide(
@@ -321,7 +337,7 @@ def decide(
             yield from _verify(record, manifest)
         if not in_doubt:
             try:
-                yield from _look(Binding(store_id, generation.number), record.sinks)
+                yield from _look(Binding(store_id, generation.number), _apart(record, manifest))
             except (Retriable, InDoubt) as error:  # a look leaves nothing in doubt
                 attempt += 1
                 yield Pause(attempt, Decide(generation, record, manifest), error)

@@ -12,14 +12,14 @@ import psycopg
 from onefold.clients.postgres import driver_errors, trust
 from onefold.clients.postgres import sessions as pool
 from onefold.core.checks import present, require
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, Joined, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import prepared
 from onefold.sinks.postgres.dead_letters import LetterOrigin
 from onefold.sinks.postgres.guarantee_checks import ServerIdentity
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.merge import staging, tombstones
+from onefold.sinks.postgres.merge import direct, staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.prepared import NotOurs
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
@@ -49,6 +49,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
+        direct.verify(committables, self._where())
         with self._borrow("checking prepared work") as connection:
             if gids:
                 there, others = prepared.named(connection, self._prefix)
@@ -89,7 +90,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     self._refuse_other_books(committable)
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
-        if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
+        if staged or (self._plan is not None and self._plan.delivery is not Delivery.TWO_PHASE):
             self._was_decided(decided.record.epoch)
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
@@ -177,8 +178,37 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     ) -> None:
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
         origin = LetterOrigin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
-        settings = self._settings
-        staging.merge(connection, self._books, plan, mine, origin, settings.rejects_max, settings.lock_timeout_s)
+        settings, carried = self._settings, [each for each in mine if direct.is_direct(each)]
+        if carried:
+            where = self._books.where(record.epoch)
+            direct.merge(connection, plan, carried, record.timestamp_ms, settings.lock_timeout_s, where)
+        _, staged = self._split(mine)
+        staging.merge(connection, self._books, plan, staged, origin, settings.rejects_max, settings.lock_timeout_s)
+
+    def joined(self, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry) -> Joined | None:
+        """Of all but dead letters, deletions and staged upserts. Rows of the driver's go into the target before the
+        pipeline is locked, and wait there for nobody: so a driver that is frozen in COPY stands in no other's way."""
+        plan = self._plan
+        if plan is None or plan.delivery is Delivery.TWO_PHASE or plan.rejects is not None:
+            return None
+        carried, (_, staged) = [each for each in manifest if direct.is_direct(each)], self._split(manifest)
+        if plan.changes is not None and (staged or plan.changes.deletes):
+            return None
+        before = direct.joined(plan, carried) if carried else []
+        after = staging.joined(plan, staged, self._settings.lock_timeout_s) if staged else []
+        moving = self._books.moving_on(entry, self._memory.epoch, must=True)
+        where = self._books.where(record.epoch)
+
+        def check(connection: Any, answers: Sequence[pool.Answer]) -> None:
+            of_direct, of_stage = answers[: len(before)], answers[len(before) : -1]
+            if carried:
+                direct.check_joined(plan, carried, of_direct, where)
+            if staged:
+                staging.check_joined(connection, plan, staged, of_stage, where)
+            failpoint("staged.merge")
+            self._merged = entry
+
+        return Joined(before, [*after, moving], check)
 
     @contextmanager
     def _deciding(self, connection: Any, doing: str) -> Iterator[pool.Connection]:
@@ -211,13 +241,14 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         pool.close_idle(self._conninfo)
 
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
+        """What is prepared, and what is staged: of rows that come with an attempt nothing is here."""
         gids, staged = [], []
         for committable in committables:
             require(committable.sink == self._settings.name, f"work of another sink: {committable}")
-            if committable.kind is SinkKind.LAST_RESOURCE:
-                staged.append(committable)
-            else:
+            if committable.kind is not SinkKind.LAST_RESOURCE:
                 gids.append(committable)
+            elif not direct.is_direct(committable):
+                staged.append(committable)
         return gids, staged
 
     def _refuse_other_books(self, committable: Committable) -> None:

@@ -13,6 +13,7 @@ from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.clients.postgres.store import store_url
 from onefold.clients.sql.url import shown
 from onefold.core.checks import present
+from onefold.core.contract import ATTEMPTS
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.postgres import dead_letters
@@ -24,6 +25,7 @@ from onefold.sinks.postgres.schema.target import TargetTable
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import (
     PostgresPlan,
+    against_direct,
     check_stage,
     choose,
     is_staged,
@@ -47,17 +49,25 @@ class TableChecks:
     reason: str
     slots_free: int
     has_ledger: bool
+    attempts: int
 
 
 def checks(
-    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema | None
+    connection: Connection,
+    settings: PostgresSinkConfig,
+    pipeline: str,
+    schema: pa.Schema | None,
+    elected: int | None,
 ) -> Checks[TableChecks]:
-    """What `resolve` rests on, for a transaction that only reads. Raises ConfigError, SchemaMismatch."""
+    """What `resolve` rests on, for a transaction that only reads. `elected` is None, or with how many attempts of an
+    epoch the sink may decide. Raises ConfigError, SchemaMismatch."""
     ledger, changes = settings.ledger, settings.changes
     has_ledger = settings.bookkeeping(pipeline).check(connection)
     slots_max, slots_used = slots(connection)
     found = target.find(connection, settings.target)
-    delivery, reason = choose(settings.wanted, slots_max, found, changes)
+    against = against_direct(connection, settings, found)
+    is_elected = elected is not None
+    delivery, reason = choose(settings.wanted, slots_max, found, changes, against, is_elected=is_elected)
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     yield _slots(slots_max, slots_used, delivery)
     if is_staged(delivery, changes):
@@ -79,7 +89,7 @@ def checks(
     for says, statements in _makes(connection, settings, pipeline, schema, found, (delivery, reason)):
         if statements:
             yield Finding.making(says, where, statements)
-    return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger)
+    return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger, elected or ATTEMPTS)
 
 
 def _fits(
@@ -159,7 +169,7 @@ def _makes(
         says = f"table {settings.rejects}, for rows that Postgres refuses, is made by the first start"
         yield says, dead_letters.creating(settings.rejects)
     if there is not None and schema is not None:
-        plan = planned(settings, pipeline, schema, there, delivery, 1)
+        plan = planned(settings, pipeline, schema, there, delivery, 1, ATTEMPTS)
         if plan.stage_table is not None:
             yield "the stage is made by the first start", staging.making(connection, books, plan)
 
@@ -202,7 +212,7 @@ def resolve(
             tombs = tombstones.create(connection, books.schema, there, changes)
     if settings.on_error == "dead_letter":
         letters = dead_letters.create(connection, settings.rejects)
-    plan = planned(settings, pipeline, schema, there, (delivery, found.reason), found.slots_free)
+    plan = planned(settings, pipeline, schema, there, (delivery, found.reason), found.slots_free, found.attempts)
     plan = replace(plan, tombstones=tombs, rejects=letters)
     return plan if plan.stage_table is None else staging.create(connection, books, plan)
 

@@ -21,6 +21,7 @@ __all__ = ["Delivery", "PostgresSinkConfig"]
 class Delivery(enum.Enum):
     TWO_PHASE = "two_phase"
     STAGED = "staged"
+    DIRECT = "direct"
 
 
 @options_model
@@ -28,7 +29,7 @@ class Delivery(enum.Enum):
 class PostgresSinkConfig(SqlSinkConfig):
     """The options of PostgresSink, whose docstring explains them."""
 
-    delivery: Literal["auto", "two_phase", "staged"] = "auto"
+    delivery: Literal["auto", "two_phase", "staged", "direct"] = "auto"
     on_error: Literal["fail", "dead_letter"] = "fail"
     rejects_table: str | None = None
     rejects_max: int = 1000
@@ -45,6 +46,12 @@ class PostgresSinkConfig(SqlSinkConfig):
             raise ConfigError("option-value", "connect_timeout_s must be above 0: to wait for ever is no setting")
         if self.on_error == "fail" and (self.rejects_table is not None or self.source_position):
             raise ConfigError("options-conflict", "rejects_table and source_position go with on_error='dead_letter'")
+        if self.on_error == "dead_letter" and self.delivery == "direct":
+            raise ConfigError(
+                "options-conflict",
+                "delivery='direct' has no stage in which rows that Postgres refuses could be told from others: use"
+                " delivery='staged' with on_error='dead_letter'",
+            )
         if self.rejects_max < 0:
             raise ConfigError("option-value", "rejects_max is how many rows may be put aside: 0 or more")
         # Names that are none and an unreadable URL are best known now.

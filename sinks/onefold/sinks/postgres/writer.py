@@ -15,6 +15,7 @@ from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.dead_letters import DeadLetter, LetterOrigin, TooManyRefused
+from onefold.sinks.postgres.merge import direct
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.schema.target import asking_types
@@ -27,11 +28,11 @@ __all__ = ["PostgresWriter"]
 
 
 class PostgresWriter(AttemptWriter):
-    """One attempt of one task, in one transaction."""
+    """One attempt of one task, in one transaction, or in none where its rows go to the driver."""
 
     def __init__(self, settings: PostgresSinkConfig, plan: PostgresPlan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
-        is_staged = plan.delivery is Delivery.STAGED
+        is_staged = plan.delivery is not Delivery.TWO_PHASE
         super().__init__(settings.name, SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE, task)
         self._settings, self._plan = settings, plan
         self._books = settings.bookkeeping(task.pipeline)
@@ -40,14 +41,37 @@ class PostgresWriter(AttemptWriter):
         self._encoding = Encoding(plan, self._attempt)
         self._connection: pool.Connection | None = None
         self._load: Load | None = None
+        # What may go to the driver; None once it goes to the stage.
+        self._kept: list[pa.RecordBatch] | None = [] if plan.delivery is Delivery.DIRECT else None
+        self._kept_bytes = 0
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._encoding.check(batch.schema)
+        if self._kept is None:
+            self._send(batch)
+            return
+        self._kept.append(batch)
+        self._kept_bytes += batch.nbytes
+        if self._kept_bytes > self._plan.direct_bytes_max:
+            self._send_kept()
+
+    def _send(self, batch: pa.RecordBatch) -> None:
         if self._load is None:
             self._load = self._begin()
         self._load.add(batch)
 
+    def _send_kept(self) -> None:
+        kept, self._kept = self._kept or [], None
+        for batch in kept:
+            self._send(batch)
+
     def _prepare(self) -> str:
+        if self._kept is not None:
+            payload = direct.encoded(self._plan, self._attempt, self._kept)
+            if len(payload) <= self._plan.direct_bytes_max:
+                self._payload, self._bytes, self._kept = payload, len(payload), []
+                return handle(direct.WITHOUT_STAGE, self._attempt)
+            self._send_kept()
         connection = present(self._connection, "rows came, and there is no connection that has them")
         load = present(self._load, "rows came, and no COPY that has them")
         load.finish()
@@ -58,6 +82,7 @@ class PostgresWriter(AttemptWriter):
         return left
 
     def _undo(self) -> None:
+        self._kept = None
         if self._connection is None:
             return
         if self._load is not None:
@@ -68,7 +93,7 @@ class PostgresWriter(AttemptWriter):
 
     def _begin(self) -> Load:
         connection = self._connection = pool.take(self._conninfo)
-        is_durable, asked = self._plan.delivery is not Delivery.STAGED, self._asking_types()
+        is_durable, asked = self._plan.delivery is Delivery.TWO_PHASE, self._asking_types()
         self._check_types(connection.begin(self._settings.lock_timeout_s, is_durable=is_durable, first=asked))
         if self._plan.rejects is None:
             return StreamingLoad(connection, self._encoding)
@@ -97,7 +122,7 @@ class PostgresWriter(AttemptWriter):
         """Leave the rows so that another process can finish them; returns their handle."""
         task, books = self._task, self._books
         dead = list(load.dead)
-        if self._plan.delivery is Delivery.STAGED:
+        if self._plan.delivery is not Delivery.TWO_PHASE:
             stage, attempt = self._plan.stage, self._attempt
             listed = (
                 f"INSERT INTO {books.table('staged')} (stage, attempt, pipeline, sink, generation, epoch, rows) "

@@ -14,13 +14,14 @@ from onefold.core.contract import (
     Decided,
     EpochRecord,
     Generation,
+    Joining,
     LastResource,
     LedgerEntry,
     Sink,
     TaskId,
 )
 from onefold.core.protocol.committer_kinds import last_resource, write_through
-from onefold.core.protocol.coordinator import Merge
+from onefold.core.protocol.coordinator import JoinedMerge, Merge
 from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = [
@@ -218,4 +219,7 @@ def decide(
         if after_merge is not None:
             after_merge(connection)
 
+    joined = committer.joined(record, manifest, entry) if isinstance(committer, Joining) else None
+    if joined is not None and after_merge is None:
+        return store.decide(generation, record, manifest, record.timestamp_ms, JoinedMerge(merge, joined))
     return store.decide(generation, record, manifest, record.timestamp_ms, merge)

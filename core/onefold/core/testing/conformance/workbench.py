@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -134,6 +134,11 @@ class Workbench:
         writer.write(batch)
         committable = present(writer.prepare(), "prepare returned None though rows were written")
         return Work(committable, ids)
+
+    def lose(self, work: Work) -> Committable:
+        """Abort it; returns what a manifest would name of it, without rows that it came with."""
+        self.committer.abort([work.committable])
+        return replace(work.committable, payload=b"")
 
     # looking
 

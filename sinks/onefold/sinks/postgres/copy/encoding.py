@@ -66,8 +66,12 @@ class Encoding:
         if plan.stage_table is not None:
             deletes = plan.changes is not None and plan.changes.deletes
             staged = _Staged(plan.position, tuple(plan.position_names), deletes)
-        self._wire_schema, self._encoders, names = _wire(plan.columns, staged)
-        self.statement = f"COPY {plan.stage_table or plan.target} ({names}) FROM STDIN (FORMAT BINARY)"
+        self._wire_schema, self._encoders, self._names = _wire(plan.columns, staged)
+        self.statement = self.copying(plan.stage_table or plan.target)
+
+    def copying(self, table: str) -> str:
+        """The COPY into a table with these columns."""
+        return f"COPY {table} ({self._names}) FROM STDIN (FORMAT BINARY)"
 
     def encoder(self) -> ArrowToPostgresBinaryEncoder:
         """A fresh encoder: each serves one COPY."""

@@ -128,9 +128,10 @@ class Bookkeeping(SinkBookkeeping[Connection]):
             f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s", (*mine, row.epoch)
         )
 
-    def moving_on(self, entry: LedgerEntry, since: int) -> Statement:
+    def moving_on(self, entry: LedgerEntry, since: int, *, must: bool = False) -> Statement:
         """Does what `write_over` does, and answers with one row, where nothing is in the way: the row is this store's,
-        of no newer generation, and stands at `since` or later, before the entry. Else it does nothing."""
+        of no newer generation, and stands at `since` or later, before the entry. Else it does nothing; or fails, and
+        its transaction with it, where it `must`."""
         return (
             f"""WITH moved AS (
                     UPDATE {self.table("ledger")} SET epoch = %(e)s, generation = %(g)s, timestamp_ms = %(t)s,
@@ -140,7 +141,7 @@ class Bookkeeping(SinkBookkeeping[Connection]):
                 passed AS (
                     DELETE FROM {self.table("parts")} WHERE pipeline = %(p)s AND sink = %(s)s AND epoch < %(e)s
                         AND EXISTS (SELECT FROM moved))
-                SELECT FROM moved""",
+                SELECT {"1 / count(*)" if must else ""} FROM moved""",
             {
                 "e": entry.epoch,
                 "g": entry.generation,

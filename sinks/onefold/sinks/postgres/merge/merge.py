@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onefold.clients.postgres import driver_errors
 from onefold.clients.postgres.quoting import identifier, literal, with_parameters
-from onefold.clients.postgres.sessions import Connection
+from onefold.clients.postgres.sessions import Connection, Statement
 from onefold.core.checks import require
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.dead_letters import DeadLetter, PartRefused, isolate
@@ -27,10 +27,10 @@ from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["append", "merge_attempts"]
+__all__ = ["SORT_MEMORY", "appending", "check_types", "merge_attempts", "upserting"]
 
 # For the transaction at hand: room to sort an epoch's rows by key.
-_SORT_MEMORY = """
+SORT_MEMORY = """
 SELECT set_config('work_mem', '128MB', true) WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('128MB')
 """
 _NEVER_MS = 2**63 - 1
@@ -54,30 +54,30 @@ class _Places:
 
 
 def merge_attempts(
-    connection: Connection, plan: PostgresPlan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: PostgresPlan, attempts: Sequence[int] | None, timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
-    """Apply the rows of these attempts, inside the caller's transaction; returns how many, and the refused ones.
+    """Apply the rows of these attempts, inside the caller's transaction; returns how many, and the refused ones. With
+    None, all rows of a stage that is the transaction's own.
 
     `timestamp_ms` is the epoch's T. Rows are refused one by one only where the plan has dead letters. Raises
     TooManyRefused beyond `refused_max`; SchemaMismatch where the target was altered meanwhile, and would cast values to
     others.
     """
     applied = _apply(connection, plan, attempts, timestamp_ms, refused_max)
-    _check_types(connection, plan, target.types(connection, plan.target, list(plan.types)))  # now the target is locked
+    check_types(connection, plan, target.types(connection, plan.target, list(plan.types)))  # now the target is locked
     return applied
 
 
-def append(connection: Connection, plan: PostgresPlan, attempts: Sequence[int], limit: str) -> int:
-    """The same of a plan without keys and dead letters, in one message, after the statement `limit`."""
-    insert = with_parameters(_appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)"
-    asking = target.asking_types(plan.target, list(plan.types))
-    inserted, found = connection.together((insert, (list(attempts),)), asking, before=limit)
-    _check_types(connection, plan, dict(found.rows))
-    return inserted.rowcount
+def appending(plan: PostgresPlan, attempts: Sequence[int]) -> Statement:
+    """Does the same of a plan without keys and dead letters, but for the types, which `check_types` has to look at."""
+    return with_parameters(_appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)", (list(attempts),)
 
 
-def _check_types(connection: Connection, plan: PostgresPlan, types: Mapping[str, str]) -> None:
-    """Types that became wider since the sink was opened take the staged values as they are; others round in silence."""
+def check_types(connection: Connection, plan: PostgresPlan, types: Mapping[str, str]) -> None:
+    """Raise SchemaMismatch where the target, whose columns are of these types by now, would cast values to others.
+
+    Types that became wider since the sink was opened take the staged values as they are; others round in silence.
+    """
     if types == plan.types:
         return
     now = target.find(connection, TargetName.parse(plan.target))
@@ -89,12 +89,14 @@ def _check_types(connection: Connection, plan: PostgresPlan, types: Mapping[str,
 
 
 def _apply(
-    connection: Connection, plan: PostgresPlan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: PostgresPlan, attempts: Sequence[int] | None, timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
-    where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
+    where = "true"
+    if attempts is not None:
+        where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
     if plan.changes is not None:
-        connection.execute(_SORT_MEMORY.encode())
-    if plan.tombstones is not None and plan.delivery is Delivery.STAGED:
+        connection.execute(SORT_MEMORY.encode())
+    if plan.tombstones is not None and plan.delivery is not Delivery.TWO_PHASE:
         tombstones.take_turns(connection, plan.tombstones)
     if plan.rejects is None:
         return _apply_some(connection, plan, where, timestamp_ms), []
@@ -191,29 +193,40 @@ def _delete(connection: Connection, plan: PostgresPlan, changes: Changes, where:
 
 
 def _upsert(connection: Connection, plan: PostgresPlan, changes: Changes, where: str) -> None:
+    try:
+        # MERGE writes new rows at half the cost of INSERT ... ON CONFLICT, which writes each one twice to be safe ...
+        with connection.transaction():
+            connection.execute(upserting(plan, changes, where).encode())
+    except psycopg.errors.UniqueViolation:
+        # ... from what others write meanwhile under the same keys. Of another unique index this fails as well.
+        names, source = _sorted_source(plan, changes, where)
+        connection.execute(
+            f"""INSERT INTO {plan.target} AS t ({plan.column_list}) {source}
+                ON CONFLICT ({_list("", changes.key)}) DO UPDATE SET {_set(_values(names, changes), "excluded")}
+                WHERE {_is_older("t", "<", "excluded", changes.order)}""".encode()
+        )
+
+
+def upserting(plan: PostgresPlan, changes: Changes, where: str = "true") -> str:
+    """The statement that merges the rows of the stage that `where` picks; deletions are not among them."""
+    names, source = _sorted_source(plan, changes, where)
+    return f"""MERGE INTO {plan.target} t USING ({source}) n ON {_same("t", "n", changes.key)}
+        WHEN MATCHED AND {_is_older("t", "<", "n", changes.order)} THEN UPDATE SET {_set(_values(names, changes), "n")}
+        WHEN NOT MATCHED THEN INSERT ({plan.column_list}) VALUES ({_list("n.", names)})"""
+
+
+def _sorted_source(plan: PostgresPlan, changes: Changes, where: str) -> tuple[list[str], str]:
+    """The columns, and the query for the newest row of each key that no deletion keeps out."""
     names = [column.name for column in plan.columns]
     source = _newest(plan, changes, names, where)
     if changes.deletes:
         source = f"""SELECT * FROM ({source}) n WHERE NOT EXISTS (SELECT FROM {plan.tombstones} d
             WHERE {_same("d", "n", changes.key)} AND {_row("d", changes.order)} >= {_row("n", changes.order)})"""
-    columns = plan.column_list
-    values = [name for name in names if name not in changes.key]
-    try:
-        # MERGE writes new rows at half the cost of INSERT ... ON CONFLICT, which writes each one twice to be safe ...
-        with connection.transaction():
-            connection.execute(
-                f"""MERGE INTO {plan.target} t USING ({source}) n ON {_same("t", "n", changes.key)}
-                    WHEN MATCHED AND {_is_older("t", "<", "n", changes.order)}
-                        THEN UPDATE SET {_set(values, "n")}
-                    WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({_list("n.", names)})""".encode()
-            )
-    except psycopg.errors.UniqueViolation:
-        # ... from what others write meanwhile under the same keys. Of another unique index this fails as well.
-        connection.execute(
-            f"""INSERT INTO {plan.target} AS t ({columns}) {source}
-                ON CONFLICT ({_list("", changes.key)}) DO UPDATE SET {_set(values, "excluded")}
-                WHERE {_is_older("t", "<", "excluded", changes.order)}""".encode()
-        )
+    return names, source
+
+
+def _values(names: Sequence[str], changes: Changes) -> list[str]:
+    return [name for name in names if name not in changes.key]
 
 
 def _newest(plan: PostgresPlan, changes: Changes, names: Sequence[str], where: str) -> str:

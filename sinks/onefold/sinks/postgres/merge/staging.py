@@ -26,13 +26,25 @@ from onefold.core.errors import BadRecord
 from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.dead_letters import LetterOrigin, TooManyRefused
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.merge.merge import append, merge_attempts
+from onefold.sinks.postgres.merge.merge import appending, check_types, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.schema.target import declared
+from onefold.sinks.postgres.schema.target import asking_types, declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "making", "merge", "verify"]
+__all__ = [
+    "check_joined",
+    "clear",
+    "create",
+    "discard",
+    "drop_outgrown",
+    "empty",
+    "joined",
+    "leftovers",
+    "making",
+    "merge",
+    "verify",
+]
 
 _DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
@@ -109,17 +121,15 @@ def merge(
 ) -> None:
     """Move exactly the rows of the manifest, inside the store's transaction, whose settings are a sink's but for the
     lock timeout. Raises WorkLost if any is missing."""
-    parts = by_stage(committables)
-    require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
-    attempts = parts.get(plan.stage, {})
+    attempts = _attempts(plan, committables)
     if not attempts:
         return
     where = books.where(origin.epoch)
-    limit = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}"
     if plan.rejects is None and plan.changes is None:
-        check_moved(where, append(connection, plan, list(attempts), limit), sum(attempts.values()))
+        answers = connection.together(*joined(plan, committables, lock_timeout_s))
+        check_joined(connection, plan, committables, answers, where)
         return
-    connection.execute(limit.encode())
+    connection.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}".encode())
     try:
         dead = 0
         if plan.rejects is not None:
@@ -133,6 +143,32 @@ def merge(
     if letters:
         rejects = present(plan.rejects, "rows were refused where none may be")
         dead_letters.insert(connection, rejects, origin, letters)
+
+
+def joined(plan: PostgresPlan, committables: Sequence[Committable], lock_timeout_s: float) -> list[pool.Statement]:
+    """Moves the rows of a plan without keys and dead letters, and then asks for the target's types."""
+    limit = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None
+    return [limit, appending(plan, list(_attempts(plan, committables))), asking_types(plan.target, list(plan.types))]
+
+
+def check_joined(
+    connection: pool.Connection,
+    plan: PostgresPlan,
+    committables: Sequence[Committable],
+    answers: Sequence[pool.Answer],
+    where: str,
+) -> None:
+    """What `joined` was answered. Raises WorkLost, SchemaMismatch."""
+    _, moved, types = answers
+    check_types(connection, plan, dict(types.rows))
+    check_moved(where, moved.rowcount, sum(committable.rows for committable in committables))
+
+
+def _attempts(plan: PostgresPlan, committables: Sequence[Committable]) -> dict[int, int]:
+    """Attempt -> rows, in the plan's stage."""
+    parts = by_stage(committables)
+    require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
+    return parts.get(plan.stage, {})
 
 
 def clear(

@@ -121,11 +121,10 @@ def a_merge_counts(subject: SinkSubject) -> None:
     for half in ("before any row of the ledger", "after one"):
         record, before = mine.open(), bench.committer.ledger()
         works = [bench.prepare(bench.task(record.epoch)) for _ in range(2)]
-        lost = bench.prepare(bench.task(record.epoch))
-        bench.committer.abort([lost.committable])
+        lost = bench.lose(bench.prepare(bench.task(record.epoch)))
         manifest = [w.committable for w in works]
         more = [manifest[0], replace(manifest[1], rows=manifest[1].rows + 1)]
-        for what, wrong in (("one row more", more), ("a part that is gone", [*manifest, lost.committable])):
+        for what, wrong in (("one row more", more), ("a part that is gone", [*manifest, lost])):
             with subject.book.holding(Promise.MERGE_COUNTS, "merge") as held:
                 expected = f"WorkLost: the manifest names {what} ({half})"
                 held.expect_raises(WorkLost, lambda r=record, w=wrong: mine.merge(r, w), expected)
