@@ -80,7 +80,7 @@ class Job:
         )
 
     def _sink(self) -> Sink:
-        if self.delivery in ("two_phase", "staged"):
+        if self.delivery in ("two_phase", "staged", "direct"):
             return PostgresSink(self.url, self.table, delivery=self.delivery)
         from bench.engine_parts import DroppingSink, EncodingSink, OnlyCopyingSink  # what a user's own job does without
 

@@ -103,7 +103,7 @@ def main(console: Console, say: Say) -> int:
 
 def _take_times(url: str, rows: int, epochs: int, times: Times, say: Callable[[str], None]) -> None:
     """Milliseconds of each epoch and each bare commit, in turn."""
-    for delivery in ("two_phase", "staged"):
+    for delivery in ("two_phase", "staged", "direct"):
         say(f"epochs: {delivery}")
         with _table(url) as table, psycopg.connect(url) as connection:
             sink = PostgresSink(url, table, delivery=delivery)

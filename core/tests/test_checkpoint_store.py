@@ -17,6 +17,7 @@ from store_suite import StoreSuite, last_of, request
 from onefold.core import (
     MOVED,
     CheckpointMismatch,
+    Committable,
     ConfigError,
     EpochState,
     Fenced,
@@ -24,8 +25,11 @@ from onefold.core import (
     Positions,
     Range,
     Retriable,
+    SinkKind,
 )
+from onefold.core.contract import Joined
 from onefold.core.findings import Level
+from onefold.core.protocol.coordinator import JoinedMerge
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.store.checkpoint_store import CheckpointStore
@@ -262,6 +266,19 @@ def test_a_store_that_came_back_without_the_decision_completes_nothing(
         transaction.rows(older)
     with raises(CheckpointMismatch, "store-older-copy"):
         store.complete(generation, decided, NOW_MS)
+
+
+def test_what_cannot_join_a_decision_is_merged_step_by_step_and_a_manifest_has_no_rows(
+    tmp_path: Path, opened: Open
+) -> None:
+    store, merged = opened(f"sqlite:///{tmp_path / 'store.db'}"), list[object]()
+    generation = store.acquire("p", 0)
+    record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
+    work = Committable("t", SinkKind.LAST_RESOURCE, "direct/1", 1, 1, 3, 9, b"its rows")
+    joined = Joined((), (), lambda *_: pytest.fail("there is no such message"))
+    store.decide(generation, record, [work], NOW_MS, JoinedMerge(merged.append, joined))
+    (named,) = store.history("p")[0].manifest
+    assert (named, named.payload, len(merged)) == (work, b"", 1)
 
 
 def test_no_text_of_a_store_shows_the_secrets_of_its_url() -> None:

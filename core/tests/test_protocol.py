@@ -47,8 +47,10 @@ from onefold.core.protocol.effects import (
     MarkDamaged,
     OpenEpoch,
     Pause,
+    ReadLedger,
     RunWriters,
     StoreFacts,
+    Verify,
 )
 from onefold.core.protocol.epoch import Initial, Outcome, Protocol, Started, complete_last, epoch, start, sweep
 
@@ -112,6 +114,14 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
         "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
         "Commit", "Commit", "WriteLedger", "WriteLedger",
     ]  # fmt: skip
+
+
+def test_work_of_a_last_resource_is_neither_verified_nor_looked_at_before_its_decision_asserts_both() -> None:
+    work = WORK[0], replace(WORK[1], kind=SinkKind.LAST_RESOURCE)
+    world = World(RunWriters=work, Decide=[Retriable("database-unavailable", "no connection"), DECIDED])
+    world.run(epoch(MINE, "store", ASKED))
+    looked = [(type(effect).__name__, effect.sink) for effect in world.seen if isinstance(effect, Verify | ReadLedger)]
+    assert looked == [("Verify", "a"), ("ReadLedger", "a")] * 2
 
 
 def test_the_store_is_asked_twice_for_an_epoch_that_follows_another() -> None:

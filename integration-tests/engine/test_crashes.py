@@ -24,11 +24,19 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert alive == []
 
 
-@pytest.mark.parametrize("kind", ["numbered", "totals"])
-@pytest.mark.parametrize("place", ["writers:written#2", "writers:prepared#2", "before:StoreState#3"])
-def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(flows: Any, kind: str, place: str) -> None:
+_WORKER_PLACES = ("writers:written#2", "writers:prepared#2", "before:StoreState#3")
+_KILLED_WORKERS = [
+    *((kind, "two_phase", place) for kind in ("numbered", "totals") for place in _WORKER_PLACES),
+    *(("numbered", "direct", place) for place in (*_WORKER_PLACES[:2], "before:prepare#2", "after:prepare#2")),
+]
+
+
+@pytest.mark.parametrize(("kind", "delivery", "place"), _KILLED_WORKERS)
+def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(
+    flows: Any, kind: str, delivery: str, place: str
+) -> None:
     flows.put(1_000)
-    job = flows.job(kind=kind, workers=2)
+    job = flows.job(kind=kind, delivery=delivery, workers=2)
     process = flows.start(job, place)
     os.kill(process.held()[0], signal.SIGKILL)
     process.release()
@@ -37,13 +45,19 @@ def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(flows: Any
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("kind", ["numbered", "totals"])
-@pytest.mark.parametrize("place", ["engine:begun#2", "before:Decide#2", "after:Decide#2", "before:WriteLedger#3"])
+_DRIVER_PLACES = ("engine:begun#2", "before:Decide#2", "after:Decide#2", "before:WriteLedger#3")
+_KILLED = [
+    *((kind, "two_phase", place) for kind in ("numbered", "totals") for place in _DRIVER_PLACES),
+    *(("numbered", "direct", place) for place in (*_DRIVER_PLACES, "staged.merge#2", "before:Commit#2")),
+]
+
+
+@pytest.mark.parametrize(("kind", "delivery", "place"), _KILLED)
 def test_a_driver_that_is_killed_takes_its_workers_with_it_and_the_next_start_is_exact(
-    flows: Any, kind: str, place: str
+    flows: Any, kind: str, delivery: str, place: str
 ) -> None:
     flows.put(1_000)
-    job = flows.job(kind=kind, workers=2)
+    job = flows.job(kind=kind, delivery=delivery, workers=2)
     process = flows.start(job, place)
     process.held()
     workers = process.workers()
@@ -100,7 +114,7 @@ def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any, pl
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "direct"])
 def test_a_server_that_is_down_in_the_middle_of_an_epoch_is_waited_for_and_is_no_restart(
     flows: Any, postgres_server: Any, delivery: str
 ) -> None:

@@ -58,7 +58,7 @@ def onefold(
 ) -> None: ...
 
 
-Delivery = Annotated[Literal["two_phase", "staged"], typer.Option(help="How the Postgres sink delivers.")]
+Delivery = Annotated[Literal["two_phase", "staged", "direct"], typer.Option(help="How the Postgres sink delivers.")]
 
 
 @app.command()

@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
         assert first != other
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "direct", "transactional", "keyed", *INTO_HBASE])
 @pytest.mark.parametrize("on_cluster", [True, False])
 @pytest.mark.parametrize("in_containers", [True, False])
 def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(

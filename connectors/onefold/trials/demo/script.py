@@ -67,7 +67,7 @@ def script(kills: int, delivery: str, seed: int, exactly_once: bool) -> list[Act
         if delivery == "two_phase"
         else Kill("in the middle of the merge", "staged.merge#2")
     )
-    prepared = "prepared" if delivery == "two_phase" else "staged"
+    prepared = {"two_phase": "prepared", "staged": "staged", "direct": "at the driver"}[delivery]
     acts: list[Act] = [
         Kill("in the very first batch, before any writer ran", "before:RunWriters"),
         Kill(f"in the very first batch, some tasks {prepared}", "writers:prepared"),

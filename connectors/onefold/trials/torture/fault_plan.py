@@ -79,7 +79,7 @@ DRIVER_PLACES = (
 )
 _PLACES = {
     "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
-    "staged": ("staged.merge", "staged.merge#2"),
+    **dict.fromkeys(("staged", "direct"), ("staged.merge", "staged.merge#2")),
     "transactional": ("kafka:ended#2", "kafka:ledger#2"),
     "keyed": ("announced:commit#2", "kafka:noted", "kafka:noted#3"),
     **dict.fromkeys(INTO_HBASE, ("announced:commit#2", "hbase:noted", "hbase:noted#3")),
@@ -233,11 +233,17 @@ def faults(
     of_flows = _IN_WORKERS_OF_FLOWS if on_engine else ()
     in_workers = () if on_cluster else (*_IN_WORKERS, *of_flows, *of_workers)
     of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
+    if {*deliveries} <= {"staged", "direct"}:  # which the decision's own transaction verifies
+        of_driver, of_destination = (
+            tuple(place for place in some if "Verify" not in place) for some in (DRIVER_PLACES, _PLACES_OF_DESTINATION)
+        )
+    else:
+        of_driver, of_destination = DRIVER_PLACES, _PLACES_OF_DESTINATION
     places = {
-        FaultKind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
+        FaultKind.KILL_DRIVER_AT: (*of_driver, *of_sinks, *in_workers, *(_OF_FLOWS if on_engine else ())),
         FaultKind.KILL_WORKER_AT: in_workers,
-        **dict.fromkeys((FaultKind.KILL_KAFKA_AT, FaultKind.CUT_DRIVER_AT), (*_PLACES_OF_DESTINATION, *of_sinks)),
-        **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
+        **dict.fromkeys((FaultKind.KILL_KAFKA_AT, FaultKind.CUT_DRIVER_AT), (*of_destination, *of_sinks)),
+        **dict.fromkeys(_OF_HBASE_AT, (*of_destination, *of_sinks, *in_workers)),
     }
     first = list(dict.fromkeys(deck))
     rng.shuffle(first)

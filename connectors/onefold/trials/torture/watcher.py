@@ -32,7 +32,7 @@ class Watcher:
 
     def __post_init__(self) -> None:
         self._store = CheckpointStore(self.job.store_url(), lock_timeout_s=2.0)
-        self.reader = TableReader(self.job) if self.job.into_postgres == "staged" else None
+        self.reader = TableReader(self.job) if self.job.into_postgres in ("staged", "direct") else None
 
     @property
     def complete(self) -> int:
