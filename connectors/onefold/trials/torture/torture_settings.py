@@ -37,9 +37,9 @@ class TortureSettings:
     """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
 
     `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged, direct), the Kafka
-    sink's mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or containers,
-    which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state the backend
-    `state` keeps; then `master` says nothing.
+    sink's mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental). `servers`: local ones, or
+    containers, which are cut off, too. With the `runtime` engine the job is a flow on the embedded engine, whose state
+    the backend `state` keeps; then `master` says nothing.
     """
 
     faults: int = 60

@@ -298,11 +298,13 @@ class Session:
                 committer.close()
             self.store.close()
 
-    def _elect(self, attempts: int) -> None:
-        """Tell the one sink that can decide that it may, where the store is in its database."""
-        found = candidate(self.sinks)
-        if found is not None and self._is_shared(found[0].name):
-            found[0].elect(attempts)
+    def _elect(self, attempts: int) -> str | None:
+        """Tell the one sink that can decide that it may, where the store is in its database. Returns its name."""
+        able = candidate(self.sinks)
+        if able is None or not self._is_shared(able[0].name):
+            return None
+        able[0].elect(attempts)
+        return able[0].name
 
     def _is_shared(self, sink: str) -> bool:
         resource = last_resource(self._driver.committers[sink])
@@ -311,7 +313,7 @@ class Session:
     def open_sinks(self, schema: pa.Schema | Mapping[str, pa.Schema], attempts: int = ATTEMPTS) -> str:
         """Before the first writers of a query: tables, settings, permissions. `schema` is the rows', or those of each
         sink, by its name; `attempts` is how many an epoch has of a sink. Returns the job's fingerprint."""
-        self._elect(attempts)
+        elected = self._elect(attempts)
         for caution in self.check_targets():
             log.warning(caution.says)
         for sink in self.sinks:
@@ -323,7 +325,7 @@ class Session:
         for name, promise in guarantees.items():
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         self._driver.last_resource = merging = sole_last_resource(guarantees)
-        if merging is not None:
+        if merging is not None and merging != elected:
             check_shared(merging, guarantees[merging], self._is_shared(merging))
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")

@@ -413,7 +413,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "nobody looks at the bindings before a decision",
         PROTOCOL,
-        "yield from _look(Binding(store_id, generation.number), record.sinks)",
+        "yield from _look(Binding(store_id, generation.number), _apart(record, manifest))",
         "yield from ()",
     ),
     _mutant(
