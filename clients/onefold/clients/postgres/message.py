@@ -88,7 +88,7 @@ def _sent_with_data(connection: Any, message: bytes, copies: Sequence[CopyData])
     """psycopg's cursor takes no message of several statements with a COPY among them; libpq does."""
     with connection.lock:
         results = connection.wait(_copying(connection.pgconn, message, copies))
-    if results[-1].status is ExecStatus.FATAL_ERROR:
+    if results[-1].status == ExecStatus.FATAL_ERROR:
         raise errors.error_from_result(results[-1], encoding=connection.info.encoding)
     loading: Any = Transformer(connection)
     return [_answer(loading, result) for result in results]
@@ -100,7 +100,7 @@ def _copying(
     pgconn.send_query(message)
     results: list[PGresult] = yield from generators.execute(pgconn)
     for data in copies:
-        if results[-1].status is not ExecStatus.COPY_IN:
+        if results[-1].status != ExecStatus.COPY_IN:
             break  # an error came before it
         results.pop()
         for piece in data.pieces:
@@ -113,7 +113,7 @@ def _copying(
 
 
 def _answer(loading: Any, result: PGresult) -> Answer:
-    if result.status is not ExecStatus.TUPLES_OK:
+    if result.status != ExecStatus.TUPLES_OK:
         return Answer([], -1 if result.command_tuples is None else result.command_tuples)
     loading.set_pgresult(result)
     names = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
