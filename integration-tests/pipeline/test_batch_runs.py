@@ -20,7 +20,7 @@ from onefold.spark import BatchOutcome, register
 from onefold.spark.errors.failures import from_spark
 
 pytestmark = pytest.mark.servers
-DELIVERIES = ["two_phase", "staged"]
+DELIVERIES = ["two_phase", "staged", "direct"]
 WRONG: list[dict[str, str]] = [
     {"odd": "1"},
     {"pipeline": ""},

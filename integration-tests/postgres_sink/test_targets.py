@@ -120,7 +120,7 @@ def test_a_target_does_what_the_page_says(place: Place, kind: Kind) -> None:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("delivery", [*DELIVERIES, "direct"])
 def test_the_columns_that_the_page_accepts_give_every_value_back(place: Place, delivery: str) -> None:
     taken = [column for column in TYPES if column.read is not None]
     names = [f"c{number}" for number in range(len(taken))]

@@ -11,7 +11,7 @@ from onefold.sinks import PostgresSink
 
 __all__ = ["DELETIONS", "DELIVERIES", "MARKED", "SCHEMA", "ask", "deleting", "marked", "rows", "table", "upsert"]
 
-DELIVERIES = ["staged", "two_phase"]
+DELIVERIES = ["staged", "two_phase", "direct"]
 SCHEMA = pa.schema([("id", pa.int64()), ("version", pa.int64()), ("name", pa.string())])
 DELETIONS = "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_deleted_' AND relkind = 'r'"
 MARKED = SCHEMA.append(pa.field("gone", pa.bool_()))
