@@ -25,6 +25,9 @@ from onefold.store.job.session import Session
 
 pytestmark = pytest.mark.servers
 TARGET = "CREATE TABLE t (id bigint, name text)"
+VERSIONS = pa.record_batch({"id": [1, 2, 3], "v": [1, 1, 1], "gone": [False, False, True]})
+UPSERT = {"rows": VERSIONS, "mode": "upsert", "key": "id", "order": "v", "delete_when_true": "gone"}
+KEYED = "CREATE TABLE t (id bigint PRIMARY KEY, v bigint, gone bool)"
 
 
 @dataclass
@@ -33,13 +36,14 @@ class Direct:
 
     url: str
     options: dict[str, Any] = field(default_factory=dict)
+    rows: pa.RecordBatch = BATCH
     steps: int = 0  # decisions that went step by step
 
     def __post_init__(self) -> None:
         self.sink = PostgresSink(self.url, "t", **{"delivery": "direct", **self.options})
         self.store = CheckpointStore(self.sink.store_url() or "")
         self.generation: Generation = self.store.acquire("p", 0)
-        self.committer: Any = self.sink.open("p", SCHEMA)
+        self.committer: Any = self.sink.open("p", self.rows.schema)
         self.committer.bind(Binding(self.store.id(), self.generation.number))
         self.driver = Coordinator("p", self.store, {"t": self.committer}, lambda *_: None, "t")
         merge = self.committer.merge
@@ -57,16 +61,16 @@ class Direct:
         request = EpochRequest(Range(start, Positions.of({"t/0": number + 1})), sinks=("t",))
         return self.store.open_epoch(self.generation, request, number, 1_000)
 
-    def work(self, record: EpochRecord, batch: pa.RecordBatch = BATCH) -> Committable:
-        return prepared(self.sink, task(self.generation.number, record.epoch), batch)
+    def work(self, record: EpochRecord) -> Committable:
+        return prepared(self.sink, task(self.generation.number, record.epoch), self.rows)
 
     def decide(self, record: EpochRecord, *manifest: Committable) -> Decided:
         decided: Decided = self.driver.perform(Decide(self.generation, record, manifest))
         return decided
 
-    def write(self, *batches: pa.RecordBatch) -> Decided:
+    def write(self, attempts: int = 1) -> Decided:
         record = self.open()
-        decided = self.decide(record, *(self.work(record, batch) for batch in batches))
+        decided = self.decide(record, *(self.work(record) for _ in range(attempts)))
         self.driver.perform(Commit("t", decided))
         self.driver.perform(Complete(self.generation, decided))
         return decided
@@ -76,8 +80,8 @@ class Direct:
 def direct(postgres_url: str) -> Iterator[Callable[..., Direct]]:
     made: list[Direct] = []
 
-    def make(**options: Any) -> Direct:
-        made.append(Direct(postgres_url, options))
+    def make(rows: pa.RecordBatch = BATCH, **options: Any) -> Direct:
+        made.append(Direct(postgres_url, options, rows))
         return made[-1]
 
     yield make
@@ -88,13 +92,13 @@ def direct(postgres_url: str) -> Iterator[Callable[..., Direct]]:
 
 def test_rows_ledger_and_decision_are_one_transaction(direct: Callable[..., Direct], ask: Ask) -> None:
     pipeline = direct()
-    decided = pipeline.write(BATCH, BATCH)
+    decided = pipeline.write(2)
     assert ask.ids() == [1, 1, 2, 2, 3, 3]
     assert (pipeline.steps, ask.staged(), decided.record.rows) == (0, 0, 6)
     assert all(not each.payload for each in decided.record.manifest)
     (by,) = ask("SELECT DISTINCT xmin FROM t")
     assert [by] == ask("SELECT xmin FROM onefold_sinks.onefold_ledger")
-    pipeline.write(BATCH)
+    pipeline.write()
     assert (pipeline.steps, len(ask.ids())) == (0, 9)
 
 
@@ -127,7 +131,7 @@ def test_a_column_that_became_wider_takes_the_rows_step_by_step(direct: Callable
     ask("CREATE TABLE t (id bigint, name varchar(9))")
     pipeline = direct()
     ask("ALTER TABLE t ALTER name TYPE text")
-    pipeline.write(BATCH)
+    pipeline.write()
     assert (pipeline.steps, ask.ids()) == (1, [1, 2, 3])
 
 
@@ -136,7 +140,7 @@ def test_a_column_of_another_type_is_told_and_nothing_is_written(direct: Callabl
     pipeline = direct()
     ask("ALTER TABLE t ALTER id TYPE timestamp USING now()")  # as wide: COPY would take the bytes in silence
     with raises((SchemaMismatch, ConfigError)):
-        pipeline.write(BATCH)
+        pipeline.write()
     assert ask("SELECT count(*) FROM t") == [(0,)]
 
 
@@ -149,7 +153,7 @@ def test_a_lock_of_another_session_is_waited_for_step_by_step(
         other.execute("LOCK TABLE t IN SHARE MODE")
         timer = threading.Timer(2, other.rollback)
         timer.start()
-        pipeline.write(BATCH)
+        pipeline.write()
         timer.join()
     assert (pipeline.steps, ask.ids()) == (1, [1, 2, 3])
 
@@ -159,7 +163,7 @@ def test_a_row_that_postgres_refuses_is_told_as_staged_tells_it(direct: Callable
     for delivery in ("staged", "direct"):
         pipeline = direct(delivery=delivery)
         with raises(BadRecord, "row-refused"):
-            pipeline.write(BATCH)
+            pipeline.write()
         ask("DELETE FROM onefold_sinks.onefold_epochs")
     assert ask.ids() == []
 
@@ -180,28 +184,28 @@ def test_attempts_above_the_bound_are_staged_and_decided_with_the_others(
     assert (pipeline.steps, ask.ids(), ask.stage_rows()) == (0, [1, 1, 2, 2, 3, 3], 0)
 
 
-@pytest.mark.parametrize("more", [{}, {"delete_when_null": "name"}])
-def test_upserts_keep_the_newest_version(direct: Callable[..., Direct], ask: Ask, more: dict[str, str]) -> None:
-    ask("CREATE TABLE t (id bigint PRIMARY KEY, name text)")
-    pipeline = direct(mode="upsert", key="id", order="id", **more)
+@pytest.mark.parametrize("deletes", [False, True])
+def test_upserts_keep_the_newest_version(direct: Callable[..., Direct], ask: Ask, deletes: bool) -> None:
+    ask(KEYED)
+    pipeline = direct(**{**UPSERT, "delete_when_true": "gone" if deletes else None})
     for _ in range(2):
-        pipeline.write(BATCH, BATCH)
-    assert ask.ids() == ([1, 2] if more else [1, 2, 3])
-    assert pipeline.steps == (2 if more else 0)
+        pipeline.write(2)
+    assert ask.ids() == ([1, 2] if deletes else [1, 2, 3])
+    assert pipeline.steps == (2 if deletes else 0)
 
 
 def test_a_key_that_another_session_writes_meanwhile_is_merged_step_by_step(
     direct: Callable[..., Direct], ask: Ask, postgres_url: str
 ) -> None:
-    ask("CREATE TABLE t (id bigint PRIMARY KEY, name text)")
-    pipeline = direct(mode="upsert", key="id", order="id")
+    ask(KEYED)
+    pipeline = direct(**{**UPSERT, "delete_when_true": None})
     with psycopg.connect(postgres_url) as other:
-        other.execute("INSERT INTO t VALUES (2, 'theirs')")
+        other.execute("INSERT INTO t VALUES (2, 9)")
         timer = threading.Timer(0.5, other.commit)
         timer.start()
-        pipeline.write(BATCH)
+        pipeline.write()
         timer.join()
-    assert (pipeline.steps, ask.ids()) == (1, [1, 2, 3])
+    assert (pipeline.steps, ask("SELECT id, v FROM t ORDER BY 1")) == (1, [(1, 1), (2, 9), (3, 1)])
 
 
 def test_a_table_that_copy_does_not_fill_as_insert_does_is_refused_by_name(postgres_url: str, ask: Ask) -> None:

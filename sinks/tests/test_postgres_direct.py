@@ -16,8 +16,8 @@ from onefold.core.errors import BadRecord, ConfigError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.committer import PostgresCommitter
-from onefold.sinks.postgres.schema.target import TargetTable
-from onefold.sinks.postgres.schema.type_mapping import Column, own
+from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
+from onefold.sinks.postgres.schema.type_mapping import Column, PostgresType, own
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan, choose, planned
 from onefold.sinks.postgres.writer import PostgresWriter
@@ -121,8 +121,10 @@ def test_rows_that_are_missing_and_types_that_changed_decide_nothing() -> None:
 
 
 def test_upserts_are_merged_from_a_table_of_the_sessions_own() -> None:
-    of = settings(mode="upsert", key="id", order="id")
-    joined = PostgresCommitter(of, "p", plan(of)).joined(RECORD, [attempt(of, ROWS)], ENTRY)
+    of, more = settings(mode="upsert", key="id", order="v"), {"columns": (column("id"), column("v"))}
+    rows = pa.record_batch({"id": pa.array([1], pa.int64()), "v": pa.array([1], pa.int64())})
+    work = attempt(of, rows, names=("id", "v"), **more)
+    joined = PostgresCommitter(of, "p", plan(of, **more)).joined(RECORD, [work], ENTRY)
     assert joined is not None
     texts = " ".join(text for text, _ in joined.before)
     for part in ("CREATE TEMP TABLE", 'COPY pg_temp."onefold_stage_x"', 'MERGE INTO "public"."t"'):
@@ -146,9 +148,11 @@ def test_auto_is_direct_where_the_sink_may_decide_and_nothing_speaks_against_it(
 
 
 def test_an_epochs_attempts_share_the_bound() -> None:
-    table = TargetTable(settings().target, "r", (), (), (), (), (), "", is_mine=True)
+    kind = PostgresType("int8", -1, None, False, "bigint")
+    column = TargetColumn("id", kind, False, False, True)
+    table = TargetTable(settings().target, "r", (column,), (), (), (), (), "", is_mine=True)
     for attempts, each in ((1, 64 << 20), (256, 256 << 10)):
-        made = planned(settings(), "p", pa.schema([]), table, (Delivery.DIRECT, ""), 0, attempts)
+        made = planned(settings(), "p", ROWS.schema, table, (Delivery.DIRECT, ""), 0, attempts)
         assert made.direct_bytes_max == each
 
 
