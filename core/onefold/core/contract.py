@@ -17,7 +17,6 @@ from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
 
 __all__ = [
-    "ATTEMPTS",
     "MOVED",
     "Announcement",
     "Binding",
@@ -51,7 +50,6 @@ __all__ = [
 
 
 _Rows: TypeAlias = bytes
-ATTEMPTS = 256  # of an epoch, where a runtime does not know how many there are
 MOVED = "moved"  # the query id of an epoch without rows, which an operator moved the positions by
 
 

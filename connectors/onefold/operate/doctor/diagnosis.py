@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from onefold.clients.exposure import of_url
 from onefold.core import Guarantee, Sink
-from onefold.core.contract import ATTEMPTS
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
-from onefold.core.protocol.committer_kinds import candidate, sole_last_resource
+from onefold.core.protocol.committer_kinds import ATTEMPTS, candidate, sole_last_resource
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.planning import check_replayable

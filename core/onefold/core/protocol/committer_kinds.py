@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from onefold.core.contract import Committer, Electable, Guarantee, LastResource, Sink, SinkKind, WriteThrough
 from onefold.core.errors import ConfigError, InternalError
 
-__all__ = ["candidate", "check_shared", "last_resource", "sole_last_resource", "write_through"]
+__all__ = ["ATTEMPTS", "candidate", "check_shared", "last_resource", "sole_last_resource", "write_through"]
+
+ATTEMPTS = 256  # that an epoch has of a sink at most, as a rule, where a runtime does not know
 
 
 def candidate(sinks: Sequence[Sink]) -> tuple[Electable, str] | None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from onefold.core.checks import present
 from onefold.core.contract import (
-    ATTEMPTS,
     Committable,
     Committer,
     Counting,
@@ -33,7 +32,7 @@ from onefold.core.contract import (
 from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, OnefoldError, Retriable
 from onefold.core.findings import Finding
 from onefold.core.positions import Range
-from onefold.core.protocol.committer_kinds import candidate, check_shared, last_resource, sole_last_resource
+from onefold.core.protocol.committer_kinds import ATTEMPTS, candidate, check_shared, last_resource, sole_last_resource
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause, Protocol, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started

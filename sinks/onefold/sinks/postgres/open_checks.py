@@ -13,9 +13,9 @@ from onefold.clients.postgres.sessions import Connection, create_beside_others
 from onefold.clients.postgres.store import store_url
 from onefold.clients.sql.url import shown
 from onefold.core.checks import present
-from onefold.core.contract import ATTEMPTS
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
+from onefold.core.protocol.committer_kinds import ATTEMPTS
 from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
