@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -346,7 +347,10 @@ class FlowProcess:
     def held(self, count: int = 1) -> list[int]:
         """Wait until so many processes are held; their ids."""
         until_s = time.monotonic() + WAIT_S
-        while len(found := [int(path.name.split(".")[1]) for path in self.held_at.glob("*.*")]) < count:
+        while (
+            len(found := [int(pid) for path in self.held_at.iterdir() for pid in re.findall(r"\.(\d+)\.", path.name)])
+            < count
+        ):
             if time.monotonic() > until_s or self.process.poll() is not None:
                 self.kill()
                 raise AssertionError(f"not held: {self.log.read_text()[-3000:]}")
