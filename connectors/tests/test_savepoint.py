@@ -626,8 +626,11 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Pipeline, mon
 
 def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Pipeline) -> None:
     create(pipeline)
-    with raises(ConfigError, "savepoint-exists"):
-        create(pipeline)
+    with closing(CheckpointStore(pipeline.store_url)) as store:
+        before = store.facts(pipeline.name).generation
+        with raises(ConfigError, "savepoint-exists"):
+            create(pipeline)
+        assert store.facts(pipeline.name).generation == before, "nothing was taken over"
     for name in ("", "a/b", ".a", "a.partial"):
         with raises(ConfigError, "option-value"):
             create(pipeline, name)
