@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces
 from onefold.daemon.api.app import make_app
-from onefold.daemon.api.models import EpochDetail, PipelineModel
+from onefold.daemon.api.epochs import EpochDetail
 from onefold.daemon.api.page import FOLDER
+from onefold.daemon.api.pipelines import PipelineModel
 
 
 def get(path: str) -> tuple[int, dict[str, str], bytes]:

@@ -15,21 +15,12 @@ from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
+from onefold.daemon.api.epochs import EpochDetail, EpochModel, EpochPage
+from onefold.daemon.api.graphs import GraphModel
 from onefold.daemon.api.letters import add_letters
-from onefold.daemon.api.models import (
-    DefinitionModel,
-    EpochDetail,
-    EpochPage,
-    GraphModel,
-    Health,
-    LagHistory,
-    LogModel,
-    PipelineModel,
-    Problem,
-    ReadyModel,
-)
+from onefold.daemon.api.model import Problem
 from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, log_line, pipeline_view
+from onefold.daemon.api.pipelines import DefinitionModel, Health, LagHistory, LogModel, PipelineModel, ReadyModel
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
@@ -108,27 +99,27 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     @app.get("/pipelines", tags=["pipelines"])
     async def pipelines() -> list[PipelineModel]:
         """All pipelines of this process."""
-        return [pipeline_view(watch) for watch in by_name.values()]
+        return [PipelineModel.of(watch) for watch in by_name.values()]
 
     @app.get("/pipelines/{name}", tags=["pipelines"], responses=named_wrong)
     async def pipeline(name: Name) -> PipelineModel:
         """One pipeline. What comes from servers was asked at most some seconds ago."""
-        return pipeline_view(named(name))
+        return PipelineModel.of(named(name))
 
     @app.get("/pipelines/{name}/graph", tags=["pipelines"], responses=named_wrong)
     async def graph(name: Name) -> GraphModel:
         """Its graph as a picture, with what flows in it now."""
-        return graph_view(named(name).control.run.traffic)
+        return GraphModel.of(named(name).control.run.hosted.traffic)
 
     @app.get("/pipelines/{name}/lags", tags=["pipelines"], responses=named_wrong)
     async def lags(name: Name) -> LagHistory:
         """How far the pipeline was behind, in the last hour of this daemon."""
-        return LagHistory(points=[lag_point(*each) for each in list(named(name).lags)])
+        return LagHistory.of(named(name))
 
     @app.get("/pipelines/{name}/log", tags=["pipelines"], responses=named_wrong)
     async def log(name: Name) -> LogModel:
         """What was logged of it last, by the daemon and by the process that runs it."""
-        return LogModel(lines=[log_line(each) for each in named(name).control.run.lines])
+        return LogModel.of(named(name))
 
     @app.get("/pipelines/{name}/definition", tags=["pipelines"], responses=named_wrong)
     async def definition(name: Name) -> DefinitionModel:
@@ -144,7 +135,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         """The newest epochs, as the checkpoint store has them now."""
         watch = named(name)
         found = await calls[name].ask(lambda: watch.history.epochs(name, limit, before))
-        return EpochPage(epochs=[epoch_view(one, watch.control.run.epochs) for one in found])
+        return EpochPage(epochs=[EpochModel.of(one, watch.control.run.hosted.epochs) for one in found])
 
     @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
     async def epoch(name: Name, epoch: Number) -> EpochDetail:
@@ -155,7 +146,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             raise NotThere(
                 "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"
             )
-        return epoch_detail(found, watch.control.run.epochs)
+        return EpochDetail.of(found, watch.control.run.hosted.epochs)
 
     add_letters(app, named, by_name)
 
@@ -171,7 +162,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         async def act(name: Name) -> PipelineModel:
             watch = named(name)
             watch.control.act(action)
-            return pipeline_view(watch)
+            return PipelineModel.of(watch)
 
     add_action(Action.PAUSE, "Begin no further epoch. The one that runs is finished.")
     add_action(Action.RESUME, "Begin epochs again.")

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from onefold.core.extras import naming_extras
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.models import Problem
+from onefold.daemon.api.model import Model, Problem
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import FoundLetters, Letter, Mark, ReasonCount, RecordPlace, takes_letters
 from onefold.pipeline import Pipeline
@@ -26,11 +26,7 @@ class _Letters(BlockingCalls):
     WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
-
-
-class PlaceModel(_Model):
+class PlaceModel(Model):
     """Where a record is in the source."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
@@ -38,7 +34,7 @@ class PlaceModel(_Model):
     offset: int = Field(ge=0, le=2**63 - 1)
 
 
-class SentModel(_Model):
+class SentModel(Model):
     """sending: whether it was sent is not known yet; to send it again finds out."""
 
     state: Literal["sending", "sent"]
@@ -46,12 +42,12 @@ class SentModel(_Model):
     offset: int | None
 
 
-class LetterHeader(_Model):
+class LetterHeader(Model):
     key: str
     value: str | None
 
 
-class LetterModel(_Model):
+class LetterModel(Model):
     """A record that could not be read (it has a place), or a row that a sink refused. Bytes are shown as UTF-8."""
 
     sink: str
@@ -68,12 +64,12 @@ class LetterModel(_Model):
     can_send: bool
 
 
-class LettersModel(_Model):
+class LettersModel(Model):
     letters: list[LetterModel] = Field(description="the newest first")
     elsewhere: list[str] = Field(description="sinks of dead letters that are no Postgres tables: read them there")
 
 
-class ReasonModel(_Model):
+class ReasonModel(Model):
     sink: str
     reason: str = Field(description="its first 200 characters, by which letters are counted")
     letters: int

@@ -140,8 +140,8 @@ def _of_run(watch: Watch) -> Iterator[_Sample]:
     yield from (("pipeline_state", [each.value], state is each) for each in RunState)
     yield "fenced", [], state is RunState.FENCED
     yield "generation", [], run.generation
-    yield "host_memory_bytes", [], run.memory_bytes
-    yield from (("epoch_step_seconds", [step], took_s) for step, took_s in run.epochs.sums.items())
+    yield "host_memory_bytes", [], run.hosted.memory_bytes
+    yield from (("epoch_step_seconds", [step], took_s) for step, took_s in run.hosted.epochs.sums.items())
     yield "restarts", [], totals.restarts
     yield "replays_skipped", [], totals.replays
     on_errors = {source.on_error for source in control.pipeline.flow.sources()}
@@ -150,7 +150,7 @@ def _of_run(watch: Watch) -> Iterator[_Sample]:
 
 
 def _of_graph(watch: Watch) -> Iterator[_Sample]:
-    traffic = watch.control.run.traffic
+    traffic = watch.control.run.hosted.traffic
     rows, size = Counted[tuple[str, str]](), Counted[tuple[str, str]]()
     for edge in traffic.edges():
         if edge.rows is not None and edge.bytes is not None:
