@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,9 +32,9 @@ class Lag:
 
 def in_all(lags: Iterable[Lag]) -> dict[str, int]:
     """How much it is together, by what is counted."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for each in lags:
-        found[each.unit] = found.get(each.unit, 0) + each.behind
+        found[each.unit] += each.behind
     return found
 
 
