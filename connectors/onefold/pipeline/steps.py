@@ -66,12 +66,7 @@ class Step:
 
     def __post_init__(self) -> None:
         check_types(self)
-        given = [name for name in _BESIDE if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ConfigError(
-                "options-conflict", f"a step is one of {', '.join(_BESIDE)}; given: {' and '.join(given) or 'none'}"
-            )
-        (kind,) = given
+        kind = self._kind
         for name in ("schema", "output_mode", "uid"):
             if getattr(self, name) is not None and name not in _BESIDE[kind]:
                 raise ConfigError("options-conflict", f"a step {kind} takes no {name}: leave it out")
@@ -79,27 +74,26 @@ class Step:
             raise ConfigError("option-missing", f"a step {kind} needs its {needed}")
 
     @property
+    def _kind(self) -> str:
+        given = [name for name in _BESIDE if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ConfigError(
+                "options-conflict", f"a step is one of {', '.join(_BESIDE)}; given: {' and '.join(given) or 'none'}"
+            )
+        return given[0]
+
+    @property
     def is_of_spark(self) -> bool:
         return self.sql is not None or self.dataframe is not None
 
     def of(self, stream: Any) -> Any:
         """The stream behind it."""
-        mode = {} if self.output_mode is None else {"output_mode": self.output_mode}
-        if self.filter is not None:
-            return stream.filter(self.filter)
-        if self.select is not None:
-            return stream.select(**self.select) if isinstance(self.select, Mapping) else stream.select(*self.select)
-        if self.with_columns is not None:
-            return stream.with_columns(**self.with_columns)
-        if self.map_batches is not None:
-            return stream.map_batches(self.map_batches, self.schema)
-        if self.flat_map is not None:
-            return stream.flat_map(self.flat_map, self.schema)
-        if self.deduplicate is not None:
-            return stream.deduplicate(self.deduplicate, self.uid)
-        if self.sql is not None:
-            return stream.spark_sql(self.sql, self.schema, **mode)
-        return stream.spark_dataframe(self.dataframe, self.schema, **mode)
+        kind = self._kind
+        value = getattr(self, kind)
+        if kind in ("select", "with_columns"):
+            return getattr(stream, kind)(**value) if isinstance(value, Mapping) else stream.select(*value)
+        beside = {name: given for name in _BESIDE[kind] if (given := getattr(self, name)) is not None}
+        return getattr(stream, f"spark_{kind}" if self.is_of_spark else kind)(value, **beside)
 
 
 @dataclass(frozen=True)
