@@ -118,10 +118,14 @@ class Run:
         return self._has_ended.wait(within_s)
 
     def pause(self) -> None:
-        self._hold(True)
+        self._is_paused = True
+        self.hosted.pause()
+        self._move(RunState.PAUSED, RunState.RUNNING)
 
     def resume(self) -> None:
-        self._hold(False)
+        self._is_paused = False
+        self.hosted.resume()
+        self._move(RunState.RUNNING, RunState.PAUSED)
 
     def stop(self, within_s: float) -> bool:
         """End it with its epoch complete. False if that takes longer: what it has begun, its next start resolves."""
@@ -133,15 +137,6 @@ class Run:
         """It is not started again, and `stop` is about to end it."""
         self._is_stopping.set()
         self._move(RunState.STOPPING)
-
-    def _hold(self, is_paused: bool) -> None:
-        self._is_paused = is_paused
-        if is_paused:
-            self.hosted.pause()
-        else:
-            self.hosted.resume()
-        here, there = RunState.RUNNING, RunState.PAUSED
-        self._move(*((there, here) if is_paused else (here, there)))
 
     def live(self, *, is_told: bool = False) -> None:
         """Run it in this thread, to its end. Raises the error that ended it, which is logged before where it
@@ -209,7 +204,6 @@ class Run:
         return None
 
     def _started(self) -> None:
-        """It runs."""
         self.error, self._ran_from_s = None, time.monotonic()
         self._move(RunState.PAUSED if self._is_paused else RunState.RUNNING, RunState.STARTING)
 

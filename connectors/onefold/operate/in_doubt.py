@@ -135,7 +135,6 @@ def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
 
 
 def transactional(pipeline: Pipeline) -> list[KafkaSink]:
-    """The Kafka sinks of a pipeline that have transactions."""
     # Kafka's client need not be installed.
     sinks = [cast("KafkaSink", sink) for sink in pipeline.everyone if type(sink).__name__ == "KafkaSink"]
     return [sink for sink in sinks if sink.settings.delivery == "transactional"]

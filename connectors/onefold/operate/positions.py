@@ -61,7 +61,6 @@ class MovePlan:
         return [name for name, repeats in self.again.items() if repeats is Repeats.DOUBLED]
 
     def of_sinks(self, sinks: Sequence[str]) -> Iterator[str]:
-        """A line for each sink."""
         return (f"{name}: {_AGAIN[self.again.get(name)]}" for name in sinks)
 
 

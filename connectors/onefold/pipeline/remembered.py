@@ -103,7 +103,6 @@ def endpoints(flow: Flow, settings: Settings) -> str | None:
 
 
 def _says(text: str, flow: Flow, settings: Settings) -> bool:
-    """Whether the flow that it makes has the same ends."""
     try:
         made = RememberedFlow(flow.name, text, settings)
     except (ConfigError, *UNREADABLE):

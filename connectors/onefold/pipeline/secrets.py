@@ -31,7 +31,6 @@ _USER = re.compile(r"([\w+.-]+://)([^/@?#]*)@")
 
 
 def is_reference(text: str) -> bool:
-    """Whether it is nothing but the name of a secret."""
     found = _NAMED.fullmatch(text)
     return found is not None and found[2] is not None
 

@@ -87,7 +87,6 @@ class Step:
         return self.sql is not None or self.dataframe is not None
 
     def of(self, stream: Any) -> Any:
-        """The stream behind it."""
         kind = self._kind
         value = getattr(self, kind)
         if kind in ("select", "with_columns"):

@@ -102,7 +102,6 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
 
 
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
-    """The epoch that the savepoint is of."""
     if facts.begun is not None:
         raise CheckpointMismatch(
             "savepoint-not-at-rest",

@@ -151,7 +151,6 @@ class Restore:
         return True
 
     def again(self, facts: StoreFacts, moves: Sequence[EpochRecord]) -> int:
-        """How many records come again."""
         stands = present(facts.last, "it has written more since").range.end
         return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions))
 
