@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
+from onefold.daemon.api.app import page_routes
 from onefold.daemon.api.graphs import ElementModel
-from onefold.daemon.api.page import page_routes
 from onefold.flow.drawing import Box, Connector, drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]

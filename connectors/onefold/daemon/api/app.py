@@ -1,17 +1,21 @@
-"""The API's routes, described by OpenAPI."""
+"""The API's routes, described by OpenAPI, and those of the status page: static files, which ask the API. `Guard` sends
+them with a policy that runs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
@@ -19,13 +23,14 @@ from onefold.daemon.api.epochs import EpochDetail, EpochModel, EpochPage
 from onefold.daemon.api.graphs import GraphModel
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.model import Problem
-from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.pipelines import DefinitionModel, Health, LagHistory, LogModel, PipelineModel, ReadyModel
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
 
-__all__ = ["NotThere", "make_app"]
+__all__ = ["PAGE", "NotThere", "make_app", "page_routes"]
+
+PAGE = FilePath(__file__).parents[1] / "page"
 
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
@@ -202,3 +207,12 @@ def _wrong(error: RequestValidationError) -> str:
 
 def _problem(status: int, code: str, message: str) -> JSONResponse:
     return JSONResponse(Problem(code=code or "request-refused", message=message).model_dump(), status)
+
+
+def page_routes() -> list[BaseRoute]:
+    """`/`, and what it consists of under `/static/`."""
+
+    async def page(_request: Request) -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
+    return [Route("/", page), Mount("/static", StaticFiles(directory=PAGE))]

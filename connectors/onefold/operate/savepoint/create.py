@@ -17,12 +17,12 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
 from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
-from onefold.operate.savepoint.listing import Counted
 from onefold.operate.savepoint.savepoint import (
     CHECKPOINT,
     DESCRIPTION,
     PARTIAL,
     CopiedFile,
+    Counted,
     Savepoint,
     SinkState,
     carried,
