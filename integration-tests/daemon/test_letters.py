@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, Retriable
-from onefold.operate.letters import bounded_queries
+from onefold.operate.letters import browse
 from onefold.operate.letters.browse import newest, reasons, whole
 from onefold.operate.letters.letter import RecordPlace
 from onefold.pipeline import Pipeline
@@ -119,7 +119,7 @@ def test_the_command_lists_counts_and_shows_them(pipeline: Pipeline, postgres_ur
 def test_a_table_that_takes_long_to_read_is_an_error_in_time_and_the_server_ends_the_query(
     pipeline: Pipeline, postgres_url: str, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(bounded_queries, "WITHIN_S", 0.5)
+    monkeypatch.setattr(browse, "WITHIN_S", 0.5)
     with psycopg.connect(postgres_url) as connection:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         began_s = time.monotonic()

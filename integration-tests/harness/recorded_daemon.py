@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
-from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import elements_of
+from onefold.daemon.api.app import page_routes
+from onefold.daemon.api.graphs import ElementModel
 from onefold.flow.drawing import Box, Connector, drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
@@ -191,7 +191,7 @@ def picture(*between: str) -> Json:
     last = len(names) - 1
     ways = [Connector(at, at + 1, f"{12_000 - at:,} rows/s, 1.2 MB/s", at % 3 == 1) for at in range(last - 1)]
     ways.append(Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False))
-    return elements_of(drawn("", boxes, ways, (), is_styled=False)).model_dump()
+    return ElementModel.of(drawn("", boxes, ways, (), is_styled=False)).model_dump()
 
 
 class RecordedDaemon:

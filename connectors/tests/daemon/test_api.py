@@ -22,8 +22,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.connections import BoundedConnection, LimitedListener
-from onefold.daemon.api.listening import Listening
+from onefold.daemon.api.listening import BoundedConnection, LimitedListener, Listening
 from onefold.daemon.hosting.messages import Finished, LogLine
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink

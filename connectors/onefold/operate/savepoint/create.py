@@ -17,12 +17,12 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
 from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
-from onefold.operate.savepoint.listing import Counted
 from onefold.operate.savepoint.savepoint import (
     CHECKPOINT,
     DESCRIPTION,
     PARTIAL,
     CopiedFile,
+    Counted,
     Savepoint,
     SinkState,
     carried,
@@ -108,7 +108,6 @@ def _refuse_taken(there: FileSystem, folder: str, name: str) -> None:
 
 
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
-    """The epoch that the savepoint is of."""
     if facts.begun is not None:
         raise CheckpointMismatch(
             "savepoint-not-at-rest",
