@@ -97,11 +97,7 @@ def _parse(name: str, patches: list[Patch]) -> ast.Module:
 
 def _execute(name: str, tree: ast.Module, counts: list[int]) -> ModuleType:
     module = ModuleType(name)
-
-    def reached(number: int) -> None:
-        counts[number] += 1
-
-    module.__dict__[COUNTER] = reached
+    module.__dict__[COUNTER] = counts
     # The dataclass decorator looks its module up by name: the caller keeps it there while this runs.
     sys.modules[name] = module
     exec(compile(tree, f"<{name}>", "exec"), module.__dict__)  # our own source
@@ -152,6 +148,5 @@ class _Counting(ast.NodeTransformer):
         text = ast.unparse(body[at]).splitlines()[0][:90]
         self.branches.append(Branch(self.module, body[at].lineno, self.function, text))
         self.counts.append(0)
-        number = ast.Constant(len(self.counts) - 1)
-        call = ast.Expr(ast.Call(ast.Name(COUNTER, ast.Load()), [number], []))
-        body.insert(at, ast.copy_location(call, body[at]))
+        count = ast.Subscript(ast.Name(COUNTER, ast.Load()), ast.Constant(len(self.counts) - 1), ast.Store())
+        body.insert(at, ast.copy_location(ast.AugAssign(count, ast.Add(), ast.Constant(1)), body[at]))
