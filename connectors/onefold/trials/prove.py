@@ -24,7 +24,7 @@ from onefold.core.testing import (
 )
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.prove import catch, tries
-from onefold.engine.testing.proof import STRIKES, FlowProof, figures, mutants_of_subtasks, prove_flows
+from onefold.engine.testing.proof import HAPPENINGS, FlowProof, figures, mutants_of_subtasks, prove_flows
 from onefold.engine.testing.schedules import FlowSchedule
 from onefold.engine.testing.schedules import simulate as simulate_flow
 from onefold.trials.heartbeat import heartbeat, said_of
@@ -114,7 +114,7 @@ def _print_proof(console: Console, proof: Proof, flows: FlowProof) -> None:
         by_fault.setdefault(fault.value, []).append(count)
     for name, counts in sorted(by_fault.items()):
         strikes.add_row(name, f"{sum(counts):,}", f"at {len(counts)} points")
-    for name in STRIKES:
+    for name in HAPPENINGS:
         strikes.add_row(f"flow: {name}", f"{flows.taken[name]:,}", "")
     console.print(strikes)
     refusals = Table(

@@ -32,14 +32,14 @@ from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
-from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
+from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
 from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
-__all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
+__all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "STRIKES", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
 
 FLOW = "model"
 RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
@@ -47,7 +47,9 @@ CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0"
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string())])
 OUT = pa.schema([("out", pa.string())])
 LIVES_MAX = 12
+FEW = 3
 DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
+STRIKES = frozenset({DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER})
 T = TypeVar("T")
 
 
@@ -117,8 +119,11 @@ class WorldOutcome:
     taken: dict[int, int]
 
     def points(self) -> tuple[str, ...]:
-        """What happened in the place of what comes first, for people."""
-        return tuple(f"{point} {self.options[point][option]}" for point, option in self.taken.items())
+        """What happened in the place of what comes first, for people: of many, what struck."""
+        names = {point: self.options[point][option] for point, option in self.taken.items()}
+        struck = {point: name for point, name in names.items() if name in STRIKES}
+        shown = tuple(f"{point} {name}" for point, name in (names if len(names) <= FEW else struck).items())
+        return shown if len(names) <= FEW else (*shown, f"{len(names) - len(struck)} steps in another order")
 
 
 class FlowWorld:

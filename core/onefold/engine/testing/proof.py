@@ -13,17 +13,16 @@ from functools import partial
 
 from onefold.core.contract import SinkKind
 from onefold.core.testing.proof.prove import OF_MODELS, OF_PROTOCOL, Caught, Progress, Proof, Try, spread
-from onefold.engine.testing.flow_world import DRIVER_DIES, LATE_WORK_LANDS, WORKERS_RUN_ON
-from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE
+from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
 from onefold.engine.testing.mutants import MUTANTS, OF_ORDER
 from onefold.engine.testing.schedules import Explored, explore, sample
 
-__all__ = ["FLOWS", "STRIKES", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
+__all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
 
 SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 FLOWS = {" + ".join(kind.value for kind in kinds): kinds for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
-STRIKES = (DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER, WORKERS_RUN_ON, LATE_WORK_LANDS)
+HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS)
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 4_000, 12  # a second deviation, so many points after the first
 
@@ -49,8 +48,8 @@ class FlowProof:
         return sum((report.taken for report in self.reports.values()), Counter())
 
     def never(self) -> list[str]:
-        """Every strike that no schedule had."""
-        return [f"never in a flow: {strike}" for strike in STRIKES if not self.taken[strike]]
+        """What happened in no schedule."""
+        return [f"never in a flow: {name}" for name in HAPPENINGS if not self.taken[name]]
 
     @property
     def holds(self) -> bool:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
-from onefold.engine.testing.flow_world import DRIVER_DIES, FlowWorld, WorldOutcome
-from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject
+from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
+from onefold.engine.testing.model_fleet import FleetSubject
 
 __all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "sample", "simulate"]
 
-STRIKES, STRIKE_SHARE = {DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER}, 0.02
+STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
 FAILURES_MAX = 5
 
