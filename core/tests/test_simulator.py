@@ -198,4 +198,4 @@ def test_a_mutant_that_no_schedule_shows_is_caught_by_its_unit_test(mutant: Muta
 def test_a_mutant_that_is_none_survives() -> None:
     harmless = replace(MUTANTS[0], name="none", patches=(), first=frozenset({Fault.SWEEP_HALTS}))
     (survivor,) = catch_mutants([harmless])
-    assert survivor.survived and survivor.schedules > 1_000
+    assert survivor.survived and survivor.schedules > 100

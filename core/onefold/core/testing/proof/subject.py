@@ -9,32 +9,36 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from onefold.core.checks import present
 from onefold.core.contract import SinkKind
+from onefold.core.positions import Positions
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.models import ModelSink
+from onefold.store.job.offset_json import parse_offsets
 
 __all__ = ["Branch", "Subject", "load"]
 
+OFFSET_LOG = "onefold.store.job.offset_log"
 MODULES = (
     "onefold.core.protocol.binding",
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
     "onefold.core.protocol.moving",
-    "onefold.store.job.offset_log",
+    OFFSET_LOG,
     "onefold.store.job.lifecycle",
     "onefold.store.job.query",
     "onefold.core.testing.simulator.models",
     "onefold.core.testing.simulator.model_store",
 )
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
-COUNTED = frozenset(MODULES[:7]) - {"onefold.store.job.offset_log"}
+COUNTED = frozenset(MODULES[:7]) - {OFFSET_LOG}
 COUNTER = "__reached__"
 
 
@@ -82,8 +86,19 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
+    vars(loaded[OFFSET_LOG])["parse_offsets"] = _parsed
     protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[6:]))
     return Subject(protocol, query, models.MODELS, model_store.ModelStore, loaded, tuple(branches), counts)
+
+
+def _parsed(texts: Iterable[str | None]) -> Positions:
+    """What `parse_offsets` gives, once for each text: schedules have the same few."""
+    return _parsed_once(tuple(texts))
+
+
+@cache
+def _parsed_once(texts: tuple[str | None, ...]) -> Positions:
+    return parse_offsets(texts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
