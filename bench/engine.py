@@ -56,11 +56,14 @@ def main(console: Console, say: Say) -> int:
         if "cpu" in arguments.only:
             _print_cpu(console, _cpu_us(world, arguments), arguments)
         if "latency" in arguments.only:
-            found = latencies(world, arguments.repeat, arguments.rate, arguments.seconds)
+            found = latencies(
+                world, arguments.repeat, arguments.rate, arguments.seconds, with_spark=not arguments.no_spark
+            )
             _print_latency(console, found, arguments.rate)
         if "recovery" in arguments.only:
-            for runtime, kills in zip(RUNTIMES, (arguments.kills, max(1, arguments.kills // 4)), strict=True):
-                _print_recovery(console, runtime, recoveries_s(world, runtime, kills))
+            of_spark = 0 if arguments.no_spark else max(1, arguments.kills // 4)
+            for runtime, kills in zip(RUNTIMES, (arguments.kills, of_spark), strict=True):
+                _print_recovery(console, runtime, recoveries_s(world, runtime, kills) if kills else [])
     console.print(str(load))
     return 0
 
@@ -190,6 +193,8 @@ def _print_latency(console: Console, found: dict[str, list[Latency]], rate: int)
 
 
 def _print_recovery(console: Console, runtime: str, found_s: list[float]) -> None:
+    if not found_s:
+        return
     p95 = sorted(found_s)[math.ceil(0.95 * len(found_s)) - 1]
     median = statistics.median(found_s)
     console.print(f"{runtime}: kill -9 to the next row, {len(found_s)} times: median {median:.2f} s, p95 {p95:.2f} s")
@@ -204,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     add("--rate", type=int, default=10_000, help="records a second, for the latency (default: %(default)s)")
     add("--seconds", type=int, default=20, help="of the latency (default: %(default)s)")
     add("--kills", type=int, default=20, help="of the recovery, and a quarter of it on Spark (default: %(default)s)")
+    add("--no-spark", action="store_true", help="latency and recovery of the engine alone")
     add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
     add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()

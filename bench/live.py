@@ -87,16 +87,17 @@ class Live:
 Running = Callable[[Live, Path], AbstractContextManager[None]]
 
 
-def latencies(world: World, turns: int, rate: int, seconds: int) -> dict[str, list[Latency]]:
+def latencies(world: World, turns: int, rate: int, seconds: int, *, with_spark: bool) -> dict[str, list[Latency]]:
     """Of the engine and the loop in turn, once both and their servers are warm; and once of Spark."""
-    found: dict[str, list[Latency]] = {ENGINE: [], LOOP: [], SPARK: []}
+    found: dict[str, list[Latency]] = {ENGINE: [], LOOP: []}
     for turn in range(turns + 1):
         for name, running in ((ENGINE, partial(_flow, "engine")), (LOOP, _loop)):
             took = _latency(world, running, rate, WARM_UP_S if turn == 0 else seconds)
             if turn > 0:
                 found[name].append(took)
             world.say(f"{turn}/{turns} latency: {name} p50 {took.p50_ms:.0f} ms, p99 {took.p99_ms:.0f} ms")
-    found[SPARK].append(_latency(world, partial(_flow, "spark"), rate, seconds))
+    if with_spark:
+        found[SPARK] = [_latency(world, partial(_flow, "spark"), rate, seconds)]
     return found
 
 
