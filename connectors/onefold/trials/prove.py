@@ -67,13 +67,13 @@ def _telling(bar: Progress, what: str) -> Callable[[int, int, str], None]:
 def replay_schedule(console: Console, text: str) -> bool:
     """Run one schedule, as a failure prints it, and show every point it passes. False if it breaks an invariant."""
     try:
-        if '"flow"' in text:
-            return _replay_flow(console, FlowSchedule.from_json(text))
-        plan = SimulationPlan.from_json(text)
+        plan = FlowSchedule.from_json(text) if '"flow"' in text else SimulationPlan.from_json(text)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "option-value", f"--replay takes a schedule as a failure of `onefold prove` printed it, not {text!r}"
         ) from error
+    if isinstance(plan, FlowSchedule):
+        return _replay_flow(console, plan)
     run = simulate(plan, load())
     struck = dict(plan.faults)
     for number, point in enumerate(run.steps, start=1):
