@@ -197,9 +197,9 @@ def explore(
     for number, plan in enumerate(_first_faults(start, undisturbed)):
         if number % shard[1] != shard[0] or plan.faults[0][1] not in only:
             continue
+        _follow(plan, run(plan), bound, run, lambda: is_enough(report))
         if is_enough(report):
             break
-        _follow(plan, run(plan), bound, run)
     return report
 
 
@@ -240,7 +240,11 @@ def _patiences(fault: Fault) -> tuple[int, ...]:
 
 
 def _follow(
-    plan: SimulationPlan, outcome: SimulatedRun, bound: Bound, run: Callable[[SimulationPlan], SimulatedRun]
+    plan: SimulationPlan,
+    outcome: SimulatedRun,
+    bound: Bound,
+    run: Callable[[SimulationPlan], SimulatedRun],
+    is_over: Callable[[], bool],
 ) -> None:
     """Strike again at the later points, as the bound says for what has struck so far."""
     faults = tuple(fault for _, fault in plan.faults)
@@ -255,11 +259,13 @@ def _follow(
             name = outcome.steps[point - 1]
             if (rule.at and name not in rule.at) or (rule.sparse and name.startswith("after:")):
                 continue
+            if is_over():
+                return
             for fault in rule.faults:
                 if (point, fault) not in tried and can_follow(fault, name, plan.sinks):
                     tried.add((point, fault))
                     then = plan.and_then(point, fault)
-                    _follow(then, run(then), bound, run)
+                    _follow(then, run(then), bound, run, is_over)
 
 
 def _window(steps: list[str], after: int, window: Window) -> Iterator[int]:

@@ -132,8 +132,9 @@ class World(Scene):
 
     def rest(self) -> None:
         """Live until a life ends of its own accord: all is done, or somebody else has taken over."""
-        while self.advance():
-            pass
+        with in_words_of(SPARK_FLOW):  # which tell the operator what helps
+            while self.advance():
+                pass
 
     def advance(self) -> bool:
         """One step of the process that runs, or of a new one. False once there is nothing to do for anybody."""
@@ -144,9 +145,8 @@ class World(Scene):
             self.awake = self.begin()
         process = self.awake
         try:
-            with in_words_of(SPARK_FLOW):  # which tell the operator what helps
-                if self.step(process):
-                    return True
+            if self.step(process):
+                return True
         except (Crash, Retriable, InDoubt):
             self.awake = None  # its supervisor starts it again
             return True
@@ -340,10 +340,8 @@ class World(Scene):
             return begin
         return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
 
-    def _cuts(self) -> list[Positions]:
-        start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
-        cuts = [start + Counter(cut) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
-        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + self.late_records]]
+    def _cuts(self) -> tuple[Positions, ...]:
+        return _cuts_after(self.first_start or Positions(), self.operator.cuts_anew, tuple(self.late_records.items()))
 
     @property
     def source_end(self) -> Positions | None:
@@ -425,7 +423,7 @@ class World(Scene):
 
     def _answers(self, effect: Effect) -> None:
         """Whether the server that the effect needs is up."""
-        if isinstance(effect, ReadFile | ListFolder):
+        if not self._down or isinstance(effect, ReadFile | ListFolder):
             return
         name = getattr(effect, "sink", "store")
         if self._down.get(name, 0) > self.lives:
@@ -597,6 +595,7 @@ class World(Scene):
             spans = covered(begin, known, end, "sink-0")
             return frozenset(r for span in ranges(spans, end) for rows in records_of(span).values() for r in rows)
 
+        due = records(facts.complete)
         operator = self.operator
         astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
         sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
@@ -606,9 +605,9 @@ class World(Scene):
         there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
-            due=records(facts.complete),
-            decided=records(facts.last),
-            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
+            due=due,
+            decided=due if facts.last == facts.complete else records(facts.last),
+            shown={sink.name: self._shown(sink, due) for sink in sinks},
             initial=None if adopted else begin,
             epochs=tuple(r for r in epochs if r.epoch >= adopted),
             ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
@@ -642,6 +641,14 @@ class World(Scene):
             is_known = all(r.query_id != ADOPTED for r in epochs)
             shown.update(row for row in missed if is_known or row not in shown)
         return shown
+
+
+@cache
+def _cuts_after(start: Positions, anew: bool, late: tuple[tuple[str, int], ...]) -> tuple[Positions, ...]:
+    """Where batches end, the last one with the records that came late."""
+    begun = Counter(dict(start.items))
+    cuts = [begun + Counter(cut) for cut in (OTHER_CUTS if anew else CUTS)]
+    return tuple(Positions.of(cut) for cut in [*cuts, cuts[-1] + Counter(dict(late))])
 
 
 @cache
