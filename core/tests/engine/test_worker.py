@@ -30,6 +30,7 @@ class Endless:
     """A subtask whose function makes rows of one row without an end."""
 
     is_ready, phase, state_size = True, Phase.TAKING, None
+    acknowledged = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.receivers: list[tuple[Exchange, int]] = [(PLAN.exchanges[0], 0)]
@@ -46,6 +47,7 @@ class Slow:
 
     is_ready, timer_ms, state_size = False, 7, StateSize(3, 500)
     receivers, chain = (), PLAN.chains[1]
+    acknowledged = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -67,7 +67,7 @@ class Life:
         last = store.facts(FLOW).last
         self.backend = make(self.storage, started.generation.number)
         self.backend.restore([c.handle for c in last.manifest] if last is not None else [], range(128))
-        self.round = dict(last.range.end.items)["t/0"] if last is not None else 0
+        self.round = int(dict(last.range.end.items)["t/0"]) if last is not None else 0
 
     def run_epoch(self) -> None:
         self.round += 1
