@@ -1,5 +1,5 @@
-"""When a worker's full garbage collections are. Python's own come with the number of new objects, and each looks through
-all of the state: with a million keys that is half of a worker's time."""
+"""When a worker's full garbage collections are. Python's own come with the number of new objects, and each looks
+through all of the state: with a million keys that is half of a worker's time."""
 
 from __future__ import annotations
 

@@ -70,9 +70,11 @@ class RocksBackend(BaseBackend):
         *,
         folder: str | None = None,
         changes_max: int = CHANGES_MAX,
+        within_bytes_max: int = WITHIN_BYTES_MAX,
     ) -> None:
         super().__init__(storage, generation, max_parallelism)
         self._changes_max = changes_max
+        self._within_bytes_max = within_bytes_max
         self._naming = Naming(Path(folder or tempfile.gettempdir()))
         with self._naming:
             self._home = Path(tempfile.mkdtemp(dir=folder))
@@ -162,15 +164,13 @@ class RocksBackend(BaseBackend):
         tables = {path.name: path for path in files if path.suffix == _SST}
         kept = {file: self._stored[file] for file in tables if file in self._stored}
         sizes = {file: path.stat().st_size for file, path in tables.items()}
-        is_small = sum(size for file, size in sizes.items() if file not in kept) <= WITHIN_BYTES_MAX
+        unstored = [path for file, path in tables.items() if file not in kept]
+        others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
+        if sum(sizes[path.name] for path in unstored) <= self._within_bytes_max:
+            others, unstored = [*others, *unstored], []
         failpoint("before:StoreState")
         try:
-            others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
-            new = {}
-            if is_small:
-                others += [path for file, path in tables.items() if file not in kept]
-            else:
-                new = {file: self._upload(name, path) for file, path in tables.items() if file not in kept}
+            new = {path.name: self._upload(name, path) for path in unstored}
             footer = self._footer(epoch, (kept | new).values())
             write_snapshot(self._storage, name, footer, self._drafts(others, deltas[-1]))
         except BaseException:
