@@ -38,6 +38,8 @@ class _NotStored(Subtask):
 
     def acknowledged(self) -> Acknowledge | None:
         done, self._prepared = self._prepared, None
+        if self.storing is not None and self.storing.is_done:
+            self.storing = None
         return done
 
 
