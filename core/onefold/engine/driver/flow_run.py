@@ -189,6 +189,11 @@ class FlowRun:
         sinks = [writing.sink for _, writing in self._plan.graph.writings()]
         check = partial(check_replayable, session.name, self._sources.values(), sinks)
         session.patience.retry(check, "asking the sinks what they guarantee")
+        if self._state_root is not None:
+            from onefold.engine.state.participant import note_again  # only for state
+
+            again = partial(note_again, self._state_root, session.name, facts)
+            session.patience.retry(again, "reading the checkpoint")
         session.patience.retry(lambda: self._written.check(facts, session.ledgers), "reading the checkpoint")
         planners = Planners(self._sources, facts.frozen, session.journal)
         try:
