@@ -90,9 +90,10 @@ class RocksBackend(BaseBackend):
         mine = [pair for pair in found if pair[0].first < self._groups.stop and pair[0].end > self._groups.start]
         if len(mine) == 1 and (mine[0][0].first, mine[0][0].end) == (self._groups.start, self._groups.stop):
             with self._naming:
-                self._db = self._open(self._fetched(*mine[0]))
+                folder = self._fetched(*mine[0])
+                self._bytes = sum(path.stat().st_size for path in folder.glob(f"*{_SST}"))
+                self._db = self._open(folder)
             self._stored = {_local(piece.name): piece for piece in mine[0][0].pieces}
-            self._bytes = sum(piece.bytes for piece in self._stored.values())
             return
         for footer, own in mine:
             with self._naming:
