@@ -45,10 +45,9 @@ from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.dead_letters import Tally
 from onefold.operate.savepoint import create as creating
-from onefold.operate.savepoint import listing
 from onefold.operate.savepoint import restore as restoring
 from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
-from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState, listed
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
@@ -546,7 +545,7 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: Pi
 def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pipeline: Pipeline, width: int) -> None:
     (create(pipeline, "before-the-upgrade") / "checkpoint/commits/2").unlink()
     files = LocalFiles()
-    (found,) = listing.listed(files, str(saved(pipeline).parent))
+    (found,) = listed(files, str(saved(pipeline).parent))
     shown = StringIO()
     print_savepoints(Console(file=shown, width=width), [found])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
