@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 
+from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import driver_errors, trust
 from onefold.clients.postgres import sessions as pool
 from onefold.core.checks import present, require
@@ -31,6 +33,9 @@ __all__ = ["PostgresCommitter"]
 log = logging.getLogger("onefold")
 
 
+_open = PerProcess(WeakSet["PostgresCommitter"])
+
+
 class PostgresCommitter(LedgerCommitter[pool.Connection]):
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
 
@@ -46,6 +51,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         self._looked_by: pool.Connection | None = None
         self._reported: set[prepared.Other] = set()
         self._deleted_bytes = 0  # of rows in the stage
+        with _open.lock:
+            _open.now.add(self)
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -208,7 +215,12 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             connection.execute("COMMIT")
 
     def close(self) -> None:
-        pool.close_idle(self._conninfo)
+        """Its sessions stay where another committer goes on with them: that of `open` does with those of `recover`."""
+        with _open.lock:
+            _open.now.discard(self)
+            is_last = all(each._conninfo != self._conninfo for each in _open.now)
+        if is_last:
+            pool.close_idle(self._conninfo)
 
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
         gids, staged = [], []

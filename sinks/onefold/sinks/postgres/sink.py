@@ -160,7 +160,8 @@ class PostgresSink:
         settings = self._settings
         found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            settings.bookkeeping(pipeline).create(connection)
+            if not found.has_ledger:
+                settings.bookkeeping(pipeline).create(connection)
             with connection.transaction(settings.lock_timeout_s):
                 plan = open_checks.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan

@@ -55,9 +55,9 @@ class Bookkeeping(SinkBookkeeping[Connection]):
                 )
 
     def check(self, connection: Connection) -> bool:
-        """Whether the tables are there. Raises what `create` refuses; changes nothing."""
-        is_there = layout.check(connection, self.schema)
-        if not (is_there and self._is_registered(connection)):
+        """Whether the tables are there, and this sink's row in them. Raises what `create` refuses; changes nothing."""
+        is_there = layout.check(connection, self.schema) and self._is_registered(connection)
+        if not is_there:
             self._refuse_second(connection)
         return is_there
 
@@ -112,21 +112,23 @@ class Bookkeeping(SinkBookkeeping[Connection]):
         """Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself."""
         del there
         mine = (self.pipeline, self.sink)
-        written = connection.execute(
+        moving = (
             f"""UPDATE {self.table("ledger")} SET epoch = %s, generation = %s, timestamp_ms = %s, positions = %s::jsonb,
                     store_id = %s, updated_at = now()
                 WHERE pipeline = %s AND sink = %s""",
             (row.epoch, row.generation, row.timestamp_ms, row.positions.to_json(), row.store_id, *mine),
-        ).rowcount
-        if written != 1:
+        )
+        passing = (
+            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s",
+            (*mine, row.epoch),
+        )
+        written, _ = connection.together(moving, passing)
+        if written.rowcount != 1:
             raise ConfigError(
                 "ledger-row-lost",
                 f"sink {self.sink!r} of pipeline {self.pipeline!r} has lost its row in {self.schema}.onefold_ledger"
                 " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again",
             )
-        connection.execute(
-            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s", (*mine, row.epoch)
-        )
 
     def moving_on(self, entry: LedgerEntry, since: int) -> Statement:
         """Does what `write_over` does, and answers with one row, where nothing is in the way: the row is this store's,
