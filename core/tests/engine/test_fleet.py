@@ -23,7 +23,7 @@ from onefold.engine.driver import fleet as fleet_module
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
-from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
+from onefold.engine.workers.messages import Connect, Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
 from onefold.engine.workers.worker_setup import worker_of
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
@@ -59,6 +59,43 @@ def launched() -> tuple[Fleet, socket.socket]:
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
     fleet.launch({}, {}, None, guarded=False)
     return fleet, fork_server.worker
+
+
+class Ahead:
+    """What connects by noting for whom."""
+
+    def __init__(self) -> None:
+        self.pipeline = ""
+
+    def connect(self, pipeline: str) -> None:
+        self.pipeline = pipeline
+
+
+def forked() -> tuple[Fleet, OneWorker]:
+    fork_server = OneWorker()
+    fleet = Fleet(cast(Any, fork_server), reducing(), 1)
+    fleet.fork("shop", ["what cannot connect", Ahead()])
+    return fleet, fork_server
+
+
+def test_workers_connect_to_what_can_before_they_are_launched() -> None:
+    fleet, fork_server = forked()
+    with fork_server.worker as worker:
+        connect = receive_message(worker)
+        fleet.launch({}, {}, None, guarded=False)
+        launch = receive_message(worker)
+    fleet.end()
+    assert isinstance(connect, Connect) and isinstance(launch, Launch)
+    assert (connect.pipeline, [type(end) for end in connect.ends]) == ("shop", [Ahead])
+
+
+def test_a_worker_that_ended_before_it_was_launched_is_forked_again() -> None:
+    fleet, fork_server = forked()
+    fork_server.worker.close()
+    fleet.launch({}, {}, None, guarded=False)
+    with fork_server.worker as worker:
+        assert isinstance(receive_message(worker), Launch)
+    fleet.end()
 
 
 @pytest.mark.parametrize("error", [Retriable("server-down", "no answer"), ConfigError("option-value", "wrong")])
