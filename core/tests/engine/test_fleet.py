@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
@@ -62,13 +62,13 @@ def launched() -> tuple[Fleet, socket.socket]:
 
 
 class Ahead:
-    """What connects by noting for whom."""
+    """It notes for whom it connects, and does not reach its server."""
 
-    def __init__(self) -> None:
-        self.pipeline = ""
+    connected: ClassVar[list[str]] = []
 
     def connect(self, pipeline: str) -> None:
-        self.pipeline = pipeline
+        self.connected.append(pipeline)
+        raise Retriable("server-down", "no answer")
 
 
 def forked() -> tuple[Fleet, OneWorker]:
@@ -148,11 +148,15 @@ def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> 
         assert fleet.look() is None, "other workers restore others"
 
 
-def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_restore_its_state_says_why_and_not_what_it_could_not_connect_to_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ahead, "connected", [])
     driver, worker = socket.socketpair()
     with driver, worker:
         state = RestoreFrom(str(tmp_path), "shop", "memory", 1, (f"1/0-{'a' * 32}",))
         orders = Outgoing(driver)
+        orders.message(Connect("shop", (Ahead(),)))
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
         worker_of(reducing())(worker, [])
@@ -160,6 +164,7 @@ def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
     assert said.idle_s is None, "it made no progress"
+    assert Ahead.connected == ["shop"]
 
 
 class Stuck:

@@ -26,6 +26,7 @@ from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.prepared import NotOurs
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
+from onefold.sinks.staged.attempts import leftover
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
 
 __all__ = ["PostgresCommitter"]
@@ -150,9 +151,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         name = self._settings.name
-        with self._borrow("looking for leftovers") as connection, connection.transaction():
-            there, others = prepared.named(connection, self._prefix)
-            staged = staging.leftovers(connection, self._books, up_to_generation)
+        asked = prepared.asking_named(self._prefix), staging.asking_leftovers(self._books, up_to_generation)
+        with self._borrow("looking for leftovers") as connection:
+            named, staged = connection.together(*asked)
+        there, others = prepared.told_apart(named.rows)
         self._report(others)
         gids = [Gid.parse(self._prefix, text) for text in sorted(there)]
         left = [
@@ -160,7 +162,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             for gid in gids
             if gid is not None and gid.generation <= up_to_generation
         ]
-        return [*left, *staged]
+        return [*left, *(leftover(name, *row) for row in staged.rows)]
 
     def _report(self, others: Sequence[prepared.Other]) -> None:
         """Once each: what a manifest names is not among them, so nothing is lost with them."""

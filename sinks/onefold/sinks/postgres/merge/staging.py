@@ -30,9 +30,9 @@ from onefold.sinks.postgres.merge.merge import append, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.schema.target import asking_declared, declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
-from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
+from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest
 
-__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "making", "merge", "verify"]
+__all__ = ["asking_leftovers", "clear", "create", "discard", "drop_outgrown", "empty", "making", "merge", "verify"]
 
 _DELETED_BYTES_MAX = 1 << 20  # each look at the stage passes them
 
@@ -255,10 +255,10 @@ def discard(
             connection.begin(lock_timeout_s, is_durable=False, first=[listed], then="COMMIT")
 
 
-def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation: int) -> list[Committable]:
-    rows = connection.execute(
+def asking_leftovers(books: Bookkeeping, up_to_generation: int) -> pool.Statement:
+    """Answers with what `leftover` takes, beside the sink."""
+    return (
         f"""SELECT stage, attempt, generation, epoch FROM {books.table("staged")}
             WHERE pipeline = %s AND sink = %s AND generation <= %s ORDER BY generation, epoch, attempt""",
         (books.pipeline, books.sink, up_to_generation),
-    ).fetchall()
-    return [leftover(books.sink, *row) for row in rows]
+    )
