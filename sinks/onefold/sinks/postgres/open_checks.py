@@ -40,7 +40,7 @@ __all__ = ["TableChecks", "checks", "resolve"]
 @dataclass(frozen=True, slots=True)
 class TableChecks:
     """What the checks found out. `target` is None where a start makes the table, `has_ledger` False where it makes the
-    ledger, or this sink's row in it."""
+    ledger."""
 
     target: TargetTable | None
     delivery: Delivery

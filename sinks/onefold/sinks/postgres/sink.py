@@ -160,8 +160,8 @@ class PostgresSink:
         settings = self._settings
         found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            if not found.has_ledger:
-                settings.bookkeeping(pipeline).create(connection)
+            books = settings.bookkeeping(pipeline)
+            (books.register if found.has_ledger else books.create)(connection)
             with connection.transaction(settings.lock_timeout_s):
                 plan = open_checks.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan

@@ -43,6 +43,10 @@ class Bookkeeping(SinkBookkeeping[Connection]):
     def create(self, connection: Connection) -> None:
         """Make the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
         layout.create(connection, self.schema)
+        self.register(connection)
+
+    def register(self, connection: Connection) -> None:
+        """Make this sink's row in the tables, where it is not there."""
         if not self._is_registered(connection):
             with connection.transaction(layout.LOCK_TIMEOUT_S):
                 layout.lock(connection, self.schema)
@@ -55,9 +59,9 @@ class Bookkeeping(SinkBookkeeping[Connection]):
                 )
 
     def check(self, connection: Connection) -> bool:
-        """Whether the tables are there, and this sink's row in them. Raises what `create` refuses; changes nothing."""
-        is_there = layout.check(connection, self.schema) and self._is_registered(connection)
-        if not is_there:
+        """Whether the tables are there. Raises what `create` refuses; changes nothing."""
+        is_there = layout.check(connection, self.schema)
+        if not (is_there and self._is_registered(connection)):
             self._refuse_second(connection)
         return is_there
 
