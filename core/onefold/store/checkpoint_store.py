@@ -48,10 +48,13 @@ def default_store(pipeline: str, directory: Path) -> str:
 class CheckpointStore:
     """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown.
 
-    With `reads_only` no call changes anything or holds a driver up, and no statement takes over `lock_timeout_s`."""
+    With `reads_only` no call changes anything or holds a driver up, and no statement takes over `lock_timeout_s`.
+    `pipeline` is whose driver uses it: the store's sessions are then those of that pipeline's sinks in its database."""
 
-    def __init__(self, url: str, *, lock_timeout_s: float = 30.0, reads_only: bool = False) -> None:
-        self.database = Database(url, lock_timeout_s, reads_only=reads_only)
+    def __init__(
+        self, url: str, *, lock_timeout_s: float = 30.0, reads_only: bool = False, pipeline: str = "store"
+    ) -> None:
+        self.database = Database(url, lock_timeout_s, application=f"onefold {pipeline}", reads_only=reads_only)
         self._id: str | None = None
 
     @property
@@ -110,8 +113,8 @@ class CheckpointStore:
         """
         self.id()
         token = uuid.uuid4().hex if last is None else uuid.uuid5(uuid.NAMESPACE_OID, last.token).hex
-        with self.database.transaction() as transaction:
-            row = rows.pipeline_row(transaction, pipeline, is_locked=True)
+        with self.database.transaction((rows.LOCKED_ROW, {"pipeline": pipeline})) as transaction:
+            row = next(iter(transaction.found[0].rows), None)
             if row is not None and last is not None and row.generation >= last.number and row.token != last.token:
                 if row.token != token:
                     raise not_mine(last, row.generation)
@@ -127,23 +130,24 @@ class CheckpointStore:
                         "first-start-raced", f"pipeline {pipeline!r} was started for the first time by another process"
                     ) from error
             else:
-                transaction.run(_of_pipeline(pipeline, generation=number, token=token))
+                transaction.end(_of_pipeline(pipeline, generation=number, token=token))
         return Generation(pipeline, number, token)
 
     def facts(self, pipeline: str) -> StoreFacts:
         store_id = self.id()
-        with self.database.transaction() as transaction:
-            row = rows.pipeline_row(transaction, pipeline)
-            return StoreFacts(
-                store_id=store_id,
-                generation=row.generation if row else 0,
-                last=rows.last_epoch(transaction, pipeline, EpochState.DECIDED, EpochState.COMPLETE),
-                complete=rows.last_epoch(transaction, pipeline, EpochState.COMPLETE),
-                unfinished=rows.unfinished_epochs(transaction, pipeline),
-                frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
-                origin=Positions.from_json(row.origin) if row and row.origin else None,
-                moved=row.moved if row else 0,
-            )
+        found, epochs = self.database.ask(*((asked, {"pipeline": pipeline}) for asked in rows.ROW_AND_LAST))
+        row = next(iter(found.rows), None)
+        unfinished, last, complete = rows.unfinished_and_last(epochs.rows)
+        return StoreFacts(
+            store_id=store_id,
+            generation=row.generation if row else 0,
+            last=last,
+            complete=complete,
+            unfinished=unfinished,
+            frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
+            origin=Positions.from_json(row.origin) if row and row.origin else None,
+            moved=row.moved if row else 0,
+        )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
         """The initial positions on record; the first stay for good, since a replay must start where they say."""
@@ -332,7 +336,7 @@ class CheckpointStore:
         """Pin the value under that name, also in the place of another."""
         here = {"pipeline": generation.pipeline, "name": name}
         with self._mine(generation) as (transaction, _, _):
-            transaction.run(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
+            transaction.end(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
 
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""

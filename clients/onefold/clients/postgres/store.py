@@ -59,6 +59,10 @@ class PostgresBackend(Backend):
         wait_s, reads_only = self.lock_timeout_s, self.reads_only
         return connection.begin(wait_s, idle_s_max=wait_s / 2, first=self._messages(first), reads_only=reads_only)
 
+    def ask(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
+        wait_s, reads_only = self.lock_timeout_s, self.reads_only
+        return connection.begin(wait_s, first=self._messages(statements), then="COMMIT", reads_only=reads_only)
+
     def run(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
         return connection.together(*self._messages(statements))
 
@@ -76,6 +80,9 @@ class PostgresBackend(Backend):
 
     def tables(self, connection: Connection) -> set[str]:
         return own_schema.tables(connection, self._schema)
+
+    def checked_tables(self, connection: Connection, names: Sequence[str], *, to_look: bool) -> set[str]:
+        return own_schema.checked_tables(connection, names, self._schema, to_look=to_look)
 
     def lock_creation(self, connection: Connection) -> None:
         own_schema.lock(connection, self._schema, "tables")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,11 +103,23 @@ class Database:
     def close(self) -> None:
         self.backend.close()
 
-    @contextmanager
-    def transaction(self, *first: Statement) -> Iterator[Transaction]:
+    def ask(self, *statements: Statement) -> list[Answer]:
+        """What they answer in a transaction that changes nothing: one round trip, where the database allows it. Raises
+        `Retriable` or `ConfigError`."""
+        with self._begun(self.backend.ask, statements) as transaction:
+            transaction.is_over = True
+        return transaction.found
+
+    def transaction(self, *first: Statement) -> AbstractContextManager[Transaction]:
         """One transaction, which its first statements begin in one round trip where the database allows it. Raises
         `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is unknown; an error from inside
         rolls it back."""
+        return self._begun(self.backend.begin, first)
+
+    @contextmanager
+    def _begun(
+        self, begin: Callable[[Any, Sequence[Statement]], list[Answer]], first: Sequence[Statement]
+    ) -> Iterator[Transaction]:
         backend = self.backend
         try:
             transaction = Transaction(self, backend.take())
@@ -117,7 +129,7 @@ class Database:
             raise self._unusable(error) from error
         connection = transaction.connection
         try:
-            transaction.found = backend.begin(connection, first)
+            transaction.found = begin(connection, first)
             yield transaction
         except backend.error as error:
             self._roll_back(connection, is_broken=backend.meaning(error) is Meaning.BROKEN)

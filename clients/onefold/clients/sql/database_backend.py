@@ -120,6 +120,12 @@ class Backend(ABC):
     def begin(self, connection: Any, first: Sequence[Statement]) -> list[Answer]:
         """Begin a transaction; returns what its first statements answer."""
 
+    def ask(self, connection: Any, statements: Sequence[Statement]) -> list[Answer]:
+        """What they answer in a transaction of their own, which changes nothing."""
+        found = self.begin(connection, statements)
+        self.rollback(connection)
+        return found
+
     def run(self, connection: Any, statements: Sequence[Statement]) -> list[Answer]:
         """What the statements answer, one after the other."""
         found = []
@@ -162,6 +168,11 @@ class Backend(ABC):
     @abstractmethod
     def tables(self, connection: Any) -> set[str]:
         """The names of onefold's own tables that are there."""
+
+    def checked_tables(self, connection: Any, names: Sequence[str], *, to_look: bool) -> set[str]:
+        """What `tables` says, where `check_ours` raises nothing for these."""
+        self.check_ours(connection, names, to_look=to_look)
+        return self.tables(connection)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
