@@ -249,7 +249,6 @@ class RecoveryModel(_Model):
     generation: int
     at: datetime | None
     epochs_finished: int
-    epochs_given_up: int
 
 
 class SavepointModel(_Model):

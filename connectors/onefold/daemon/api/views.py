@@ -255,7 +255,6 @@ def _latest(status: PipelineStatus | None, run: Run) -> Latest:
             generation=recovered.generation,
             at=_at(run.started_at_s),
             epochs_finished=recovered.finished,
-            epochs_given_up=recovered.given_up,
         ),
         savepoint_restored=None if status is None else _savepoint(status.restored),
     )

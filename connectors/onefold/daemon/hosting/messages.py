@@ -62,7 +62,6 @@ class Recovered(_Message):
 
     generation: int
     finished: int
-    given_up: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,7 @@ class Work(ABC):
     ) -> Status:
         """`at_s` is when its run started, `started` what that found."""
         if started is not None:
-            self._recovered = Recovered(
-                generation=started.generation.number, finished=started.finished, given_up=started.given_up
-            )
+            self._recovered = Recovered(generation=started.generation.number, finished=started.finished)
         return Status(
             started_at_s=at_s,
             recovered=self._recovered,

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from onefold.core.checks import present
+from onefold.core.contract import EpochRecord
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.effects import EpochRequest, Protocol, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
@@ -64,8 +65,11 @@ class Lifecycle:
         self.is_swept = True
         return removed
 
-    def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+    def run_epoch(
+        self, request: EpochRequest, runs_max: int = 3, opened: EpochRecord | None = None
+    ) -> Protocol[Outcome]:
         """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
+        `opened` is the epoch, where it was opened before.
 
         After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
         """
@@ -80,7 +84,7 @@ class Lifecycle:
             started = yield from self.start(None)
         cache, self._cache = self._cache, StoreCache(None, self._cache.committed)  # the one left if this one fails
         try:
-            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, cache)
+            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, cache, opened)
         except InDoubt:
             self._is_in_doubt = True
             raise

@@ -185,10 +185,11 @@ class Session:
         request: EpochRequest,
         run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
         runs_max: int = 3,
+        opened: EpochRecord | None = None,
     ) -> Outcome:
         """One range, exactly once and with a sweep after it, under the generation of the last start; the writers run
-        at most `runs_max` times."""
-        outcome = self.drive(self.lifecycle.run_epoch(request, runs_max), run_writers)
+        at most `runs_max` times. `opened` is the epoch, where it was opened before."""
+        outcome = self.drive(self.lifecycle.run_epoch(request, runs_max, opened), run_writers)
         if not outcome.replayed:
             self.drive(self.lifecycle.sweep())
         return outcome
@@ -376,10 +377,8 @@ def _lifetime_s(promise: Guarantee) -> float:
 
 
 def resolved(started: Started) -> str:
-    """What became of the epochs that an earlier start had begun, as a text; empty where there was none."""
-    done = [f"{started.finished} finished"] if started.finished else []
-    done += [f"{started.given_up} given up (the records come again)"] if started.given_up else []
-    return f"Epochs begun before: {', '.join(done)}" if done else ""
+    """What became of the epochs that an earlier start had decided, as a text; empty where there was none."""
+    return f"Epochs decided before: {started.finished} finished" if started.finished else ""
 
 
 def _raise(pause: Pause, _: float) -> None:
