@@ -105,6 +105,11 @@ class Run:
         return self._hosted.status.progress_at_s
 
     @property
+    def running_since_s(self) -> float | None:
+        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
+        return self._hosted.status.running_since_s
+
+    @property
     def recovered(self) -> Recovered | None:
         """What its last start found; None before the first has succeeded."""
         return self._hosted.status.recovered

@@ -40,6 +40,7 @@ class Query:
 
     is_paused = ends = is_closed = drains = False
     waiting_for: OnefoldError | None = None
+    running_since_s: float | None = None
     started: Started | None = None
     graph: Any = None
 

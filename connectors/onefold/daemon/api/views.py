@@ -86,7 +86,7 @@ def pipeline_view(watch: Watch) -> PipelineModel:
         positions=None if positions is None else _offsets(positions),
         lag=None if lag is None else {each.partition: each.behind for each in lag},
         behind=None if lag is None else in_all(lag),
-        counts=None if status is None else _counts(status),
+        counts=None if status is None else _counts(status, run),
         latest=_latest(status, run),
         in_doubt=None if ages_s is None else len(ages_s),
         oldest_prepared_s=max(ages_s, default=None) if ages_s else None,
@@ -224,11 +224,14 @@ def _sink_view(sink: Sink, guarantee: Guarantee | None) -> PipelineSink:
     )
 
 
-def _counts(status: PipelineStatus) -> Counts:
+def _counts(status: PipelineStatus, run: Run) -> Counts:
+    """An epoch that runs is in its process's memory, and in the store with its decision."""
     counts = status.counts
+    stored = counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0)
+    in_memory = int(run.running_since_s is not None and not stored)
     return Counts(
-        triggered=sum(counts.values()),
-        in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
+        triggered=sum(counts.values()) + in_memory,
+        in_progress=stored + in_memory,
         completed=counts.get(EpochState.COMPLETE, 0),
         failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
         restored=max(0, status.starts - 1),

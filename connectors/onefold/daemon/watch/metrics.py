@@ -146,7 +146,7 @@ class _Now(Collector):
         up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")
         last = self._gauge("onefold_epoch", "The last complete epoch.")
         age = self._gauge("onefold_epoch_age_seconds", "Since an epoch was completed.")
-        running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
+        running = self._gauge("onefold_epoch_running_seconds", "Since the running epoch began to write; 0 without one.")
         for watch in self._watches:
             name, status, now_s = watch.control.name, watch.status.value, time.time()
             up.add_metric([name], watch.status.has_answer)
@@ -157,8 +157,10 @@ class _Now(Collector):
                 last.add_metric([name], complete.record.epoch)
                 if complete.completed_ms is not None:
                     age.add_metric([name], max(0.0, now_s - complete.completed_ms / 1000))
-            opened = [epoch.opened_ms for epoch in status.unfinished if epoch.opened_ms is not None]
-            running.add_metric([name], max((now_s - ms / 1000 for ms in opened), default=0.0))
+            began_s = [epoch.opened_ms / 1000 for epoch in status.unfinished if epoch.opened_ms is not None]
+            if (running_s := watch.control.run.running_since_s) is not None:  # else the store has what was begun
+                began_s = [running_s]
+            running.add_metric([name], max((now_s - each_s for each_s in began_s), default=0.0))
         return up, last, age, running
 
     def _of_source(self) -> Iterable[Metric]:

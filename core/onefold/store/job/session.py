@@ -209,12 +209,13 @@ class Session:
                 self.lock.release()
 
     def _complete_idle(self) -> bool:
-        """Complete the last epoch, between epochs. False where that is to be tried again; it waits for no server."""
-        if not self.lock.acquire(blocking=False):
-            return False  # an epoch runs, whose opening may complete it
+        """Complete the last epoch, between epochs or beside one. False where that is to be tried again; it waits for no
+        server."""
+        is_between = self.lock.acquire(blocking=False)
         try:
             if not self.lifecycle.is_at_rest:
-                Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.lifecycle.complete())
+                protocol = self.lifecycle.complete() if is_between else self.lifecycle.complete_beside()
+                Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
@@ -223,7 +224,8 @@ class Session:
         except OnefoldError as error:
             log.warning("the last epoch is committed, and the store does not know yet that it is complete: %s", error)
         finally:
-            self.lock.release()
+            if is_between:
+                self.lock.release()
         return True
 
     def sweep_at_the_end(self) -> None:
