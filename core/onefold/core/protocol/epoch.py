@@ -198,7 +198,7 @@ def epoch(
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
     facts, committed = cache.facts, cache.committed
     if facts is None or not cache.is_followed_by(request):
-        facts = yield from _retry(ReadStore())
+        facts = yield from _facts(generation)
         found: EpochRecord | None = yield from _retry(FindEpoch(request))
         match place(facts, found, request):
             case Replay(record):
@@ -231,7 +231,7 @@ def epoch(
         except OnefoldError:
             yield from _abort_run(generation, record)
             raise
-        yield from _check_newest(generation)
+        yield from _facts(generation)
     yield from _commit(generation, store_id, decided)
     facts = replace(facts, last=decided.record, unfinished=(decided.record,))
     return Outcome(decided.record, replayed=False, cache=StoreCache(facts, decided))
@@ -272,11 +272,12 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
     return removed
 
 
-def _check_newest(generation: Generation) -> Protocol[None]:
-    """Raise Fenced where another driver has taken over: it sweeps whatever this one's writers prepare."""
+def _facts(generation: Generation) -> Protocol[StoreFacts]:
+    """Before writers run. Raises Fenced where another driver has taken over: it sweeps whatever these prepare."""
     facts: StoreFacts = yield from _retry(ReadStore())
     if facts.generation != generation.number:
-        raise not_mine(generation, facts.generation)
+        raise not_mine(generation, facts.generation or None)
+    return facts
 
 
 def _generations(entry: LedgerEntry) -> list[int]:
