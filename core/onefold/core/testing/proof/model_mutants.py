@@ -24,6 +24,7 @@ FIRST = {
     "a task rolls another attempt back": Fault.STRAGGLE,
     "an epoch is opened on its range alone": Fault.LATE,
     "a fenced process decides": Fault.SLEEP,
+    "a decision compares neither number nor chain": Fault.BACKUP,
     "a write-through sink forgets to ask whether it was written whole": Fault.BACKUP,
     "the input that a range stands for is not compared": Fault.BACKUP,
 }
