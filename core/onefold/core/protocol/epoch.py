@@ -350,6 +350,9 @@ def decide(
                 attempt += 1
                 yield Pause(attempt, deciding, error)
                 continue
+            except Fenced:  # whoever bound the sink may have swept already, and nobody was asked to decide this
+                yield from _abort_run(generation, record)
+                raise
         try:
             decided: Decided = yield deciding
             return decided
