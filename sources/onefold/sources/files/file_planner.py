@@ -120,9 +120,8 @@ class FilePlanner:
         is_cut = self._ends is None and len(new) < len(unknown)
         if self._ends is not None:
             new = self._of_the_end(at, there, new)
-        left = self._not_read(at, there, new)
-        taken = self._within_limits(left, files_max, bytes_max)
-        is_cut |= next(left, None) is not None
+        taken, is_limited = self._within_limits(self._not_read(at, there, new), files_max, bytes_max)
+        is_cut |= is_limited
         if not taken:
             self._rests_until_s = time.monotonic() + listing_s if listing_s > LISTING_S_MIN else 0.0
             return start, is_cut
@@ -227,16 +226,16 @@ class FilePlanner:
 
     def _within_limits(
         self, new: Iterable[tuple[Entry, ListedFile]], files_max: int | None, bytes_max: int | None
-    ) -> list[Entry]:
-        """As many as an epoch may have; one at least."""
+    ) -> tuple[list[Entry], bool]:
+        """As many as an epoch may have, one at least; and whether some are left."""
         taken: list[Entry] = []
         bytes_left = bytes_max
         for entry, file in new:
             if len(taken) == files_max or (taken and bytes_left is not None and bytes_left < file.size):
-                break
+                return taken, True
             bytes_left = None if bytes_left is None else bytes_left - file.size
             taken.append(entry)
-        return taken
+        return taken, False
 
     def _position(self, positions: Positions) -> str:
         """Where the log is there. Raises CheckpointMismatch for positions that are not this source's."""
