@@ -324,7 +324,7 @@ def upserting(directory: Path, name: str = "p") -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:OpenEpoch", "after:Decide"]
+    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:ReadClock", "after:Decide"]
 )
 def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_records_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -639,14 +639,12 @@ def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Pipeline) -> None:
 
 def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Pipeline) -> None:
     with closing(opened(pipeline)) as session:
-        generation = session.start(None).generation
-        request = EpochRequest(Range(AT[3], AT[4]), "query-1", 3, "job", session.names, (), True)
-        session.store.open_epoch(generation, request, 3, 1)
+        session.start(None)
         for command in ("create", "restore"):
             arguments = [named(pipeline), *(["s"] if command == "restore" else [])]
             if command == "restore":
                 assert savepoint("create", named(pipeline), "--name", "s", "--take-over").exit_code == 0
-                session.store.open_epoch(session.start(None).generation, request, 3, 1)
+                session.start(None)
             with raises(ConfigError, "pipeline-may-run"):
                 savepoint(command, *arguments)
 

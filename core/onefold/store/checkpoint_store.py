@@ -17,7 +17,6 @@ from typing import Any
 from onefold.clients.sql.database import OWN_FOLDER, Database, Transaction
 from onefold.clients.sql.database_backend import Answer, Statement
 from onefold.clients.sql.url import DatabaseUrl
-from onefold.core.checks import require
 from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.findings import Checks, Finding, Level, passed, tried
@@ -175,9 +174,8 @@ class CheckpointStore:
         completes: Decided | None = None,
     ) -> EpochRecord:
         """Open the next epoch `after` the last one, over a range that continues the chain, or answer with it if it
-        is open already. In the same transaction the last epoch becomes complete, if it is given as `completes`.
-
-        An open epoch that writes through is taken over from an older generation, with its number and its T.
+        is open already; one of an older generation is taken over, with its number and its T. In the same transaction
+        the last epoch becomes complete, if it is given as `completes`.
         """
         pipeline = generation.pipeline
         completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
@@ -188,21 +186,18 @@ class CheckpointStore:
             chain = rows.chain_of(transaction, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
-                    if record.generation == generation.number:
-                        return record
-                    if record.write_through:
-                        mine = replace(record, generation=generation.number)
+                    mine = replace(record, generation=generation.number)
+                    if mine != record:
                         transaction.run(rows.this_epoch(record, generation=mine.generation))
-                        return mine
+                    return mine
                 raise CheckpointMismatch(
                     "epoch-in-progress",
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first",
                 )
             last = chain.last
-            base = last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
-            moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
-            if moved or (last.epoch if last else 0) != after:
+            base = _base(last, row)
+            if not _begins_at(request.range, base) or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
                     "epoch-not-next",
                     f"a new epoch must start at the end of the last one, epoch {after}"
@@ -217,19 +212,7 @@ class CheckpointStore:
                         f"batch {request.batch_id} of query {request.query_id} was decided before, as epoch"
                         f" {decided.epoch}: start the query anew",
                     )
-            opened = EpochRecord(
-                pipeline=pipeline,
-                epoch=chain.number + 1,
-                generation=generation.number,
-                state=EpochState.OPEN,
-                range=request.range,
-                timestamp_ms=max(chain.newest_ms + 1, now_ms),
-                query_id=request.query_id,
-                batch_id=request.batch_id,
-                fingerprint=request.fingerprint,
-                sinks=request.sinks,
-                write_through=request.write_through,
-            )
+            opened = request.opened(generation, chain.number + 1, max(chain.newest_ms + 1, now_ms))
             transaction.end(rows.opening(opened, now_ms))
             return opened
 
@@ -240,44 +223,45 @@ class CheckpointStore:
         manifest: Sequence[Committable],
         now_ms: int,
         merge: Merge | None = None,
+        completes: Decided | None = None,
     ) -> Decided:
-        """The commit point. `merge` is a last-resource sink's part of the same transaction."""
-        with self._mine(generation, (rows.STORED_AND_LAST, rows.key_of(record))) as (transaction, _, (found,)):
-            stored, last = rows.stored_and_last(found.rows, record)
+        """The commit point. `merge` is a last-resource sink's part of the same transaction, in which the last epoch
+        becomes complete, if it is given as `completes`. The store need not have the epoch as open."""
+        completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
+        asking = rows.STORED_AND_LAST, rows.key_of(record)
+        with self._mine(generation, *completing_it, asking) as (transaction, row, found):
+            if completes is not None:
+                _check_completed(transaction, completes.record, found[0])
+            stored, last = rows.stored_and_last(found[-1].rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
                 raise CheckpointMismatch(
                     "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
-            continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
-            if stored is None or stored != record or not continues:
+            is_next = (last.epoch if last else 0) == record.epoch - 1 and record.generation == generation.number
+            is_resolved = last is None or last.state is EpochState.COMPLETE
+            is_as_opened = stored in (None, record)
+            if not (is_next and is_resolved and is_as_opened and _begins_at(record.range, _base(last, row))):
                 raise CheckpointMismatch(
                     "epoch-not-decidable",
-                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
-                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew",
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store stands at"
+                    f" {f'epoch {last.epoch}, {last.state.value}' if last else 'no epoch'}, so it is not as this"
+                    " process left it. Start the pipeline again: it compares what is there, and says what can be done",
                 )
-            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            decided = replace(record, state=EpochState.DECIDED, manifest=tuple(manifest))
             rows.claim_name(transaction, decided, now_ms)
             if merge is not None:
                 merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
-                _begins_at(transaction, decided.pipeline, decided.range.end, decided.epoch)
-            transaction.end(rows.deciding(decided, now_ms))
+                _moved_to(transaction, decided.pipeline, decided.range.end, decided.epoch)
+            transaction.end(rows.deciding(decided, now_ms) if stored else rows.decided_at_once(decided, now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
         with self._mine(generation, rows.completing(record, now_ms)) as (transaction, _, (completed,)):
             _check_completed(transaction, record, completed)
-
-    def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        with self._mine(generation) as (transaction, _, _):
-            stored = _stored_as(transaction, record, EpochState.OPEN, EpochState.GIVEN_UP)
-            require(not stored.write_through, f"{stored} may show already: it must run again")
-            transaction.run(rows.this_epoch(record, state=EpochState.GIVEN_UP.value))
-            # A pipeline that dies in every start completes nothing, and must not grow either.
-            transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.GIVEN_UP))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (transaction, _, _):
@@ -319,7 +303,7 @@ class CheckpointStore:
             transaction.run(rows.adding("onefold_epochs", rows.values_of(adopted) | times))
             rows.adopt_name(transaction, adopted, now_ms)
             left = [record for record in rows.decided_moves(transaction, pipeline) if not record.range.is_empty]
-            _begins_at(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
+            _moved_to(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
     def moves(self, pipeline: str) -> list[EpochRecord]:
         """Every decided epoch that moved the positions, the oldest first: they are never pruned."""
@@ -330,7 +314,7 @@ class CheckpointStore:
     def anchor(self, generation: Generation, origin: Positions) -> None:
         """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
         with self._mine(generation) as (transaction, row, _):
-            _begins_at(transaction, generation.pipeline, origin, row.moved)
+            _moved_to(transaction, generation.pipeline, origin, row.moved)
 
     def note(self, generation: Generation, name: str, value: str) -> None:
         """Pin the value under that name, also in the place of another."""
@@ -419,7 +403,16 @@ def _stored_as(transaction: Transaction, record: EpochRecord, *states: EpochStat
     return stored
 
 
-def _begins_at(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:
+def _base(last: EpochRecord | None, row: Any) -> Positions | None:
+    """Where the next epoch begins; None where the first one may begin anywhere."""
+    return last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
+
+
+def _begins_at(span: Range, base: Positions | None) -> bool:
+    return base is None or span.start.relation_to(base) is Relation.SAME
+
+
+def _moved_to(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:
     """Note where a new checkpoint begins, and which epoch moved the positions last."""
     text = None if origin is None else origin.to_json()
     transaction.run(_of_pipeline(pipeline, origin=text, moved=moved))

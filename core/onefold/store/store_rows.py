@@ -26,6 +26,7 @@ __all__ = [
     "chain_of",
     "claim_name",
     "completing",
+    "decided_at_once",
     "decided_moves",
     "decided_run",
     "deciding",
@@ -70,7 +71,8 @@ _FOUND = (
 )
 _OF_EPOCH = "WHERE pipeline = %(pipeline)s AND epoch = %(epoch)s"
 _COMPLETE = (
-    f"UPDATE onefold_epochs SET state = 'complete', completed_at_ms = %(at_ms)s {_OF_EPOCH} AND state = 'decided'"
+    "UPDATE onefold_epochs SET state = 'complete', completed_at_ms = coalesce(completed_at_ms, %(at_ms)s) "
+    f"{_OF_EPOCH} AND {_DECIDED}"
 )
 _DECIDE = (
     "UPDATE onefold_epochs SET state = %(state)s, manifest = %(manifest)s, "
@@ -179,8 +181,13 @@ def deciding(record: EpochRecord, now_ms: int) -> Statement:
     return _DECIDE, {**decided, "at_ms": now_ms}
 
 
+def decided_at_once(record: EpochRecord, now_ms: int) -> Statement:
+    """Writes an epoch that was not stored before; its T is when it was opened."""
+    return adding("onefold_epochs", {**values_of(record), "opened_at_ms": record.timestamp_ms, "decided_at_ms": now_ms})
+
+
 def completing(record: EpochRecord, now_ms: int) -> Statement:
-    """Changes one row; none unless it is decided and not complete."""
+    """Changes one row; none unless it is decided. What is complete already stays as it is."""
     return _COMPLETE, {**key_of(record), "at_ms": now_ms}
 
 

@@ -179,7 +179,7 @@ def _resolve(database: LedgerDatabase, found: list[Verdict], gid: str | None, ta
                 started = transactions.take_over(name)
                 console.print(
                     f"{shown(name)}: taken over as generation {started.generation.number}; {started.finished} decided"
-                    f" epochs finished, {started.given_up} given up"
+                    " epochs finished"
                 )
             fates = list(transactions.resolve(name, gid).values())
             if fates or not take_over:

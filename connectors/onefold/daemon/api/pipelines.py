@@ -141,11 +141,14 @@ class Counts(Model):
     restored: int = Field(description="starts that went on where an earlier one stood")
 
     @classmethod
-    def of(cls, status: PipelineStatus) -> Counts:
+    def of(cls, status: PipelineStatus, run: Run) -> Counts:
+        """An epoch that runs is in its process's memory, and in the store with its decision."""
         counts = status.counts
+        stored = counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0)
+        in_memory = int(run.hosted.status.running_since_s is not None and not stored)
         return cls(
-            triggered=sum(counts.values()),
-            in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
+            triggered=sum(counts.values()) + in_memory,
+            in_progress=stored + in_memory,
             completed=counts.get(EpochState.COMPLETE, 0),
             failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
             restored=max(0, status.starts - 1),
@@ -165,7 +168,6 @@ class RecoveryModel(Model):
     generation: int
     at: datetime | None
     epochs_finished: int
-    epochs_given_up: int
 
 
 class SavepointModel(Model):
@@ -208,7 +210,6 @@ class Latest(Model):
                 generation=found.generation,
                 at=at(run.hosted.status.started_at_s),
                 epochs_finished=found.finished,
-                epochs_given_up=found.given_up,
             ),
             savepoint_restored=SavepointModel.of(None if status is None else status.restored),
         )
@@ -270,7 +271,7 @@ class PipelineModel(Model):
             positions=None if positions is None else dict(positions.items),
             lag=None if lag is None else {each.partition: each.behind for each in lag},
             behind=None if lag is None else in_all(lag),
-            counts=None if status is None else Counts.of(status),
+            counts=None if status is None else Counts.of(status, run),
             latest=Latest.of(status, run),
             in_doubt=None if ages_s is None else len(ages_s),
             oldest_prepared_s=max(ages_s, default=None) if ages_s else None,

@@ -92,7 +92,7 @@ _FAMILIES: Mapping[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str
     "onefold_store_up": (_GAUGE, "Whether the checkpoint store answers.", []),
     "onefold_epoch": (_GAUGE, "The last complete epoch.", []),
     "onefold_epoch_age_seconds": (_GAUGE, "Since an epoch was completed.", []),
-    "onefold_epoch_running_seconds": (_GAUGE, "Since the unfinished epoch was opened; 0 without one.", []),
+    "onefold_epoch_running_seconds": (_GAUGE, "Since the running epoch began to write; 0 without one.", []),
     "onefold_lag_records": (_GAUGE, "Records that could be read, and are not written.", ["topic", "partition"]),
     "onefold_retention_headroom_records": (
         _GAUGE,
@@ -174,8 +174,10 @@ def _of_store(watch: Watch) -> Iterator[_Sample]:
         yield "epoch", [], complete.record.epoch
         if complete.completed_ms is not None:
             yield "epoch_age_seconds", [], max(0.0, now_s - complete.completed_ms / 1000)
-    opened = [epoch.opened_ms for epoch in status.unfinished if epoch.opened_ms is not None]
-    yield "epoch_running_seconds", [], max((now_s - ms / 1000 for ms in opened), default=0.0)
+    began_s = [epoch.opened_ms / 1000 for epoch in status.unfinished if epoch.opened_ms is not None]
+    if (running_s := watch.control.run.hosted.status.running_since_s) is not None:  # else the store has what was begun
+        began_s = [running_s]
+    yield "epoch_running_seconds", [], max((now_s - each_s for each_s in began_s), default=0.0)
 
 
 def _of_sources(watch: Watch) -> Iterator[_Sample]:

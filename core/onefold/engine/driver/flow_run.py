@@ -107,6 +107,11 @@ class FlowRun:
         return self._session.started
 
     @property
+    def running_since_s(self) -> float | None:
+        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
+        return self._session.clock.running_since_s
+
+    @property
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
         return self._session.patience.waiting_for

@@ -35,11 +35,12 @@ class CommitBatch:
 
 @dataclass(frozen=True, slots=True)
 class RunAttempt:
-    """-> Committable | None: one attempt of one task writes its rows and prepares."""
+    """-> Committable | None: one attempt of one task writes its rows and prepares. `is_first` of its job."""
 
     sink: str
     record: EpochRecord
     rows: tuple[str, ...]
+    is_first: bool
 
 
 Step = Effect | PlanBatch | CommitBatch | RunAttempt
@@ -95,7 +96,7 @@ def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committ
     accepted: list[Committable | None] = []
     for sink in record.sinks:
         for rows in records_of(data).values():
-            accepted.append((yield RunAttempt(sink, record, tuple(rows))))
+            accepted.append((yield RunAttempt(sink, record, tuple(rows), not accepted)))
     return tuple(committable for committable in accepted if committable is not None)
 
 

@@ -229,7 +229,8 @@ def _idle_points(steps: list[str]) -> range:
     """Where a process that idles differs from one that does not: from its first ledger row to the next epoch's opening.
     All else is struck in the pipelines that don't idle."""
     completes = steps.index("before:Complete")
-    return range(completes, steps.index("after:OpenEpoch", completes) + 1)
+    opens = (n for n, step in enumerate(steps) if n > completes and step in ("after:OpenEpoch", "after:ReadClock"))
+    return range(completes, next(opens) + 1)
 
 
 def _patiences(fault: Fault) -> tuple[int, ...]:

@@ -43,6 +43,7 @@ from onefold.core.protocol.effects import (
     ListFolder,
     OpenEpoch,
     Pause,
+    ReadClock,
     ReadFile,
     ReadStore,
     StoreFacts,
@@ -123,6 +124,7 @@ class World(Scene):
         self._inherited: Generation | None = None
         self._sweeping: Iterator[Effect] | None = None
         self._observations: set[Observation] = set()
+        self._spans: dict[str, Range] = {}  # of the epochs, by what was prepared of them
         self._looked_at: dict[str, object] = {}
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
@@ -367,16 +369,22 @@ class World(Scene):
             case CommitBatch(batch):
                 self.checkpoint.commit(batch)
                 return None
-            case RunAttempt():
+            case RunAttempt(record=record):
+                if step.is_first:
+                    self._check_alone(record)
                 return self._attempt(step)
+            case ReadClock():
+                return self.store.now()
             case Pause():
                 return process.driver.perform(step)
         self._answers(step)
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
-        if isinstance(step, OpenEpoch):
-            self._check_opened(step, answer)
+        if isinstance(step, Decide):
+            self._check_decided(step.record)
+        if isinstance(step, OpenEpoch | Decide) and step.completes is not None:
+            self._check_completed(step.completes.record)
         if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
             self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
         if isinstance(step, Complete):
@@ -392,25 +400,32 @@ class World(Scene):
             self._verified |= {c.handle for c in step.committables}
         return answer
 
-    def _check_opened(self, step: OpenEpoch, opened: EpochRecord) -> None:
-        """Nothing of an earlier run of the same epoch is in its way, its range is no other's, and what is complete by
-        now is so in every sink."""
+    def _check_alone(self, record: EpochRecord) -> None:
+        """Nothing of an earlier run of the same epoch is in this one's way."""
         if AT_ONCE.issuperset(self.plan.values()):
-            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(opened.generation)}
-            mine = (opened.generation, opened.epoch)
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(record.generation)}
+            mine = (record.generation, record.epoch)
             of = {h for h, w in self.written.items() if (w.committable.generation, w.committable.epoch) == mine}
             self.complaints += [
                 f"a run of the writers begins beside {handle}, of the run before it" for handle in held & of
             ]
-        found = None if opened.is_move else self.store.find(PIPELINE, step.request)
-        if found is not None and self.store.facts(PIPELINE).moved < found.epoch < opened.epoch:
-            self.complaints.append(f"epoch {opened.epoch} is opened over the range of epoch {found.epoch}")
+
+    def _check_decided(self, record: EpochRecord) -> None:
+        """Its range is no other epoch's."""
+        others = [r for r in self.store.history() if self.store.moved < r.epoch < record.epoch and not r.is_move]
+        same_batch = (record.query_id, record.batch_id)
+        self.complaints += [
+            f"epoch {record.epoch} is decided over the range of epoch {other.epoch}"
+            for other in others
+            if other.range == record.range
+            and (not record.range.is_empty or (other.query_id, other.batch_id) == same_batch)
+        ]
+
+    def _check_completed(self, last: EpochRecord) -> None:
         complete = self.store.facts(PIPELINE).complete
-        last = None if step.completes is None else step.completes.record
-        if last is not None and (complete is None or complete.epoch < last.epoch):
-            self.complaints.append(f"epoch {opened.epoch} is opened beside epoch {last.epoch}, which is not complete")
-        if last is not None:
-            self._check_ledgers(last)
+        if complete is None or complete.epoch < last.epoch:
+            self.complaints.append(f"an epoch is opened or decided beside epoch {last.epoch}, which is not complete")
+        self._check_ledgers(last)
 
     def _check_ledgers(self, complete: EpochRecord) -> None:
         """An epoch becomes complete in the store: every sink says so already."""
@@ -441,6 +456,7 @@ class World(Scene):
         committable = writer.prepare()
         if committable is not None:
             self.written[committable.handle] = PreparedRows(committable, attempt.rows)
+            self._spans[committable.handle] = record.range
         return committable
 
     def _pause(self, pause: Pause, _: float) -> None:
@@ -581,8 +597,9 @@ class World(Scene):
         if not sink.committed:
             return
         newest = max(work.committable.epoch for work in sink.committed.values())
-        rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
-        whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
+        parts = {handle: len(w.rows) for handle, w in sink.committed.items() if w.committable.epoch == newest}
+        rows = sum(parts.values())
+        whole = sum(len(rows) for rows in records_of(self._spans[min(parts)]).values())
         self._observations.add(Observation(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
