@@ -328,7 +328,7 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         store.freeze(generation, positions(3))
-        expect(connect().facts(PIPELINE).frozen == store.facts(PIPELINE).frozen == positions(3))
+        expect(store.facts(PIPELINE).frozen == connect().facts(PIPELINE).frozen == positions(3))
         with raises(CheckpointMismatch):
             store.decide(generation, request(0, 9).opened(generation, 1, NOW_MS), [], NOW_MS)
         expect(store.decide(generation, request(3, 9).opened(generation, 1, NOW_MS), [], NOW_MS).record.epoch == 1)

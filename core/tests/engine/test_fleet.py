@@ -193,6 +193,9 @@ class NothingToDo:
     def abort(self) -> None:
         return
 
+    def acknowledged(self) -> None:
+        return
+
 
 def test_a_worker_that_a_server_ends_says_for_how_long_it_has_come_forward() -> None:
     fork_server = OneWorker()

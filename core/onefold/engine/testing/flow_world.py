@@ -158,8 +158,10 @@ class FlowWorld:
         return {**self.sinks, STATE: self.state}
 
     def choose(self, options: Sequence[str]) -> str:
-        """What happens at the next point."""
-        option = self.pick(options) if self._is_disturbed else 0
+        """What happens at the next point, and what comes first at the end, when nothing is struck any more."""
+        if not self._is_disturbed:
+            return options[0]
+        option = self.pick(options)
         if option:
             self.taken[len(self.options)] = option
         self.options.append(tuple(options))
