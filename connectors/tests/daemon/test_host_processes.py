@@ -197,7 +197,7 @@ def lingering(pipeline: Pipeline) -> Pipeline:
     """One whose file of functions starts a thread that does not end, in the host."""
     place = Path(pipeline.directory)
     (place / "functions.py").write_text(
-        'import sys, threading, time\nif "onefold.daemon.hosting.process" in sys.orig_argv:\n'
+        'import sys, threading, time\nif "onefold.daemon.hosting" in sys.orig_argv:\n'
         "    threading.Thread(target=time.sleep, args=(600,)).start()\ndef same(batch):\n    return batch\n"
     )
     file = place / "orders.toml"
