@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from harness.errors import raises
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
+from onefold.clients.postgres import sessions
 from onefold.core import ConfigError, Retriable
 from onefold.operate.letters import browse
 from onefold.operate.letters.browse import newest, reasons, whole
@@ -36,7 +38,9 @@ def pipeline(postgres_url: str, tmp_path: object) -> Pipeline:
             " source_timestamp timestamptz, key bytea, value bytea, headers jsonb, reason text, pipeline text,"
             " epoch bigint)"
         )
-        table = dead_letters.create(connection, TargetName("onefold_sinks", "onefold_dead_letters"))
+        connection.commit()
+        with closing(sessions.take(sessions.conninfo(postgres_url, "p", 10))) as session:
+            table = dead_letters.create(session, TargetName("onefold_sinks", "onefold_dead_letters"))
         for epoch in (1, 2, 3):
             for offset in range(3):
                 values = (offset % 2, 10 * epoch + offset, f"{epoch}", epoch)
