@@ -411,13 +411,14 @@ class World(Scene):
             ]
 
     def _check_decided(self, record: EpochRecord) -> None:
-        """Its range is no other epoch's."""
+        """Its range is no other epoch's, of the same input."""
         others = [r for r in self.store.history() if self.store.moved < r.epoch < record.epoch and not r.is_move]
         same_batch = (record.query_id, record.batch_id)
         self.complaints += [
             f"epoch {record.epoch} is decided over the range of epoch {other.epoch}"
             for other in others
             if other.range == record.range
+            and record.fingerprint.partition("/")[2] == other.fingerprint.partition("/")[2]
             and (not record.range.is_empty or (other.query_id, other.batch_id) == same_batch)
         ]
 
