@@ -198,13 +198,14 @@ def epoch(
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
     facts, committed = cache.facts, cache.committed
     if facts is None or not cache.is_followed_by(request):
+        committed = (yield from complete_last(generation, cache)).committed
         facts = yield from _facts(generation)
         found: EpochRecord | None = yield from _retry(FindEpoch(request))
         match place(facts, found, request):
             case Replay(record):
                 if record.state is EpochState.DECIDED:  # maybe since the facts were read
                     yield from _finish(generation, store_id, Decided(record))
-                return Outcome(record, replayed=True, cache=StoreCache(None, committed))
+                return Outcome(record, replayed=True)
     record = opened or (yield from open_epoch(generation, request, facts, committed))
     runs = waits = 0
     while True:

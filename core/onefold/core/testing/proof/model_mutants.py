@@ -135,11 +135,11 @@ _ALL: tuple[Mutant, ...] = (
         "newest = present(self.newest, 'a decision without a generation')",
     ),
     _mutant(
-        "an epoch is opened beside any that is decided",
+        "an epoch is decided beside any that is decided",
         STORE,
-        "if record.epoch == completed: ...",
-        "if record.state is EpochState.DECIDED: ...",
-        "write-through, idle",
+        "last is None or last.state is EpochState.COMPLETE or last.epoch == completed",
+        "True",
+        "two-phase, idle",
     ),
     Mutant(
         "a decision compares neither number nor chain",
@@ -147,6 +147,7 @@ _ALL: tuple[Mutant, ...] = (
             Patch(STORE, "(last.epoch if last else 0) == record.epoch - 1 and ...", "record.epoch > 0"),
             Patch(STORE, "self._begins_at_last(record.range, last)", "True"),
         ),
+        (WT,),
     ),
     _mutant(
         "a write-through sink forgets to ask whether it was written whole",

@@ -75,12 +75,6 @@ if record.state is EpochState.DECIDED:
     yield from _finish(generation, store_id, Decided(record))
 """
 COMMITS = "damage = yield from _commit_all(decided)"
-LISTS = """
-listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
-if not listed:
-    continue
-facts: StoreFacts = yield from _retry(ReadStore())
-"""
 SWEEPS_FROM = """
 for sink in sinks:
     listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
@@ -103,7 +97,6 @@ FIRST = {
     "doubt forgotten when a later try is merely refused": Fault.LATE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
-    "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
     "the generation from the store alone": Fault.BACKUP,
     "T is not compared": Fault.BACKUP,
     "where an epoch ends is not compared": Fault.CLOCK_BACK,
@@ -238,17 +231,6 @@ _ALL: tuple[Mutant, ...] = (
                 "[... for work in self.prepared.values()]",
             ),
         ),
-    ),
-    _mutant(
-        "a sweep reads the store before it lists",
-        PROTOCOL,
-        LISTS,
-        """
-        facts: StoreFacts = yield from _retry(ReadStore())
-        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
-        if not listed:
-            continue
-        """,
     ),
     _mutant("forget the leftovers", PROTOCOL, "if condemned: ...", "if condemned and not sinks: ..."),
     _mutant(
@@ -471,10 +453,10 @@ _ALL: tuple[Mutant, ...] = (
         "facts = ...",
     ),
     _mutant(
-        "what is to be completed is forgotten where a range was decided before",
+        "the last epoch is not completed before the store is asked",
         PROTOCOL,
-        "return Outcome(record, replayed=True, cache=StoreCache(None, committed))",
-        "return Outcome(record, replayed=True)",
+        "committed = (yield from complete_last(generation, cache)).committed",
+        "committed = None",
         AS,
     ),
     _mutant(

@@ -72,14 +72,17 @@ class Process:
             return
 
 
-def with_tasks(protocol: Generator[Effect, Any, T], data: Range) -> Generator[Step, Any, T]:
+def with_tasks(
+    protocol: Generator[Effect, Any, T], data: Range, beside: Callable[[], Steps]
+) -> Generator[Step, Any, T]:
     """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
-    one attempt each."""
+    one attempt each. `beside` them another thread of the driver takes its steps."""
     try:
         effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
+                    yield from beside()
                     answer: Any = yield from _job(effect.record, data)
                 else:
                     answer = yield effect

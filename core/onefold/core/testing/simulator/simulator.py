@@ -36,7 +36,7 @@ class SimulationPlan:
     patience: int = 3
     freezes: bool = True  # off: another source than ours
     late: bool = False  # the last sink is for dead letters, which may come late
-    idles: bool = False  # time passes after each batch: its process completes the epoch by itself
+    idles: bool = False  # its process completes epochs by itself
 
     def to_json(self) -> str:
         faults = [[point, fault.name] for point, fault in self.faults]
@@ -225,12 +225,12 @@ def _first_faults(start: SimulationPlan, undisturbed: SimulatedRun) -> Iterator[
                     yield replace(start.and_then(point, fault), patience=patience)
 
 
-def _idle_points(steps: list[str]) -> range:
-    """Where a process that idles differs from one that does not: from its first ledger row to the next epoch's opening.
-    All else is struck in the pipelines that don't idle."""
-    completes = steps.index("before:Complete")
-    opens = (n for n, step in enumerate(steps) if n > completes and step in ("after:OpenEpoch", "after:ReadClock"))
-    return range(completes, next(opens) + 1)
+def _idle_points(steps: list[str]) -> list[int]:
+    """Where a process that idles differs from one that does not: from where it completes an epoch to the next one's
+    opening, or to the tasks beside which it did. All else is struck in the pipelines that don't idle."""
+    ends = [n for n, step in enumerate(steps) if step in ("after:OpenEpoch", "after:ReadClock", "before:RunAttempt")]
+    completes = [n for n, step in enumerate(steps) if step == "before:Complete" and n < ends[-1]]
+    return [point for n in completes for point in range(n, next(end for end in ends if end > n) + 1)]
 
 
 def _patiences(fault: Fault) -> tuple[int, ...]:

@@ -95,7 +95,8 @@ class World(Scene):
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
 
-    With `idles`, so much time passes after each batch that its process completes the epoch by itself.
+    With `idles`, so much time passes that its process completes an epoch by itself: after each other batch, else beside
+    the tasks of the next.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class World(Scene):
                 yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             if operator.calls_twice:
                 yield from self._batch(life, run, batch, job, running)
-            if self.idles:
+            if self.idles and batch % 2 == 0:
                 with suppress(Retriable, InDoubt):  # it is tried again later
                     yield from life.complete()
             yield CommitBatch(batch)
@@ -318,9 +319,17 @@ class World(Scene):
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
-        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        outcome = yield from with_tasks(
+            life.run(request), Range(running.start, running.end), partial(self._beside, life)
+        )
         require(not self.subject.query.must_drain(run, outcome), "it keeps no state")
         life.returned(batch, outcome)
+
+    def _beside(self, life: Any) -> Steps:
+        """What its process does by itself while tasks run long."""
+        if self.idles and not life.is_at_rest:
+            with suppress(Retriable, InDoubt, Fenced):
+                yield from life.complete_beside()
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
         last = max(ends, default=None)
