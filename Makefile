@@ -1,8 +1,8 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
-# make prove   the protocol struck at every step, in memory: about ten minutes, and no violation; then as long for its mutants
+# make prove   the protocol and the engine's subtasks struck at every step, in memory, and mutants of both: 15 minutes of CPU
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    what a change needs, in 12 to 25 minutes, on real servers that it starts and stops
-# make test-all  every test: about an hour on two processors
+# make test-all  every test: about three hours on two processors
 # make test-containers  the tests on servers, in containers of our images (make images)
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests but the slow ones: about three minutes

@@ -10,28 +10,24 @@ import statistics
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import psycopg
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
 from bench.cpu import server_cpu_s
 from bench.engine_job import Job
+from bench.live import ENGINE as ENGINE_LIVE
+from bench.live import LOOP as LOOP_LIVE
+from bench.live import Latency, latencies, recoveries_s
 from bench.loop import Loop
 from bench.narrator import Say, narrated
 from bench.report import Load
-from bench.world import DDL, PARTITIONS, World, open_world
+from bench.world import PARTITIONS, World, open_world
 
-UP_S_MAX = 120.0
 RUNTIMES = ("engine", "spark")
 ENGINE = "engine, two_phase, 2 workers"
 UNPROTECTED = "the same without protection"
@@ -47,7 +43,7 @@ STEPS = {
     "exactly once": "two_phase",
 }
 """Flows that each do one thing more than the one before, by the delivery of their jobs."""
-LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
+GOALS = 1.3, 1.5  # of latency: p50 and p99 of the loop's
 
 
 def main(console: Console, say: Say) -> int:
@@ -60,11 +56,14 @@ def main(console: Console, say: Say) -> int:
         if "cpu" in arguments.only:
             _print_cpu(console, _cpu_us(world, arguments), arguments)
         if "latency" in arguments.only:
-            for runtime in RUNTIMES:
-                _print_latency(console, runtime, _latencies_ms(world, runtime, arguments), arguments.rate)
+            found = latencies(
+                world, arguments.repeat, arguments.rate, arguments.seconds, with_spark=not arguments.no_spark
+            )
+            _print_latency(console, found, arguments.rate)
         if "recovery" in arguments.only:
-            for runtime, kills in zip(RUNTIMES, (arguments.kills, max(1, arguments.kills // 4)), strict=True):
-                _print_recovery(console, runtime, _recoveries_s(world, runtime, kills))
+            of_spark = 0 if arguments.no_spark else max(1, arguments.kills // 4)
+            for runtime, kills in zip(RUNTIMES, (arguments.kills, of_spark), strict=True):
+                _print_recovery(console, runtime, recoveries_s(world, runtime, kills) if kills else [])
     console.print(str(load))
     return 0
 
@@ -149,101 +148,6 @@ def _run_loop(world: World, topic: str, table: str, rows: int | None) -> float:
         world.sql(f"DROP TABLE {table}_offsets")
 
 
-@contextmanager
-def _going_on(world: World, runtime: str) -> Iterator[tuple[Job, Producer]]:
-    """A flow that does not end, on a new topic of one partition, and who produces into that."""
-    name = f"live_{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result()
-    world.sql(f"CREATE TABLE {name} ({DDL})")
-    world.sql(f"CREATE INDEX ON {name} (id)")  # which the reader asks all the time
-    producer = Producer({"bootstrap.servers": world.kafka.bootstrap_servers, "linger.ms": 1})
-    with world.checkpoint() as root:
-        yield (
-            Job(
-                world.kafka.bootstrap_servers,
-                world.postgres.url,
-                name,
-                name,
-                root,
-                "staged",
-                workers=1,
-                goes_on=True,
-                runtime=runtime,
-            ),
-            producer,
-        )
-    world.sql(f"DROP TABLE {name}")
-
-
-def _produce(producer: Producer, topic: str, number: int) -> None:
-    value = b'{"id":%d,"account":%d,"amount":1.00,"at":"2026-01-01T00:00:00Z"}' % (number, number % 1000)
-    producer.produce(topic, value)
-    producer.poll(0)
-
-
-def _latencies_ms(world: World, runtime: str, arguments: argparse.Namespace) -> list[float]:
-    """Of every record: from before it is given to the producer until a reader has seen its row."""
-    with _going_on(world, runtime) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
-        process = job.start()
-        try:
-            _produce(producer, job.topic, 0)
-            _wait_for(reader, job.table, 0)
-            began_s, sent_s, seen_ms = time.monotonic(), [0.0], list[float]()
-            total = arguments.rate * arguments.seconds
-            while len(seen_ms) < total:
-                due = min(total, int((time.monotonic() - began_s) * arguments.rate))
-                while len(sent_s) <= due:
-                    sent_s.append(time.monotonic())
-                    _produce(producer, job.topic, len(sent_s) - 1)
-                time.sleep(LOOK_S)
-                newest, now_s = _newest(reader, job.table), time.monotonic()
-                seen_ms += [(now_s - at_s) * 1000 for at_s in sent_s[len(seen_ms) + 1 : newest + 1]]
-            return seen_ms[arguments.rate :]  # without the first second
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _recoveries_s(world: World, runtime: str, kills: int) -> list[float]:
-    """From kill -9 of the driver to the first row of the next one, which is started at once."""
-    found = []
-    with _going_on(world, runtime) as (job, producer), psycopg.connect(world.postgres.url, autocommit=True) as reader:
-        process, number = job.start(), 0
-        try:
-            for _ in range(kills):
-                _produce(producer, job.topic, number)
-                _wait_for(reader, job.table, number)
-                process.kill()
-                killed_s = time.monotonic()
-                number += 1
-                _produce(producer, job.topic, number)
-                producer.flush()
-                process.wait()
-                process = job.start()
-                _wait_for(reader, job.table, number)
-                found.append(time.monotonic() - killed_s)
-                number += 1
-        finally:
-            process.kill()
-            process.wait()
-    return found
-
-
-def _newest(reader: psycopg.Connection[Any], table: str) -> int:
-    row = reader.execute(f"SELECT coalesce(max(id), -1) FROM {table}".encode()).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def _wait_for(reader: psycopg.Connection[Any], table: str, number: int) -> None:
-    until_s = time.monotonic() + UP_S_MAX
-    while _newest(reader, table) < number:
-        if time.monotonic() > until_s:
-            raise RuntimeError("the flow writes nothing")
-        time.sleep(LOOK_S)
-
-
 def _print_throughput(console: Console, rates: dict[tuple[str, str], list[float]]) -> None:
     table = Table("Kafka to Postgres", "", "rows/s, median", "of the loop's", "of those without protection")
     for (name, how), of in rates.items():
@@ -268,12 +172,29 @@ def _add_cpu(table: Table, step: str, parts: list[float]) -> None:
     table.add_row(step, *(f"{us:.3f}" for us in (*parts, sum(parts))))
 
 
-def _print_latency(console: Console, runtime: str, found_ms: list[float], rate: int) -> None:
-    cuts = statistics.quantiles(found_ms, n=100)
-    console.print(f"{runtime}: latency at {rate:,} records/s, staged: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+def _print_latency(console: Console, found: dict[str, list[Latency]], rate: int) -> None:
+    title = f"latency at {rate:,} records/s: medians of the runs; in brackets the goal"
+    table = Table("", "runs", "p50, ms", "p99, ms", "p50 of the loop's", "p99 of the loop's", title=title)
+    loop = found[LOOP_LIVE]
+    for name, runs in found.items():
+        medians = [statistics.median(run.p50_ms for run in runs), statistics.median(run.p99_ms for run in runs)]
+        ratios = ["", ""]
+        if name == ENGINE_LIVE:  # each run by the loop's of the same turn
+            turns = list(zip(runs, loop, strict=True))
+            of_loops = ([a.p50_ms / b.p50_ms for a, b in turns], [a.p99_ms / b.p99_ms for a, b in turns])
+            ratios = [f"{statistics.median(of):.2f} ({goal})" for of, goal in zip(of_loops, GOALS, strict=True)]
+        table.add_row(name, str(len(runs)), *(f"{ms:.0f}" for ms in medians), *ratios)
+    console.print(table)
+    for name, runs in found.items():
+        for turn, run in enumerate(runs, start=1):
+            for stall in run.stalls:
+                told = f"{name}, run {turn}: {stall.took_ms:.0f} ms at {stall.at_s:.1f} s"
+                console.print(f"{told}; {'; '.join(stall.epochs) or 'unknown'}", highlight=False, soft_wrap=True)
 
 
 def _print_recovery(console: Console, runtime: str, found_s: list[float]) -> None:
+    if not found_s:
+        return
     p95 = sorted(found_s)[math.ceil(0.95 * len(found_s)) - 1]
     median = statistics.median(found_s)
     console.print(f"{runtime}: kill -9 to the next row, {len(found_s)} times: median {median:.2f} s, p95 {p95:.2f} s")
@@ -288,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     add("--rate", type=int, default=10_000, help="records a second, for the latency (default: %(default)s)")
     add("--seconds", type=int, default=20, help="of the latency (default: %(default)s)")
     add("--kills", type=int, default=20, help="of the recovery, and a quarter of it on Spark (default: %(default)s)")
+    add("--no-spark", action="store_true", help="latency and recovery of the engine alone")
     add("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
     add("--directory", type=Path, default=Path(".onefold/bench"), help="servers and scratch (default: %(default)s)")
     return parser.parse_args()

@@ -9,8 +9,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from onefold.core import Sink
 from onefold.flow import Flow
@@ -37,7 +39,8 @@ class Job:
     """A flow from a topic into a table, in a process of its own.
 
     `delivery` is `PostgresSink`'s, or what is left out of it: `unprotected` (the protocol), `encoded` (and sending),
-    `parsed` (and encoding), `fetched` (and parsing). `store` is the checkpoint store, None for the default.
+    `parsed` (and encoding), `fetched` (and parsing). `store` is the checkpoint store, None for the default. Each epoch
+    of the engine becomes a line of the file `epochs`: its number, when it ended, and seconds by step.
     """
 
     servers: str
@@ -51,6 +54,7 @@ class Job:
     goes_on: bool = False
     runtime: str = "engine"
     store: str | None = None
+    epochs: str | None = None
 
     def run(self) -> None:
         flow = Flow(self.table)
@@ -58,7 +62,8 @@ class Job:
         rows = flow.source(source if self.goes_on else source.bounded(), uid="rows")
         rows.sink(self._sink())
         if self.runtime == "engine":
-            flow.run(checkpoint=self.checkpoint, workers=self.workers, store=self.store)
+            noting = {} if self.epochs is None else _noting(self.epochs)
+            flow.run(checkpoint=self.checkpoint, workers=self.workers, store=self.store, **noting)
         else:
             from onefold.spark.session import spark_session  # what the engine's own jobs do without
 
@@ -103,6 +108,18 @@ class Job:
         if process.returncode != 0:
             raise RuntimeError(f"the flow ended with {process.returncode}")
         return Ran(time.monotonic() - began_s, *json.loads(told))
+
+
+def _noting(path: str) -> dict[str, Callable[[Any], None]]:
+    """The settings of a run that write each epoch's line."""
+    opened: list[Any] = []
+    file = Path(path).open("w", buffering=1)  # noqa: SIM115  # as long as this process
+
+    def note(outcome: Any) -> None:
+        steps = opened[0].steps.known()
+        file.write(json.dumps({"epoch": outcome.record.epoch, "ended_s": time.monotonic(), "steps": steps}) + "\n")
+
+    return {"on_opened": opened.append, "on_outcome": note}
 
 
 if __name__ == "__main__":

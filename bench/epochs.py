@@ -15,6 +15,7 @@ from onefold.core import Committable, EpochRecord, LastResource, Positions, Rang
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause
 from onefold.core.protocol.epoch import Initial, StoreCache, complete_last, epoch, start
+from onefold.engine.state.participant import StateSink
 from onefold.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Epochs", "Writers", "new_store"]
@@ -40,16 +41,21 @@ def new_store(directory: Path) -> Iterator[str]:
 
 
 class Epochs:
-    """A pipeline with one sink, started. Opens the sink: only then may it travel to its writers."""
+    """A pipeline with one sink, or with the engine's state beside it, started. Opens the sink: only then may it travel
+    to its writers."""
 
-    def __init__(self, sink: Sink, pipeline: str, store_url: str, schema: pa.Schema) -> None:
-        self._pipeline, self._sink = pipeline, sink
+    def __init__(
+        self, sink: Sink, pipeline: str, store_url: str, schema: pa.Schema, state: StateSink | None = None
+    ) -> None:
+        self._pipeline = pipeline
         self._number = 0
         kind = sink.guarantee().kind
         self._write_through = (sink.name,) if kind is SinkKind.WRITE_THROUGH else ()
         self._store = CheckpointStore(store_url)
-        self._driver = Coordinator(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
-        self._started, self._cache = self._driver.run(start((sink.name,), Initial(_position(0)))), StoreCache()
+        committers = {each.name: each.recover(pipeline) for each in (sink, state) if each is not None}
+        self._names = tuple(committers)
+        self._driver = Coordinator(pipeline, self._store, committers, _stop)
+        self._started, self._cache = self._driver.run(start(self._names, Initial(_position(0)))), StoreCache()
         committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
         if kind is SinkKind.LAST_RESOURCE:
             assert isinstance(committer, LastResource)
@@ -64,7 +70,7 @@ class Epochs:
             return tuple(answer for answer in team.answers() if answer is not None)
 
         read = Range(_position(self._number), _position(self._number + 1))
-        request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)
+        request = EpochRequest(read, sinks=self._names, write_through=self._write_through)
         started = self._started
         protocol = epoch(started.generation, started.store_id, request, cache=self._cache)
         self._cache = self._driver.run(protocol, write).cache
@@ -72,7 +78,8 @@ class Epochs:
 
     def close(self) -> None:
         self._driver.run(complete_last(self._started.generation, self._cache))
-        self._driver.committers[self._sink.name].close()
+        for committer in self._driver.committers.values():
+            committer.close()
         self._store.close()
 
 
@@ -80,5 +87,6 @@ def _position(number: int) -> Positions:
     return Positions.of({"rows/0": number})
 
 
-def _stop(pause: Pause) -> None:
+def _stop(pause: Pause, asked_s: float) -> None:
+    del asked_s
     raise pause.because

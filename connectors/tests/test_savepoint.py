@@ -45,10 +45,9 @@ from onefold.core.protocol.epoch import Initial
 from onefold.core.values.remedies import SPARK_FLOW
 from onefold.core.writing.dead_letters import Tally
 from onefold.operate.savepoint import create as creating
-from onefold.operate.savepoint import listing
 from onefold.operate.savepoint import restore as restoring
 from onefold.operate.savepoint.checkpoint_files import belonging, with_query_id
-from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.operate.savepoint.savepoint import CopiedFile, Savepoint, SinkState, listed
 from onefold.operate.stopped import StoppedPipeline
 from onefold.pipeline import Pipeline
 from onefold.sinks import SqlSink
@@ -325,7 +324,7 @@ def upserting(directory: Path, name: str = "p") -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:OpenEpoch", "after:Decide"]
+    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:ReadClock", "after:Decide"]
 )
 def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_records_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -546,7 +545,7 @@ def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: Pi
 def test_the_list_cuts_no_name_time_or_verdict_however_narrow_the_terminal_is(pipeline: Pipeline, width: int) -> None:
     (create(pipeline, "before-the-upgrade") / "checkpoint/commits/2").unlink()
     files = LocalFiles()
-    (found,) = listing.listed(files, str(saved(pipeline).parent))
+    (found,) = listed(files, str(saved(pipeline).parent))
     shown = StringIO()
     print_savepoints(Console(file=shown, width=width), [found])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.getvalue().splitlines() if "│" in line]
@@ -626,8 +625,11 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Pipeline, mon
 
 def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Pipeline) -> None:
     create(pipeline)
-    with raises(ConfigError, "savepoint-exists"):
-        create(pipeline)
+    with closing(CheckpointStore(pipeline.store_url)) as store:
+        before = store.facts(pipeline.name).generation
+        with raises(ConfigError, "savepoint-exists"):
+            create(pipeline)
+        assert store.facts(pipeline.name).generation == before, "nothing was taken over"
     for name in ("", "a/b", ".a", "a.partial"):
         with raises(ConfigError, "option-value"):
             create(pipeline, name)
@@ -637,14 +639,12 @@ def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Pipeline) -> None:
 
 def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Pipeline) -> None:
     with closing(opened(pipeline)) as session:
-        generation = session.start(None).generation
-        request = EpochRequest(Range(AT[3], AT[4]), "query-1", 3, "job", session.names, (), True)
-        session.store.open_epoch(generation, request, 3, 1)
+        session.start(None)
         for command in ("create", "restore"):
             arguments = [named(pipeline), *(["s"] if command == "restore" else [])]
             if command == "restore":
                 assert savepoint("create", named(pipeline), "--name", "s", "--take-over").exit_code == 0
-                session.store.open_epoch(session.start(None).generation, request, 3, 1)
+                session.start(None)
             with raises(ConfigError, "pipeline-may-run"):
                 savepoint(command, *arguments)
 

@@ -74,10 +74,17 @@ class SplitsAnew(Planned):
             return [replace(split, size=next(_COUNT)) for split in super().splits(span)]
 
 
+class SaysThatThisWasAll(Planned):
+    class PLANNER(LinesPlanner):
+        def cut(self) -> list[str]:
+            return []
+
+
 class GoesBeyondItsEnd(Planned):
     class PLANNER(LinesPlanner):
         def end(self, start: Positions) -> Positions:
-            return at(min(line_of(start) + EPOCH_MAX, line_of(self.latest(start))))
+            self.is_cut = line_of(start) + EPOCH_MAX < (last := line_of(self.latest(start)))
+            return at(min(line_of(start) + EPOCH_MAX, last))
 
 
 class ReadsBackwardsElsewhere(LinesSource):

@@ -36,12 +36,13 @@ class MergesFirst(CheckpointStore):
         manifest: Sequence[Committable],
         now_ms: int,
         merge: Merge | None = None,
+        completes: Decided | None = None,
     ) -> Decided:
         facts = self.facts(record.pipeline)
-        if merge is not None and facts.last is None:
+        if merge is not None and (facts.last is None or facts.last.epoch < record.epoch):
             with self._mine(generation) as (transaction, _, _):
                 merge(transaction.connection)
-        return super().decide(generation, record, manifest, now_ms)
+        return super().decide(generation, record, manifest, now_ms, None, completes)
 
 
 class AnswersEarly(CheckpointStore):

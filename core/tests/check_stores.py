@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from store_suite import StoreSuite
 
-from onefold.core.contract import Committable, EpochRecord, Generation, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry, SinkKind
 from onefold.core.errors import Fenced
 from onefold.core.positions import Range
 from onefold.core.protocol.coordinator import Store
@@ -249,21 +249,22 @@ def _manifest(record: EpochRecord) -> tuple[Committable, ...]:
     )
 
 
-def _open(store: Store, generation: Generation) -> EpochRecord:
-    return store.open_epoch(generation, _request(0, 5), 0, NOW_MS)
+def _decided(store: Store, generation: Generation) -> Decided:
+    record = _request(0, 5).opened(generation, 1, NOW_MS)
+    return store.decide(generation, record, _manifest(record), NOW_MS)
 
 
 def _decide(store: Store, generation: Generation) -> tuple[Any, ...]:
-    record = _open(store, generation)
-    return (generation, record, _manifest(record), NOW_MS, Mark(generation.pipeline))
+    record = _request(5, 7).opened(generation, 2, NOW_MS + 1)
+    return (generation, record, _manifest(record), NOW_MS, Mark(generation.pipeline), _decided(store, generation))
 
 
 def _complete(store: Store, generation: Generation) -> tuple[Any, ...]:
-    return (generation, store.decide(*_decide(store, generation)), NOW_MS)
+    return (generation, _decided(store, generation), NOW_MS)
 
 
 def _damage(store: Store, generation: Generation) -> tuple[Any, ...]:
-    return (generation, store.decide(*_decide(store, generation)), "it's gone")
+    return (generation, _decided(store, generation), "it's gone")
 
 
 def _accept(store: Store, generation: Generation) -> tuple[Any, ...]:
@@ -285,7 +286,6 @@ CALLS: dict[str, Prepare] = {
     "open_epoch": lambda _store, generation: (generation, _request(0, 5), 0, NOW_MS),
     "decide": _decide,
     "complete": _complete,
-    "give_up": lambda store, generation: (generation, _open(store, generation)),
     "damage": _damage,
     "accept_damage": _accept,
     "adopt": _adopt,

@@ -154,7 +154,6 @@ class StoreSuite:
             lambda: store.open_epoch(old, request(5, 6), last_of(store), NOW_MS),
             lambda: store.decide(old, record, [], NOW_MS),
             lambda: store.complete(old, decided, NOW_MS),
-            lambda: store.give_up(old, record),
             lambda: store.damage(old, decided, "gone"),
             lambda: store.adopt(old, entry, ("sink",), NOW_MS),
             lambda: store.anchor(old, positions(5)),
@@ -226,12 +225,6 @@ class StoreSuite:
         with raises(CheckpointMismatch, match="still decided"):
             store.open_epoch(generation, request(5, 6), last_of(store), NOW_MS)
 
-    def test_an_older_generations_open_epoch_is_not_taken_over(self, connect: Connect) -> None:
-        store = connect()
-        store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
-        with raises(CheckpointMismatch):
-            store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
-
     def test_an_epoch_must_start_where_the_last_one_ended(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
@@ -248,15 +241,12 @@ class StoreSuite:
             store.open_epoch(generation, request(0, 9), last_of(store), NOW_MS)
         expect(store.open_epoch(generation, request(3, 9), last_of(store), NOW_MS).epoch == 1)
 
-    def test_numbers_and_times_grow_also_past_epochs_given_up(self, connect: Connect) -> None:
+    def test_numbers_and_times_grow_also_where_the_clock_went_back(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        given_up = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
-        store.give_up(generation, given_up)
-        store.give_up(generation, given_up)
-        again = store.open_epoch(generation, request(0, 5), last_of(store), 1)
-        expect(again.epoch == given_up.epoch + 1)
-        expect(again.timestamp_ms == given_up.timestamp_ms + 1)
+        first = completed(store, generation, 0, 5)
+        second = store.open_epoch(generation, request(5, 6), last_of(store), 1)
+        expect((second.epoch, second.timestamp_ms) == (first.epoch + 1, first.timestamp_ms + 1))
 
     def test_a_late_request_for_a_range_without_records_opens_no_second_epoch(self, connect: Connect) -> None:
         store = connect()
@@ -282,8 +272,6 @@ class StoreSuite:
         again = store.open_epoch(newer, asked, 0, NOW_MS + 999)
         expect(again == replace(first, generation=newer.number))
         expect(connect().facts(PIPELINE).unfinished == (again,))
-        with raises(InternalError, match="run again"):
-            store.give_up(newer, again)
 
     def test_a_decision_is_kept_and_asked_again_gives_the_same(self, connect: Connect) -> None:
         store = connect()
@@ -304,21 +292,54 @@ class StoreSuite:
         with raises(CheckpointMismatch, match="another manifest"):
             store.decide(generation, record, [work(record, "b")], NOW_MS)
 
-    def test_what_was_given_up_is_never_decided(self, connect: Connect) -> None:
+    def test_an_epoch_that_was_never_opened_is_decided_and_completes_the_last_one(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
-        store.give_up(generation, record)
-        with raises(CheckpointMismatch):
-            store.decide(generation, record, [], NOW_MS)
+        store.freeze(generation, positions(0))
+        first = store.decide(generation, request(0, 5).opened(generation, 1, NOW_MS), [], NOW_MS)
+        second = request(5, 6).opened(generation, 2, NOW_MS + 1)
+        for _ in range(2):
+            decided = store.decide(generation, second, [work(second)], NOW_MS, None, first)
+            expect(decided.record == replace(second, state=EpochState.DECIDED, manifest=(work(second),)))
+        facts = connect().facts(PIPELINE)
+        expect((facts.last, facts.unfinished) == (decided.record, (decided.record,)))
+        expect(facts.complete == replace(first.record, state=EpochState.COMPLETE))
 
-    def test_what_was_decided_is_never_given_up(self, connect: Connect) -> None:
+    def test_nothing_is_decided_but_right_after_the_last_epoch_and_once_that_is_complete(
+        self, connect: Connect
+    ) -> None:
+        store = connect()
+        older, generation = store.acquire(PIPELINE, 0), store.acquire(PIPELINE, 0)
+        store.freeze(generation, positions(0))
+        asked = request(5, 6)
+        others = [asked.opened(generation, 1, NOW_MS + 1), asked.opened(generation, 3, NOW_MS + 1)]
+        others += [request(at, 9).opened(generation, 2, NOW_MS + 1) for at in (4, 6)]
+        others += [asked.opened(older, 2, NOW_MS + 1), request(3, 5).opened(generation, 1, NOW_MS)]
+        first = store.decide(generation, request(0, 5).opened(generation, 1, NOW_MS), [], NOW_MS)
+        for other in others:
+            with raises(CheckpointMismatch):
+                store.decide(generation, other, [work(other)], NOW_MS, None, first)
+        with raises(CheckpointMismatch):
+            store.decide(generation, asked.opened(generation, 2, NOW_MS + 1), [], NOW_MS)
+        facts = store.facts(PIPELINE)
+        expect((facts.last, facts.complete, facts.unfinished) == (first.record, None, (first.record,)))
+
+    def test_the_first_decision_is_on_what_begins_at_the_frozen_positions(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = decided(store, generation, 0, 5)
+        store.freeze(generation, positions(3))
+        expect(store.facts(PIPELINE).frozen == connect().facts(PIPELINE).frozen == positions(3))
         with raises(CheckpointMismatch):
-            store.give_up(generation, record)
-        expect(store.facts(PIPELINE).unfinished == (record,))
+            store.decide(generation, request(0, 9).opened(generation, 1, NOW_MS), [], NOW_MS)
+        expect(store.decide(generation, request(3, 9).opened(generation, 1, NOW_MS), [], NOW_MS).record.epoch == 1)
+
+    def test_nothing_is_decided_in_the_place_of_an_epoch_that_must_run_again(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        begun = store.open_epoch(generation, replace(request(0, 5), write_through=("sink",)), 0, NOW_MS)
+        with raises(CheckpointMismatch):
+            store.decide(generation, request(0, 5).opened(generation, 1, NOW_MS), [], NOW_MS)
+        expect(store.facts(PIPELINE).begun == begun)
 
     def test_an_epoch_that_is_not_decided_is_never_completed(self, connect: Connect) -> None:
         store = connect()

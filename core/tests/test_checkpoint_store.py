@@ -326,24 +326,6 @@ def test_a_move_is_never_pruned_and_history_has_no_gap(
     assert store.facts("p").moved == 2
 
 
-def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
-    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("onefold.store.checkpoint_store.KEEP_EPOCHS", 3)
-    monkeypatch.setattr("onefold.store.checkpoint_store.PRUNE_EVERY", 1)
-    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
-    generation = store.acquire("p", 0)
-    record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)
-    store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
-    for _ in range(8):
-        generation = store.acquire("p", generation.number)
-        store.give_up(generation, store.open_epoch(generation, request(1, 2), 1, NOW_MS))
-    assert [(r.epoch, r.state.value) for r in store.history("p", limit=100)] == [
-        (1, "complete"),
-        *((epoch, "given_up") for epoch in (6, 7, 8, 9)),
-    ]
-
-
 def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_driver_is_fenced(
     tmp_path: Path, opened: Open
 ) -> None:

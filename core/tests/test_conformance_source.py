@@ -44,7 +44,7 @@ def test_a_source_that_keeps_every_promise_passes(check: Callable[[type[LinesSou
     report = check(LinesSource)
     mine = {promise for promise in Promise if promise.name.startswith("SOURCE_")} - {Promise.SOURCE_ONCE}
     assert mine == report.promises.keys()
-    assert str(report).startswith("LinesSource 'lines': 11 promises held in 11 checks")
+    assert str(report).startswith("LinesSource 'lines': 12 promises held in 12 checks")
 
 
 def test_a_source_that_is_read_once_passes_by_other_promises(
@@ -61,14 +61,15 @@ def test_a_source_that_is_read_once_passes_by_other_promises(
         (broken.HoldsALock, Promise.SOURCE_PICKLES, "cannot pickle this"),
         (broken.BeginsAtTheEnd, Promise.SOURCE_INITIAL, "('lines/0', 20)"),
         (broken.StopsShort, Promise.SOURCE_END, "('lines/0', 29)"),
+        (broken.SaysThatThisWasAll, Promise.SOURCE_CUT, "[]"),
         (broken.CountsNothing, Promise.SOURCE_BEHIND, "the unit ''"),
         (broken.CountsWhatItHasRead, Promise.SOURCE_BEHIND, "'lines/0': 30"),
         (broken.OthersColumns, Promise.SOURCE_SCHEMA, "id: int64"),
-        (broken.Overlaps, Promise.SOURCE_SPLITS, "beyond [13, 19, 26, 6]"),
-        (broken.LeavesOut, Promise.SOURCE_SPLITS, "lost [0, 7, 14, 20, 27]"),
+        (broken.Overlaps, Promise.SOURCE_SPLITS, "beyond [13, 19, 26, 29, 36, 6]"),
+        (broken.LeavesOut, Promise.SOURCE_SPLITS, "lost [0, 7, 14, 20, 27, 30, 37]"),
         (broken.ReadsBackwardsElsewhere, Promise.SOURCE_REPLAY, "in another order"),
         (broken.SplitsAnew, Promise.SOURCE_RESTART, "size="),
-        (broken.GoesBeyondItsEnd, Promise.SOURCE_UNTIL, "beyond [30, "),
+        (broken.GoesBeyondItsEnd, Promise.SOURCE_UNTIL, "beyond [40, "),
         (broken.SaysNothingOfBadOnes, Promise.SOURCE_BAD, "it returned"),
         (broken.PassesOverLost, Promise.SOURCE_LOST, "it returned"),
         (broken.OnceAgain, Promise.SOURCE_ONCE, "('lines/0', 2)"),
@@ -99,7 +100,7 @@ def test_the_example_of_the_docs_says_what_held_and_without_its_guard_what_is_mi
     text = (EXAMPLES / "try_lines_source.py").read_text()
     whole = script(tmp_path, text)
     assert whole.returncode == 0, whole.stderr
-    assert whole.stdout.startswith("LinesSource 'lines': 11 promises held in 11 checks, in ")
+    assert whole.stdout.startswith("LinesSource 'lines': 12 promises held in 12 checks, in ")
     assert "killed" not in whole.stdout
     without = script(tmp_path, re.sub(r'if __name__ == "__main__":', "if True:", text))
     assert without.returncode != 0

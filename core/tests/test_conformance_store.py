@@ -14,7 +14,7 @@ from store_suite import StoreSuite, raises
 from onefold.core.testing import BrokenPromise
 from onefold.store.checkpoint_store import CheckpointStore
 
-CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
+CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "damage", "accept_damage", "adopt"}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_store_on_sqlite_passes_and_every_call_was_struck_before_inside_and_
             "fenced by a newer generation",
             "Fenced was not raised, at `with raises(Fenced)",
         ),
-        (broken.MergesFirst, StorePromise.WHOLE, "decide", "epoch 1 open in generation 1"),
+        (broken.MergesFirst, StorePromise.WHOLE, "decide", "epoch 1 decided in generation 1"),
         (broken.AnswersEarly, StorePromise.DURABLE, "freeze", "generation 1"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

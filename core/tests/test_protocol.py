@@ -42,6 +42,7 @@ from onefold.core.protocol.effects import (
     Bind,
     Commit,
     Complete,
+    Decide,
     Effect,
     EpochRequest,
     MarkDamaged,
@@ -75,7 +76,7 @@ class World:
 
     def __init__(self, **answers: Any) -> None:
         self.answers: Script = {
-            "AcquireGeneration": MINE, "ReadStore": FACTS, "FindEpoch": None, "OpenEpoch": RECORD,
+            "AcquireGeneration": MINE, "ReadStore": FACTS, "FindEpoch": None, "ReadClock": 1000,
             "RunWriters": WORK, "Decide": DECIDED, "ListLeftovers": (), "Freeze": Positions(), "ReadLedger": BOUND,
         } | answers  # fmt: skip
         self.seen: list[Effect] = []
@@ -111,7 +112,7 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
     world = World()
     assert world.run(epoch(MINE, "store", ASKED)) == Outcome(DECIDED.record, replayed=False)
     assert world.names == [
-        "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
+        "ReadStore", "FindEpoch", "ReadClock", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
         "Commit", "Commit", "WriteLedger", "WriteLedger",
     ]  # fmt: skip
 
@@ -124,15 +125,41 @@ def test_work_of_a_last_resource_is_neither_verified_nor_looked_at_before_its_de
     assert looked == [("Verify", "a"), ("ReadLedger", "a")] * 2
 
 
-def test_the_store_is_asked_twice_for_an_epoch_that_follows_another() -> None:
+def test_the_store_is_asked_once_for_an_epoch_that_follows_another() -> None:
     cache = World().run(epoch(MINE, "store", ASKED)).cache
-    world = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    world = World(ReadClock=2000, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
     world.run(epoch(MINE, "store", FOLLOWS, cache=cache))
-    assert world.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, DECIDED)]
+    assert world.of(Decide) == [Decide(MINE, SECOND, (), DECIDED)]
     assert world.names == [
-        "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
+        "ReadClock", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
         "Commit", "Commit", "WriteLedger", "WriteLedger",
     ]  # fmt: skip
+
+
+def test_an_epoch_that_writes_through_is_stored_before_a_row_shows_and_opened_again_by_nobody() -> None:
+    through = replace(SECOND, write_through=("a",))
+    cache = World().run(epoch(MINE, "store", ASKED)).cache
+    decided = Decided(replace(through, state=EpochState.DECIDED))
+    lost = [WorkLost("prepared-work-gone", "gone"), ()]
+    world = World(OpenEpoch=through, Decide=decided, RunWriters=lost)
+    asked = replace(FOLLOWS, write_through=("a",))
+    world.run(epoch(MINE, "store", asked, cache=cache))
+    assert world.names[:3] == ["OpenEpoch", "Announce", "RunWriters"] and "ReadClock" not in world.names
+    assert world.of(OpenEpoch) == [OpenEpoch(MINE, asked, 1, DECIDED)]
+    assert world.of(Decide) == [Decide(MINE, through, (), None)], "the opening has told of the last one"
+
+
+def test_an_epoch_has_a_later_time_than_the_last_one_also_where_the_clock_went_back() -> None:
+    cache = World().run(epoch(MINE, "store", ASKED)).cache
+    world = World(ReadClock=7, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    world.run(epoch(MINE, "store", FOLLOWS, cache=cache))
+    assert [e.record.timestamp_ms for e in world.of(RunWriters)] == [RECORD.timestamp_ms + 1]
+
+
+def test_an_epoch_that_was_opened_for_writers_elsewhere_is_decided_as_it_was_opened() -> None:
+    world = World(ReadClock=9000)
+    world.run(epoch(MINE, "store", ASKED, opened=RECORD))
+    assert world.of(Decide) == [Decide(MINE, RECORD, WORK)] and "ReadClock" not in world.names
 
 
 def test_where_no_epoch_follows_the_last_one_is_completed_by_itself_and_once() -> None:
@@ -141,9 +168,9 @@ def test_where_no_epoch_follows_the_last_one_is_completed_by_itself_and_once() -
     cache = world.run(complete_last(MINE, cache))
     assert world.of(Complete) == [Complete(MINE, DECIDED)]
     assert world.run(complete_last(MINE, cache)) == cache and world.names.count("Complete") == 1
-    after = World(OpenEpoch=SECOND, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    after = World(ReadClock=2000, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
     after.run(epoch(MINE, "store", FOLLOWS, cache=cache))
-    assert after.of(OpenEpoch) == [OpenEpoch(MINE, FOLLOWS, 1, None)]
+    assert after.of(Decide) == [Decide(MINE, SECOND, (), None)]
 
 
 @pytest.mark.parametrize(
@@ -156,20 +183,30 @@ def test_a_range_that_does_not_follow_is_not_opened_on_what_is_known(span: Range
     world = World(FindEpoch=done if span == SPAN else None, ReadStore=replace(FACTS, last=done, complete=done))
     asking = epoch(MINE, "store", replace(ASKED, range=span, batch_id=1), cache=cache)
     if says == "replayed":
-        assert world.run(asking).replayed
+        outcome = world.run(asking)
+        assert outcome.replayed and outcome.cache.committed == DECIDED, "the store is still to be told"
     else:
         with pytest.raises(DataLoss, match=says):
             world.run(asking)
-    assert world.names == ["Complete", "ReadStore", "FindEpoch"], "the last epoch is completed first"
+    assert world.names == ["ReadStore", "FindEpoch"]
 
 
-def test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is() -> None:
+def test_positions_that_do_not_grow_may_come_again_and_so_the_store_is_asked() -> None:
     cache = World().run(epoch(MINE, "store", ASKED)).cache
-    refused = CheckpointMismatch("epoch-not-next", "it is at another epoch")
-    world = World(OpenEpoch=refused, ReadStore=replace(FACTS, frozen=Positions()))
-    with raises(CheckpointMismatch, "batch-of-another-start"):
-        world.run(epoch(MINE, "store", FOLLOWS, cache=cache))
-    assert world.names == ["OpenEpoch", "Complete", "ReadStore", "FindEpoch"]
+    empty = replace(FOLLOWS, range=Range(SPAN.end, SPAN.end))
+    facts = replace(FACTS, last=DECIDED.record, unfinished=(DECIDED.record,))
+    world = World(ReadStore=facts, Decide=Decided(replace(SECOND, state=EpochState.DECIDED)), RunWriters=())
+    world.run(epoch(MINE, "store", empty, cache=cache))
+    assert world.names[:3] == ["ReadStore", "FindEpoch", "ReadClock"]
+    assert [e.completes for e in world.of(Decide)] == [DECIDED]
+
+
+def test_a_driver_that_was_taken_over_writes_no_second_time() -> None:
+    gone = WorkLost("prepared-work-gone", "swept by its successor")
+    world = World(Verify=gone, ReadStore=[FACTS, replace(FACTS, generation=4)])
+    with raises(Fenced, "taken-over"):
+        world.run(epoch(MINE, "store", ASKED))
+    assert world.names.count("RunWriters") == 1
 
 
 def test_a_decision_that_lands_after_the_facts_were_read_is_finished() -> None:
@@ -188,7 +225,7 @@ def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None
     world.run(epoch(MINE, "store", ASKED))
     decides = [e for e in world.seen if type(e).__name__ == "Decide"]
     assert len(decides) == 3 and decides[0] == decides[1] == decides[2]
-    assert world.names.count("RunWriters") == world.names.count("OpenEpoch") == 1
+    assert world.names.count("RunWriters") == world.names.count("ReadClock") == 1
 
 
 def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -> None:
@@ -253,7 +290,7 @@ def test_lost_work_runs_again_under_the_same_number_and_time(step: str) -> None:
     assert world.run(epoch(MINE, "store", ASKED)).record == DECIDED.record
     runs = [e.record for e in world.of(RunWriters)]
     assert runs == [RECORD, RECORD]
-    assert world.names.count("OpenEpoch") == 2, "a fenced driver stops there"
+    assert world.names.count("ReadStore") == 2, "a fenced driver stops there"
     aborted = [c for e in world.of(Abort) for c in e.committables]
     assert aborted == list(WORK), "only what this epoch prepared"
 
@@ -280,7 +317,7 @@ def test_writers_whose_server_has_nothing_to_spare_run_again_after_a_pause_while
 @pytest.mark.parametrize(
     "error", [Fenced("taken-over", "taken over"), CheckpointMismatch("epoch-in-progress", "elsewhere")]
 )
-@pytest.mark.parametrize("step", ["OpenEpoch", "RunWriters", "Verify", "Decide"])
+@pytest.mark.parametrize("step", ["ReadStore", "RunWriters", "Verify", "Decide"])
 def test_a_driver_that_is_not_alone_stops_without_aborting(step: str, error: OnefoldError) -> None:
     world = World(**{step: error, "ListLeftovers": WORK})
     with pytest.raises(type(error)):
@@ -349,7 +386,7 @@ def test_start_takes_a_generation_above_all_that_the_ledgers_have_seen() -> None
     world = World(ReadLedger=ledger, ReadStore=replace(FACTS, last=done, complete=done))
     started: Started = world.run(start(SINKS, Initial(Positions())))
     assert [e.above for e in world.of(AcquireGeneration)] == [7]
-    assert (started.generation, started.finished, started.given_up) == (MINE, 0, 0)
+    assert (started.generation, started.finished) == (MINE, 0)
 
 
 def test_start_takes_a_generation_above_one_that_only_an_announcement_shows() -> None:
@@ -368,17 +405,14 @@ def test_start_waits_for_a_sink_that_is_down_and_stops_when_patience_ends() -> N
     assert "AcquireGeneration" not in world.names
 
 
-def test_start_finishes_what_was_decided_and_gives_up_what_was_not() -> None:
+def test_start_finishes_what_was_decided() -> None:
     decided = replace(FACTS, last=DECIDED.record, unfinished=(DECIDED.record,))
     done = replace(DECIDED.record, state=EpochState.COMPLETE)
     ledger = LedgerEntry(1, 3, 1000, SPAN.end, "store")
     after = replace(FACTS, last=done, complete=done)
     world = World(ReadStore=[decided, after], ReadLedger=[None, None, None, None, ledger])
     assert world.run(start(SINKS, None)).finished == 1
-    assert world.names.count("Commit") == 2 and "GiveUp" not in world.names
-    world = World(ReadStore=replace(FACTS, unfinished=(RECORD,)))
-    assert world.run(start(SINKS, None)).given_up == 1
-    assert "Commit" not in world.names
+    assert world.names.count("Commit") == 2
 
 
 def test_start_from_the_ledger_goes_on_where_the_last_epoch_ended() -> None:
@@ -438,10 +472,11 @@ def test_an_adoption_takes_over_what_another_store_wrote_though_its_own_had_gone
 
 def test_nobody_decides_who_no_longer_has_every_sink() -> None:
     theirs = replace(BOUND, generation=4, store_id="other")
-    world = World(ReadLedger=[BOUND, theirs])
+    world = World(ReadLedger=[BOUND, theirs], ListLeftovers=[WORK[:1], WORK[1:]])
     with raises(Fenced, "taken-over", "'b'"):
         world.run(epoch(MINE, "store", ASKED))
-    assert not {"Decide", "Abort"} & set(world.names)
+    assert "Decide" not in world.names
+    assert [e.committables for e in world.of(Abort)] == [WORK[:1], WORK[1:]], "its successor may have swept already"
     for emptied in (None, replace(BOUND, generation=2)):
         world = World(ReadLedger=emptied)
         with raises(DataLoss, "destination-older-copy"):

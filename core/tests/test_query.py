@@ -178,7 +178,7 @@ def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_
     process.checkpoint.commit(0)
     older = Process()
     older.checkpoint = older.driver.files = process.checkpoint
-    prepared = older.prepares(epoch=1)
+    prepared = older.prepares(epoch=1, generation=0)
     with raises(DataLoss, "checkpoint-ahead"):
         older.driver.run(older.lifecycle.bind(SECOND))
     assert [*older.sink.prepared] == [prepared.handle] and not older.lifecycle.is_swept

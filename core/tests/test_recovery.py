@@ -69,12 +69,12 @@ FIRST_DECIDED = StoreFacts("store", 3, record(1, EpochState.DECIDED), None, (rec
 def test_nothing_unfinished_needs_nothing() -> None:
     for facts, entry in ((EMPTY, None), (AT_REST, ledger(1))):
         resolution = resolve(facts, {"a": entry, "b": entry})
-        assert (resolution.finish, resolution.give_up) == ((), ())
+        assert (resolution.finish, resolution.accepted) == ((), ())
 
 
-def test_what_was_decided_is_finished_and_what_was_not_is_given_up() -> None:
+def test_what_was_decided_is_finished() -> None:
     entries = {"a": ledger(1), "b": ledger(1)}
-    assert resolve(WITH_OPEN, entries).give_up == (OPEN,)
+    assert resolve(WITH_OPEN, entries).finish == ()
     assert [d.record for d in resolve(WITH_DECIDED, entries).finish] == [DECIDED]
 
 
@@ -203,7 +203,7 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
     facts = replace(AT_REST, unfinished=(begun,))
     shown = replace(ledger(1), announced=Announcement(2, 1, 2000, begun.range))
     resolution = resolve(facts, {"a": shown, "b": ledger(1)})
-    assert resolution.give_up == ()
+    assert resolution.finish == ()
     same = replace(asks(10, 20), write_through=("a",))
     for again in (same, replace(same, sinks=("b", "a"))):  # sinks commit in the order of their settings
         assert place(facts, None, again) == Next()
@@ -313,10 +313,9 @@ def left(handle: str, epoch: int, generation: int, sink: str = "a") -> Committab
     return Committable(sink, SinkKind.TWO_PHASE, handle, generation, epoch, 0)
 
 
-def test_a_sweep_spares_manifests_and_its_running_epoch_and_nothing_else() -> None:
-    running = replace(record(3, EpochState.OPEN), generation=3)
+def test_a_sweep_spares_manifests_and_what_it_may_still_decide_and_nothing_else() -> None:
     named = replace(DECIDED, manifest=(left("named", 2, 1),))
-    facts = replace(AT_REST, unfinished=(named, running))
+    facts = replace(AT_REST, last=named, unfinished=(named,))
     mine = Generation("p", 3, "token")
     listed = [
         left("named", 2, 1),
@@ -367,7 +366,7 @@ def test_a_sink_that_came_late_shows_its_first_epoch_before_that_is_complete() -
     told = Announcement(2, 1, 2000, through.range)
     begun = replace(AT_REST, unfinished=(through,))
     entries = {"a": ledger(1), "b": ledger(1), "c": replace(ledger(0), announced=told)}
-    assert resolve(begun, entries, may_come_late=("c",)).give_up == ()
+    assert resolve(begun, entries, may_come_late=("c",)).finish == ()
     two_phase = replace(begun, unfinished=(replace(first, state=EpochState.OPEN),))
     with raises(CheckpointMismatch, "sink-ahead-of-store", "'c'"):
         resolve(two_phase, {**entries, "c": ledger(2)}, may_come_late=("c",))

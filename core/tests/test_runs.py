@@ -72,7 +72,7 @@ def test_each_run_begins_where_the_one_before_ended() -> None:
     [
         StoreFacts("s", 1, frozen=KAFKA),
         StoreFacts("s", 1, epoch(Positions(), KAFKA, EpochState.COMPLETE)),
-        StoreFacts("s", 1, unfinished=(epoch(Positions(), KAFKA, EpochState.OPEN),)),
+        StoreFacts("s", 1, unfinished=(epoch(Positions(), KAFKA, EpochState.OPEN, ("s",)),)),
     ],
 )
 def test_a_run_under_a_querys_name_is_refused_whatever_the_query_left(facts: StoreFacts) -> None:
@@ -86,7 +86,7 @@ def test_a_run_under_a_querys_name_is_refused_whatever_the_query_left(facts: Sto
     [
         StoreFacts("s", 1, frozen=NO_RUN),
         StoreFacts("s", 1, epoch(NO_RUN, at("a"), EpochState.COMPLETE), frozen=NO_RUN),
-        StoreFacts("s", 1, unfinished=(epoch(NO_RUN, at("a"), EpochState.OPEN),)),
+        StoreFacts("s", 1, unfinished=(epoch(NO_RUN, at("a"), EpochState.DAMAGED),)),
     ],
 )
 def test_a_query_under_the_name_of_runs_is_refused_whatever_they_left(facts: StoreFacts) -> None:

@@ -138,16 +138,39 @@ def test_an_epoch_that_none_follows_becomes_complete(store: LosesDecisions, ends
     session.start(Initial(SPAN.start))
     session.open_sinks(ROWS.schema)
     session.drive(session.lifecycle.sweep())
-    with session.lock:  # nothing is completed between epochs while it is held
-        session.drive(session.lifecycle.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
-        assert [record.state for record in store.facts("p").unfinished] == [EpochState.DECIDED]
     if ends == "closes":
+        session._completer.stop()
+    session.drive(session.lifecycle.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
+    if ends == "closes":
+        assert [record.state for record in store.facts("p").unfinished] == [EpochState.DECIDED]
         session.close()
     until_s = time.monotonic() + (0 if ends == "closes" else 20)
     while store.facts("p").unfinished and time.monotonic() < until_s:
         time.sleep(0.05)
     assert store.facts("p").unfinished == ()
     session.close()
+
+
+def test_an_epoch_becomes_complete_though_the_next_one_runs_for_long(store: LosesDecisions) -> None:
+    store.unanswered = 1
+    session = Session("p", [ModelTwoPhaseSink("sink")], store, patience_s=0)
+    session.start(Initial(SPAN.start))
+    session.open_sinks(ROWS.schema)
+    session.drive(session.lifecycle.sweep())
+
+    def slow(_: EpochRecord) -> tuple[Committable, ...]:
+        until_s = time.monotonic() + 20
+        while store.facts("p").unfinished and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert store.facts("p").unfinished == ()
+        return ()
+
+    session.drive(session.lifecycle.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names)), lambda _: ())
+    following = Range(SPAN.end, Positions.of({"t/0": 2}))
+    session.drive(session.lifecycle.run_epoch(EpochRequest(following, "q", 1, "job", session.names)), slow)
+    session.close()
+    facts = store.facts("p")
+    assert facts.complete is not None and facts.complete.epoch == 2 and facts.unfinished == ()
 
 
 def test_a_process_that_was_taken_over_while_in_doubt_does_not_take_over_again(store: LosesDecisions) -> None:

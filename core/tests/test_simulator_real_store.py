@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,9 @@ class RealStore(CheckpointStore):
         self.newest = super().acquire(pipeline, above, last)
         return self.newest
 
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000 + self._jumped_ms
+
     def jump(self, by: int) -> None:
         self._jumped_ms += by
 
@@ -53,17 +57,13 @@ class RealStore(CheckpointStore):
         return super().open_epoch(generation, request, after, now_ms + self._jumped_ms, completes)
 
     def decide(self, generation: Generation, record: EpochRecord, *more: Any) -> Decided:
-        before = self.epochs[record.epoch].state
+        before = self.epochs.get(record.epoch)
         decided = super().decide(generation, record, *more)
-        if before is EpochState.OPEN:
+        if before is None or before.state is EpochState.OPEN:
             assert self.newest is not None
             self.decisions.append(Decision(record.epoch, generation.number, self.newest.number))
             self.transitions.append(Transition(record.epoch, EpochState.DECIDED))
         return decided
-
-    def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        super().give_up(generation, record)
-        self.transitions.append(Transition(record.epoch, EpochState.GIVEN_UP))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         super().damage(generation, decided, evidence)

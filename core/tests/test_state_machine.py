@@ -16,6 +16,7 @@ from onefold.core.testing import CONFIGURATIONS, Fault, SimulationPlan, Subject,
 from onefold.core.testing.simulator.faults import MISHAPS, MOVES, RIVALS, applies
 from onefold.core.testing.simulator.simulator import judge
 from onefold.core.testing.simulator.world import World
+from onefold.core.values.remedies import SPARK_FLOW, in_words_of
 
 STEPS = int(os.environ.get("ONEFOLD_STATE_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("ONEFOLD_STATE_MACHINE_EXAMPLES", "400"))
@@ -36,8 +37,9 @@ class LongSchedules(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 15))
     def goes_on(self, steps: int) -> None:
-        for _ in range(steps):
-            self.world.advance()
+        with in_words_of(SPARK_FLOW):
+            for _ in range(steps):
+                self.world.advance()
 
     @rule(data=st.data())
     def strike(self, data: st.DataObject) -> None:

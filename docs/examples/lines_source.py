@@ -69,13 +69,14 @@ class LinesSource:
 
 @dataclass
 class LinesPlanner:
-    """The driver's side. Nothing is kept in it: any driver goes on where another one died."""
+    """The driver's side. Nothing that counts is kept in it: any driver goes on where another one died."""
 
     unit = "line"
 
     source: LinesSource
     frozen: Positions | None
     until: Positions | None
+    is_cut: bool = False  # whether the last end left lines that were there
 
     def initial(self) -> Positions:
         return self.frozen or at(0)
@@ -88,7 +89,11 @@ class LinesPlanner:
 
     def end(self, start: Positions) -> Positions:
         last = self.latest(start) if self.until is None else self.until
+        self.is_cut = line_of(start) + EPOCH_MAX < line_of(last)
         return at(min(line_of(start) + EPOCH_MAX, line_of(last)))
+
+    def cut(self) -> list[str]:
+        return [PARTITION] if self.is_cut else []
 
     def splits(self, span: Range) -> list[Split]:
         return [] if span.is_empty else [Split(PARTITION, (line_of(span.start), line_of(span.end)))]

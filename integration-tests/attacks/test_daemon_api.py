@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from onefold.clients.postgres import sessions
 from onefold.core.waiting import Wait
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import dead_letters
@@ -54,7 +56,9 @@ def database(postgres_server: Any) -> Iterator[str]:
             for offset, at in enumerate(("now", "infinity", "-infinity", None)):
                 values = (offset, at, b"\xff\x00", r'[{"key": "", "value": "/wA="}, {"key": "\ud83d", "value": null}]')
                 there.execute("INSERT INTO dead VALUES ('orders', 0, %s, %s, NULL, %s, %s, 'odd', 'orders', 1)", values)
-            table = dead_letters.create(there, TargetName("onefold_sinks", "onefold_dead_letters"))
+            there.commit()
+            with closing(sessions.take(sessions.conninfo(url, "orders", 10))) as session:
+                table = dead_letters.create(session, TargetName("onefold_sinks", "onefold_dead_letters"))
             odd = [DeadLetter("refused", None, None, '"\\u0000"'), DeadLetter("<\u2028>", "22003", "{}", "[]")]
             dead_letters.insert(there, table, LetterOrigin("orders", "rows", 1, 1, 0), odd)
         yield url

@@ -31,8 +31,7 @@ from onefold.core import ConfigError
 from onefold.core.waiting import Wait
 from onefold.daemon.access.proof import NONCE
 from onefold.daemon.access.token import make_own_token, own_token_file
-from onefold.daemon.api.connections import LimitedListener, Loop
-from onefold.daemon.api.listening import Listening
+from onefold.daemon.api.listening import LimitedListener, Listening, Loop
 from onefold.operate.letters.letter import NotSendable, RecordPlace
 from onefold.operate.letters.resend import send_again
 from onefold.sinks import PostgresSink
@@ -226,7 +225,7 @@ def test_silent_connections_take_few_files_and_no_lines(
     tmp_path: Path, is_tls: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Loop, "HANDSHAKE_WITHIN_S", 1.0)
-    monkeypatch.setattr("onefold.daemon.api.connections.BoundedConnection.REQUEST_WITHIN_S", 1.0)
+    monkeypatch.setattr("onefold.daemon.api.listening.BoundedConnection.REQUEST_WITHIN_S", 1.0)
     caplog.set_level(logging.INFO)
     (tmp_path / "token").write_text("a-token-of-this-test-alone\n")
     certificate = self_signed(tmp_path, "api", "orders")

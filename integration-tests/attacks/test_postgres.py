@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
+from onefold.clients.postgres import sessions
 from onefold.core import ConfigError, LastResource
 from onefold.core.findings import Level
 from onefold.core.protocol.in_doubt import Fate
@@ -202,7 +203,7 @@ def squatted(roles: Roles) -> None:
     roles.sql(f"DROP SCHEMA onefold_sinks; GRANT CREATE ON DATABASE {roles.database} TO {roles.tenant}")
     roles.sql(f"GRANT CREATE ON DATABASE {roles.database} TO {roles.loader}")
     roles.as_tenant("CREATE SCHEMA onefold_sinks; GRANT ALL ON SCHEMA onefold_sinks TO PUBLIC")
-    with psycopg.connect(roles.url(roles.tenant)) as tenant:
+    with closing(sessions.take(sessions.conninfo(roles.url(roles.tenant), "p", 10))) as tenant:
         for statement in layout.making(tenant, "onefold_sinks"):
             roles.as_tenant(statement)
     roles.as_tenant("GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO PUBLIC")

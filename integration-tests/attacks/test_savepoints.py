@@ -18,8 +18,7 @@ from onefold.cli.commands.savepoint import print_savepoints
 from onefold.clients.files import LocalFiles
 from onefold.core import ConfigError, Retriable
 from onefold.engine.state.storage import Storage
-from onefold.operate.savepoint import listing
-from onefold.operate.savepoint.savepoint import Savepoint, carried
+from onefold.operate.savepoint.savepoint import Savepoint, carried, listed
 
 OWNED = "\x1b]0;owned\x07\x1b[2J"
 WRITES = "who may write where savepoints are"
@@ -56,7 +55,7 @@ def made(place: Path, **changed: Any) -> None:
 
 def shown(folder: Path) -> str:
     out = io.StringIO()
-    found = listing.listed(LocalFiles(), str(folder))
+    found = listed(LocalFiles(), str(folder))
     print_savepoints(Console(file=out, width=200, force_terminal=True, no_color=True), found)
     return out.getvalue()
 
@@ -117,7 +116,7 @@ def test_a_listing_writes_nothing_but_text(tmp_path: Path, name: str, changed: d
 def test_a_description_of_other_types_is_damage(tmp_path: Path, changed: dict[str, Any]) -> None:
     made(tmp_path / "bad", **changed)
     made(tmp_path / "whole")
-    found = {each.name: each.verdict for each in listing.listed(LocalFiles(), str(tmp_path))}
+    found = {each.name: each.verdict for each in listed(LocalFiles(), str(tmp_path))}
     assert found == {"bad": "DAMAGED", "whole": "whole"}
     assert "DAMAGED" in shown(tmp_path)
 
@@ -137,7 +136,7 @@ def test_a_file_without_an_end_is_not_read_to_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo/savepoint.json")
     (tmp_path / "copy/checkpoint").mkdir()
     os.truncate(os.open(tmp_path / "copy/checkpoint/a", os.O_CREAT | os.O_WRONLY), 1 << 40)
-    found = {each.name: each.verdict for each in listing.listed(LocalFiles(), str(tmp_path))}
+    found = {each.name: each.verdict for each in listed(LocalFiles(), str(tmp_path))}
     assert found == {"deep": "DAMAGED", "link": "UNREADABLE", "fifo": "UNREADABLE", "copy": "DAMAGED"}
 
 

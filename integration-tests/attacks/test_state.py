@@ -138,7 +138,7 @@ def test_nobody_else_reads_state_or_holds_its_lock(place: Place, backend: str) -
     does="has a snapshot name a file of another place, which a restore would write",
     gets="a start that is refused (`state-file-damaged`)",
 )
-@pytest.mark.parametrize("name", ["{victim}", "../../../own/victim", "..", "CURRENT/../../x", "000001.sst"])
+@pytest.mark.parametrize("name", ["{victim}", "../../../own/victim", "..", "CURRENT/../../x", "000001.sst/x"])
 def test_a_snapshot_names_no_file_of_another_place(place: Place, name: str) -> None:
     place.run("rocksdb")
     place.open_to_all()
@@ -184,7 +184,8 @@ def test_a_note_removes_no_file_of_another_place(place: Place, names: str) -> No
         note = note_of(place.state)
         values = json.loads(note.read_text())
         values[names] += ["../../own/victim", str(place.victim)]
-        note.write_text(json.dumps(values))
+        del values["crc"]
+        note.write_text(json.dumps({**values, "crc": zlib.crc32(json.dumps(values).encode())}))
 
     assert as_nobody(named) == "None"
     ends_by(place, "state-note-damaged")
@@ -377,15 +378,21 @@ def test_a_footer_that_says_what_none_does_is_damage(place: Place, change: Calla
 @pytest.mark.attack(
     who="who may write where a flow keeps its state",
     does="writes what is no note and no ledger row in their places",
-    gets="a stop by name (`state-note-damaged`)",
+    gets="a stop by name (`state-note-damaged`); the last note is made again",
 )
-@pytest.mark.parametrize("name", ["ledger.json", "epochs/1.json"])
+@pytest.mark.parametrize("name", ["ledger.json", "note"])
 def test_junk_in_place_of_notes_is_named(place: Place, name: str) -> None:
     place.run()
     place.open_to_all()
     for junk in ("[" * 100_000, "[]", "7", '{"epoch": true}', '{"positions": [1]}', "null", ""):
-        assert as_nobody(lambda junk=junk: (place.state / name).write_text(junk)) == str(len(junk))
-        ends_by(place, "state-note-damaged")
+        path = note_of(place.state) if name == "note" else place.state / name
+        path.chmod(0o666)
+        assert as_nobody(lambda path=path, junk=junk: path.write_text(junk)) == str(len(junk))
+        if name == "note":
+            place.run()
+            assert json.loads(path.read_text())["handles"]
+        else:
+            ends_by(place, "state-note-damaged")
 
 
 @pytest.mark.attack(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from harness.daemon_stubs import Asking
-from harness.daemons import TOTALS_FILE, TOTALS_FLOW, Daemon, Start
-from harness.every_command import OFFLINE, RUN, RUNNING, RUNTIMES, STOPPED, Typed, page
+from harness.daemons import ORDERS_FILE, TOTALS_FILE, TOTALS_FLOW, Daemon, Start
+from harness.every_command import OFFLINE, RUN, RUNNING, RUNTIMES, STOPPED, WORKS, Typed, page
 from harness.renewing import assert_renewed
 from harness.support import Rig
 from harness.typed_commands import TypedCommands
@@ -28,36 +28,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "commands-and-runtimes.md"
 TEST = "integration-tests/daemon/test_every_command.py"
 OF_NO_PIPELINE = {"demo", "torture", "prove", "local"}
 CODE = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
+NOT_YET = "pipeline-not-there-yet"
 SOON = '[restart]\nstrategy = "fixed_delay"\ndelay_s = 0.5\n'
-ORDERS = """\
-name = "orders"
-runtime = "{runtime}"
-
-[[sources]]
-kind = "kafka"
-topics = "{topic}"
-bootstrap_servers = "{servers}"
-format = "json"
-schema = "id long, n long"
-on_error = "dead_letter"
-timeout_s = 3
-
-[sources.dead_letters]
-kind = "postgres"
-url = "{url}"
-table = "dead"
-delivery = "two_phase"
-
-[[sinks]]
-kind = "postgres"
-url = "{url}"
-table = "rows"
-delivery = "two_phase"
-
-[spark]
-master = "local[2]"
-
-"""
 MORE = '[[sinks]]\nkind = "postgres"\nurl = "{url}"\ntable = "more"\ndelivery = "two_phase"\n'
 
 
@@ -70,9 +42,9 @@ class Walk(TypedCommands):
         self.unlike: list[str] = []
         patch.setenv("DATABASE", rig.url)
         told = {"runtime": runtime, "topic": rig.topic, "servers": rig.servers, "url": rig.url}
-        orders = ORDERS.format(**told)
-        (self.folder / "orders.toml").write_text(orders + SOON)
-        (self.folder / "more.toml").write_text(orders + MORE.format(**told))
+        for name, tables in (("orders", SOON), ("more", MORE.format(**told))):
+            text = ORDERS_FILE.format(**told, source="timeout_s = 3", tables=tables)
+            (self.folder / f"{name}.toml").write_text(text)
         (self.folder / "jobs").mkdir()
         (self.folder / "jobs" / "totals.py").write_text(
             TOTALS_FLOW.replace("max_offsets", "on_error='skip', timeout_s=3, max_offsets")
@@ -98,7 +70,7 @@ class Walk(TypedCommands):
                 continue
             code, out, err = self.run(*shlex.split(command.arguments))
             found = _outcome(code, out, err)
-            if found != wanted:
+            if found != wanted and (found, wanted) != (WORKS, NOT_YET):  # it may be there in time after all
                 self.unlike.append(f"{command.arguments} ({state}): {found or 'works'}, not {wanted or 'works'}\n{err}")
 
     def wait_for_rows(self, daemon: Daemon) -> None:

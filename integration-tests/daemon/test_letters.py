@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -12,8 +13,9 @@ from harness.errors import raises
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
+from onefold.clients.postgres import sessions
 from onefold.core import ConfigError, Retriable
-from onefold.operate.letters import bounded_queries
+from onefold.operate.letters import browse
 from onefold.operate.letters.browse import newest, reasons, whole
 from onefold.operate.letters.letter import RecordPlace
 from onefold.pipeline import Pipeline
@@ -36,7 +38,9 @@ def pipeline(postgres_url: str, tmp_path: object) -> Pipeline:
             " source_timestamp timestamptz, key bytea, value bytea, headers jsonb, reason text, pipeline text,"
             " epoch bigint)"
         )
-        table = dead_letters.create(connection, TargetName("onefold_sinks", "onefold_dead_letters"))
+        connection.commit()
+        with closing(sessions.take(sessions.conninfo(postgres_url, "p", 10))) as session:
+            table = dead_letters.create(session, TargetName("onefold_sinks", "onefold_dead_letters"))
         for epoch in (1, 2, 3):
             for offset in range(3):
                 values = (offset % 2, 10 * epoch + offset, f"{epoch}", epoch)
@@ -119,7 +123,7 @@ def test_the_command_lists_counts_and_shows_them(pipeline: Pipeline, postgres_ur
 def test_a_table_that_takes_long_to_read_is_an_error_in_time_and_the_server_ends_the_query(
     pipeline: Pipeline, postgres_url: str, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(bounded_queries, "WITHIN_S", 0.5)
+    monkeypatch.setattr(browse, "WITHIN_S", 0.5)
     with psycopg.connect(postgres_url) as connection:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         began_s = time.monotonic()

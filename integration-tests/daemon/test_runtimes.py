@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness.daemons import TOTALS_FILE, TOTALS_FLOW, Start, is_whole, rows, wait_for_rows
+from harness.daemons import ORDERS_FILE, TOTALS_FILE, TOTALS_FLOW, Start, is_whole, rows, wait_for_rows
 from harness.definitions import piped
 from harness.support import Rig
 
@@ -15,23 +15,9 @@ from onefold.pipeline import Engine, Pipeline, Spark
 from onefold.sources import FileSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
-FILE = """\
-name = "orders"
-runtime = "{runtime}"
-
-[[sources]]
-kind = "kafka"
-topics = "{topic}"
-bootstrap_servers = "{servers}"
-format = "json"
-schema = "id long, n long"
-max_offsets_per_trigger = 200
-on_error = "dead_letter"
-[sources.dead_letters]
-kind = "postgres"
-url = "{url}"
-table = "dead"
-delivery = "two_phase"
+TABLES = """\
+[engine]
+workers = 2
 
 [[sources]]
 kind = "files"
@@ -48,18 +34,6 @@ with_columns = {{ n = "n * 2" }}
 map_batches = "functions.py:plus_one"
 [[steps]]
 select = ["id", "n"]
-
-[[sinks]]
-kind = "postgres"
-url = "{url}"
-table = "rows"
-delivery = "two_phase"
-
-[spark]
-master = "local[2]"
-
-[engine]
-workers = 2
 """
 FUNCTIONS = """\
 import pyarrow.compute as pc
@@ -70,11 +44,9 @@ def plus_one(batch):
 RUNTIMES = ["engine", "spark"]
 
 
-def written(rig: Rig, text: str, runtime: str) -> Path:
+def written(rig: Rig, text: str, runtime: str, **more: str) -> Path:
     path = rig.directory / "orders.toml"
-    path.write_text(
-        text.format(runtime=runtime, topic=rig.topic, servers=rig.servers, url=rig.url, place=rig.directory)
-    )
+    path.write_text(text.format(runtime=runtime, topic=rig.topic, servers=rig.servers, url=rig.url, **more))
     return path
 
 
@@ -84,7 +56,8 @@ def test_several_sources_and_steps_of_a_file_are_exact_on_either_runtime_though_
 ) -> None:
     (rig.directory / "in").mkdir()
     (rig.directory / "functions.py").write_text(FUNCTIONS)
-    path = written(rig, FILE, runtime)
+    tables = TABLES.format(place=rig.directory)
+    path = written(rig, ORDERS_FILE, runtime, source="max_offsets_per_trigger = 200", tables=tables)
 
     def put(count: int, file: str) -> None:
         rig.put(count)

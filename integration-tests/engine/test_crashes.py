@@ -101,7 +101,7 @@ def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, delay_s: float) ->
     flows.assert_exact(job)
 
 
-@pytest.mark.parametrize("place", ["before:Decide#2", "before:OpenEpoch#3", "after:WriteLedger#8"])  # of the last epoch
+@pytest.mark.parametrize("place", ["before:Decide#2", "before:ReadClock#3", "after:WriteLedger#8"])  # of the last epoch
 def test_a_paused_driver_that_wakes_is_fenced_and_decides_nothing(flows: Any, place: str) -> None:
     flows.put(1_000)
     job = flows.job(kind="numbered", workers=2)
@@ -156,7 +156,7 @@ def test_a_server_that_stays_down_ends_the_flow_after_its_patience_by_its_own_er
 def test_a_table_that_is_altered_under_the_flow_is_opened_anew_and_every_row_comes_once(flows: Any) -> None:
     flows.put(1_000)
     job = flows.job(workers=2, restarts=1)
-    process = flows.start(job, "before:OpenEpoch#2")
+    process = flows.start(job, "before:ReadClock#2")
     process.held()
     with psycopg.connect(flows.url, autocommit=True) as connection:
         connection.execute("SET lock_timeout = '20s'")
@@ -186,7 +186,7 @@ def test_a_driver_that_is_terminated_ends_with_its_epoch(flows: Any) -> None:
 
 def stop_after_two_epochs(flows: Any, job: Any) -> list[Path]:
     """The files of the snapshots that the flow's state is now."""
-    process = flows.start(job, "after:OpenEpoch#3")
+    process = flows.start(job, "after:ReadClock#3")
     process.held()
     process.kill()
     folder = Path(job.checkpoint)

@@ -57,7 +57,7 @@ def ids(folder: Path) -> list[int]:
         return [row[0] for row in db.execute("SELECT id FROM t ORDER BY 1")]
 
 
-@pytest.mark.parametrize("place", ["before:OpenEpoch", "after:OpenEpoch", "before:Decide", "after:Decide"])
+@pytest.mark.parametrize("place", ["before:ReadClock", "after:ReadClock", "before:Decide", "after:Decide"])
 def test_a_flow_that_is_killed_at_any_step_reads_each_file_once(tmp_path: Path, place: str) -> None:
     for number in range(7):
         put(tmp_path, f"in/{number}.json", number)

@@ -65,7 +65,7 @@ def test_state_goes_on_with_other_workers(flows: Any, state: str) -> None:
     flows.put(1_000)
     for workers in (2, 3, 1):
         job = flows.job(kind="numbered", workers=workers, state=state)
-        process = flows.start(job, "before:OpenEpoch#2")
+        process = flows.start(job, "before:ReadClock#2")
         process.held()
         process.kill()
     flows.finish(job)

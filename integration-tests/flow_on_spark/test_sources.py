@@ -24,7 +24,7 @@ def folder(tmp_path: Any) -> str:
 
 
 @RUNTIMES
-@pytest.mark.parametrize("place", ["after:OpenEpoch#2", "after:Decide#2"])
+@pytest.mark.parametrize("place", ["after:ReadClock#2", "after:Decide#2"])
 def test_a_topic_and_files_that_are_united_give_every_row_once_where_the_driver_is_killed(
     flows: Any, tmp_path: Any, folder: str, runtime: str, place: str
 ) -> None:

@@ -42,6 +42,34 @@ table = "{table}"
 master = "local[2]"
 {spark}
 """
+ORDERS_FILE = """\
+name = "orders"
+runtime = "{runtime}"
+
+[[sources]]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+on_error = "dead_letter"
+{source}
+[sources.dead_letters]
+kind = "postgres"
+url = "{url}"
+table = "dead"
+delivery = "two_phase"
+
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "rows"
+delivery = "two_phase"
+
+[spark]
+master = "local[2]"
+
+{tables}"""
 TOTALS_FLOW = """\
 from onefold.flow import Flow
 from onefold.flow import count, sum_

@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces, page_link
-from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import elements_of
+from onefold.daemon.api.app import page_routes
+from onefold.daemon.api.graphs import ElementModel
 from onefold.flow.drawing import Box, Connector, drawn
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
@@ -33,7 +33,7 @@ def at(seconds_ago: float) -> str:
 
 
 LOG = [
-    {"at": at(280), "level": "info", "message": "pipeline 'orders': generation 3. Epochs begun before: 1 finished"},
+    {"at": at(280), "level": "info", "message": "pipeline 'orders': generation 3. Epochs decided before: 1 finished"},
     {"at": at(279), "level": "info", "message": "sink 'orders': two_phase, two-phase"},
     {"at": at(95), "level": "warning", "message": "pipeline 'orders' waits for Postgres at db.example:5432"},
     {"at": at(42), "level": "error", "message": "Traceback (most recent call last):\n  ...\nValueError: no amount"},
@@ -158,7 +158,7 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
             "completed": epoch(60),
             "failed": {"epoch": 31, "state": "given_up", "at": at(290), "error": None},
             "savepoint": {"name": "before-upgrade", "epoch": 28, "at": at(300)},
-            "restore": {"generation": 3, "at": at(280), "epochs_finished": 1, "epochs_given_up": 1},
+            "restore": {"generation": 3, "at": at(280), "epochs_finished": 1},
             "savepoint_restored": None,
         },
         "in_doubt": 0,
@@ -191,7 +191,7 @@ def picture(*between: str) -> Json:
     last = len(names) - 1
     ways = [Connector(at, at + 1, f"{12_000 - at:,} rows/s, 1.2 MB/s", at % 3 == 1) for at in range(last - 1)]
     ways.append(Connector(0, last, "side bad, 0 rows/s, 0.0 MB/s", False))
-    return elements_of(drawn("", boxes, ways, (), is_styled=False)).model_dump()
+    return ElementModel.of(drawn("", boxes, ways, (), is_styled=False)).model_dump()
 
 
 class RecordedDaemon:

@@ -59,13 +59,13 @@ def both(*effects: str) -> frozenset[str]:
     return frozenset(f"{when}:{effect}" for effect in effects for when in ("before", "after"))
 
 
-# An epoch that writes through is never given up. For the rest, what one of these never passes, another does.
+# An epoch that writes through is opened in the store. For the rest, what one of these never passes, another does.
 EVOLVING = frozenset({"evolve:altered", "evolve:recorded"})
 DAMAGE = both("MarkDamaged", "AcceptDamage")
 NEVER = {
-    ("row_key", "two_phase"): both("GiveUp") | {"hbase:read", "staged.merge"},
-    ("rolling", "staged"): both("GiveUp") | DAMAGE | EVOLVING | {"postgres.commit_prepared"},
-    ("incremental", "two_phase"): both("GiveUp") | EVOLVING | {"staged.merge"},
+    ("row_key", "two_phase"): both("ReadClock") | {"hbase:read", "staged.merge"},
+    ("rolling", "staged"): both("ReadClock") | DAMAGE | EVOLVING | {"postgres.commit_prepared"},
+    ("incremental", "two_phase"): both("ReadClock") | EVOLVING | {"staged.merge"},
 }
 
 
@@ -336,4 +336,4 @@ def test_so_have_they_where_rows_are_merged_and_the_driver_is_killed_where_only_
 
 
 def test_what_one_pipeline_never_passes_another_does() -> None:
-    assert frozenset.intersection(*NEVER.values()) == both("GiveUp")
+    assert frozenset.intersection(*NEVER.values()) == both("ReadClock")

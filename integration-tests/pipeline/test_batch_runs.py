@@ -96,7 +96,7 @@ def test_of_two_runs_at_once_the_later_writes_and_the_earlier_is_fenced(
 def test_a_zombie_that_wakes_after_its_run_was_written_by_its_successor_writes_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing_at(monkeypatch, "before:OpenEpoch", lambda: print(write(rig, "night", numbers(rig, 0, 10))))
+    failing_at(monkeypatch, "before:ReadClock", lambda: print(write(rig, "night", numbers(rig, 0, 10))))
     with pytest.raises(Fenced):
         write(rig, "night", numbers(rig, 0, 10))
     assert_rows(rig, (0, 10))

@@ -212,7 +212,7 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
     chain.run()
     restore_tables(rig, *tables)
     for checkpoint in ("checkpoint", "new"):
-        with pytest.raises(DataLoss, match=r"epoch 1, but epoch 3 .*older copy.*start over under a new pipeline name"):
+        with pytest.raises(DataLoss, match=r"epoch 1, but epoch 3 .*older copy.*anew, give the flow another name"):
             chain.run(checkpoint)
     rig.sql("TRUNCATE rows")
     rig.run(chain.pipeline("second"), checkpoint="second")
@@ -271,7 +271,7 @@ def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig:
     written = rig.rows()
     shutil.rmtree(rig.checkpoint())
     rig.put(300)
-    with raises(CheckpointMismatch, "state-missing", "new pipeline name"):
+    with raises(CheckpointMismatch, "state-missing", "give the flow another name"):
         rig.run(pipeline(starting_offsets="ledger"), "second")
     assert rig.rows() == written
     assert replayed(rig.run(pipeline(), "third")) == [True, True, False]

@@ -34,7 +34,7 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(
     expect(_fact(page, "Last complete")).to_contain_text("epoch 60")
     expect(_fact(page, "Last failed")).to_have_text("epoch 31 given up, 4 min 50 s ago (2026-11-23 17:55:10)")
     expect(_fact(page, "Last start")).to_have_text(
-        "generation 3, 4 min 40 s ago (2026-11-23 17:55:20); epochs begun before: 1 finished, 1 given up"
+        "generation 3, 4 min 40 s ago (2026-11-23 17:55:20); epochs decided before: 1 finished"
     )
     expect(_fact(page, "Last savepoint")).to_have_text("before-upgrade, epoch 28, 5 min ago (2026-11-23 17:55:00)")
     expect(page.get_by_text("Last savepoint restored")).to_have_count(0)

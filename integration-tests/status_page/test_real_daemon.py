@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from harness.daemons import ONEFOLD, ORDERS_FILE, daemons
 from harness.kafka.topics import in_order
 from harness.support import wait_until
 from playwright.sync_api import Browser, Page, expect
@@ -22,31 +19,6 @@ from onefold.core.values.plain import shown_url
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 START_MS = 180_000
-FILE = """\
-name = "orders"
-runtime = "{runtime}"
-
-[[sources]]
-kind = "kafka"
-topics = "{topic}"
-bootstrap_servers = "{servers}"
-format = "json"
-schema = "id long, n long"
-on_error = "dead_letter"
-
-[sources.dead_letters]
-kind = "postgres"
-url = "{url}"
-table = "dead"
-
-[[sinks]]
-kind = "postgres"
-url = "{url}"
-table = "rows"
-
-[spark]
-master = "local[2]"
-"""
 
 
 @pytest.fixture
@@ -71,34 +43,12 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def address(kafka_server: Any, topic: str, postgres_url: str, runtime: str, tmp_path: Path) -> Iterator[str]:
     """The link to the page of a daemon of that pipeline."""
     file = tmp_path / "orders.toml"
-    file.write_text(FILE.format(runtime=runtime, topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    onefold, log = Path(sys.executable).with_name("onefold"), tmp_path / "log"
-    with log.open("wb") as stderr:
-        command = [onefold, "run", "--listen", address, file]
-        daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
-    try:
-        wait_until(lambda: _answers(address) or daemon.poll() is not None, 120, "the daemon's answer")
-        assert daemon.poll() is None, log.read_text()
-        yield subprocess.check_output([onefold, "page", "--url", f"http://{address}"], text=True).strip()
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        try:
-            daemon.wait(60)
-        finally:
-            if daemon.poll() is None:
-                os.killpg(daemon.pid, signal.SIGKILL)
-                daemon.wait(30)
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        socket.create_connection((host, int(port)), 1).close()
-    except OSError:
-        return False
-    return True
+    told = {"runtime": runtime, "topic": topic, "servers": kafka_server.bootstrap_servers, "url": postgres_url}
+    file.write_text(ORDERS_FILE.format(**told, source="", tables=""))
+    with daemons() as start:
+        daemon = start(file)
+        yield subprocess.check_output([ONEFOLD, "page", "--url", daemon.url], text=True).strip()
+        daemon.stop()
 
 
 def _loaded(page: Page) -> int:

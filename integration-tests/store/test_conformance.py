@@ -20,7 +20,7 @@ pytestmark = pytest.mark.servers
 STEPS_MAX = 6  # within each call; the kit's default is more
 MODES_STEPS_MAX = 1
 SQL_STEPS_MAX = 1
-STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
+STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "damage", "accept_damage", "adopt"}
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "write_ledger", "open", "recover"}
 
 

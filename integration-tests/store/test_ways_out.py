@@ -121,7 +121,7 @@ def test_a_job_that_asks_again_after_an_error_writes_the_batch_once(rig: Rig, mo
 
     def each(batch: DataFrame, batch_id: int) -> None:
         with monkeypatch.context() as patch:
-            failing_at(patch, "before:OpenEpoch", crash)
+            failing_at(patch, "before:ReadClock", crash)
             try:
                 writer(batch, batch_id)
             except Exception as error:
@@ -303,7 +303,7 @@ def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
     rig.run(rig.pipeline())
     rig.put(100)
     with monkeypatch.context() as patch:
-        failing_at(patch, "before:OpenEpoch", crash)
+        failing_at(patch, "before:ReadClock", crash)
         with pytest.raises(Terminal, match="Crash"):
             rig.run(rig.pipeline())
     rig.sql("DROP TABLE rows; DROP SCHEMA onefold_sinks CASCADE")

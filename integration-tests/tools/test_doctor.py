@@ -29,7 +29,7 @@ from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.operate.doctor import Diagnosis, diagnose
 from onefold.pipeline import Pipeline
-from onefold.pipeline.steps import FileFlow, Reads
+from onefold.pipeline.contents import FileFlow, Reads
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.store.checkpoint_store import CheckpointStore

@@ -75,7 +75,6 @@ def print_json(value: object) -> None:
 
 
 def add_verdicts(table: Table, verdicts: Mapping[str, Sequence[str]]) -> None:
-    """One row for each invariant: how many violations were found."""
     for name, found in verdicts.items():
         table.add_row(name, f"[red]{len(found):,} violations[/]" if found else "[green]holds[/]")
 

@@ -10,7 +10,7 @@ import enum
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 from onefold.core import ConfigError
 from onefold.daemon.hosting.messages import Totals
@@ -87,7 +87,6 @@ class Control:
 
     @property
     def actions(self) -> list[Action]:
-        """What is allowed now."""
         if self._is_ending:
             return []
         allowed = ALLOWED[self.state] if self._can_restart else ALLOWED[self.state] - {Action.RESTART}
@@ -167,8 +166,6 @@ class Control:
 
 
 class Controls:
-    """All pipelines of the daemon, by their names."""
-
     def __init__(self, pipelines: Sequence[Pipeline], host: Callable[[Pipeline], Runs]) -> None:
         self._all = {pipeline.name: Control(pipeline, host) for pipeline in pipelines}
 
@@ -178,7 +175,9 @@ class Controls:
     def end_if_over(self) -> bool:
         """Whether all are over, and none could be started again, where its operator has stopped it. Then nothing is
         started any more."""
-        with self._locked():
+        with ExitStack() as locked:
+            for control in self:
+                locked.enter_context(control.lock)
             states = [control.state for control in self]
             if not all(state.is_over for state in states):
                 return False
@@ -192,14 +191,3 @@ class Controls:
         for control in self:
             control.close()
         return [control.run for control in self]
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        controls = list(self)
-        for control in controls:
-            control.lock.acquire()
-        try:
-            yield
-        finally:
-            for control in reversed(controls):
-                control.lock.release()

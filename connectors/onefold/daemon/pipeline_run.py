@@ -13,7 +13,7 @@ from typing import Protocol
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.restart import Restart, Restarts
 from onefold.daemon.hosting.epoch_times import EpochTimes
-from onefold.daemon.hosting.messages import LogLine, Recovered, Status, Totals
+from onefold.daemon.hosting.messages import LogLine, Status, Totals
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import meaning
 from onefold.pipeline import Pipeline
@@ -82,7 +82,7 @@ class Run:
         self.next_start_at_s: float | None = None
         self.ended_s: float | None = None  # by the monotonic clock
         self._restarts = 0
-        self._hosted = hosted
+        self.hosted = hosted
         self._is_paused = False
         self._is_stopping = threading.Event()
         self._has_ended = threading.Event()
@@ -95,54 +95,20 @@ class Run:
         return self.pipeline.name
 
     @property
-    def started_at_s(self) -> float | None:
-        """When what runs now, or ran last, was started: seconds since 1970."""
-        return self._hosted.status.started_at_s
-
-    @property
-    def progress_at_s(self) -> float | None:
-        """When its last epoch was complete: seconds since 1970."""
-        return self._hosted.status.progress_at_s
-
-    @property
-    def recovered(self) -> Recovered | None:
-        """What its last start found; None before the first has succeeded."""
-        return self._hosted.status.recovered
-
-    @property
     def generation(self) -> int | None:
         """Under which it works, or worked; None before its first start has succeeded."""
-        return None if self.recovered is None else self.recovered.generation
+        recovered = self.hosted.status.recovered
+        return None if recovered is None else recovered.generation
 
     @property
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
-        waited = self._hosted.status.waiting_for
+        waited = self.hosted.status.waiting_for
         return None if waited is None else waited.error()
 
     @property
-    def traffic(self) -> TrafficRates:
-        """What flows in it, since the daemon was started."""
-        return self._hosted.traffic
-
-    @property
-    def epochs(self) -> EpochTimes:
-        """How long its epochs took, since the daemon was started."""
-        return self._hosted.epochs
-
-    @property
-    def lines(self) -> Sequence[LogLine]:
-        """The last ones that were logged of it, the oldest first."""
-        return self._hosted.lines
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Resident in the process that runs it; None where there is none."""
-        return self._hosted.memory_bytes
-
-    @property
     def totals(self) -> Totals:
-        return self._hosted.totals + Totals(restarts=self._restarts)
+        return self.hosted.totals + Totals(restarts=self._restarts)
 
     def start(self) -> None:
         self._thread.start()
@@ -152,30 +118,25 @@ class Run:
         return self._has_ended.wait(within_s)
 
     def pause(self) -> None:
-        self._hold(True)
+        self._is_paused = True
+        self.hosted.pause()
+        self._move(RunState.PAUSED, RunState.RUNNING)
 
     def resume(self) -> None:
-        self._hold(False)
+        self._is_paused = False
+        self.hosted.resume()
+        self._move(RunState.RUNNING, RunState.PAUSED)
 
     def stop(self, within_s: float) -> bool:
         """End it with its epoch complete. False if that takes longer: what it has begun, its next start resolves."""
         self.announce_stop()
-        self._hosted.drain()
+        self.hosted.drain()
         return self.join(within_s)
 
     def announce_stop(self) -> None:
         """It is not started again, and `stop` is about to end it."""
         self._is_stopping.set()
         self._move(RunState.STOPPING)
-
-    def _hold(self, is_paused: bool) -> None:
-        self._is_paused = is_paused
-        if is_paused:
-            self._hosted.pause()
-        else:
-            self._hosted.resume()
-        here, there = RunState.RUNNING, RunState.PAUSED
-        self._move(*((there, here) if is_paused else (here, there)))
 
     def live(self, *, is_told: bool = False) -> None:
         """Run it in this thread, to its end. Raises the error that ended it, which is logged before where it
@@ -190,7 +151,7 @@ class Run:
                 log.error("pipeline %r has ended: %s", self.name, found)
             raise found from error.__cause__
         finally:
-            self._hosted.close()
+            self.hosted.close()
             self.ended_s = time.monotonic()
             self._move(ended)
             self._has_ended.set()
@@ -236,14 +197,13 @@ class Run:
         if self._is_stopping.is_set():
             return None
         try:
-            self._hosted.run(self._started, self._is_paused)
+            self.hosted.run(self._started, self._is_paused)
         except Exception as raised:
             error = meaning(self.name, raised)
             return None if error.code == _SIGNALLED and self._is_stopping.is_set() else error
         return None
 
     def _started(self) -> None:
-        """It runs."""
         self.error, self._ran_from_s = None, time.monotonic()
         self._move(RunState.PAUSED if self._is_paused else RunState.RUNNING, RunState.STARTING)
 

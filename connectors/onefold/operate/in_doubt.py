@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -43,13 +43,8 @@ class LedgerDatabase:
     def operations(self) -> Operations:
         return Operations(self.postgres, self.schema)
 
-    @contextmanager
-    def transactions(self) -> Iterator[Transactions]:
-        found = Transactions(self.operations(), self.store)
-        try:
-            yield found
-        finally:
-            found.close()
+    def transactions(self) -> closing[Transactions]:
+        return closing(Transactions(self.operations(), self.store))
 
 
 def databases_of(
@@ -115,6 +110,7 @@ def the_one(
 class ListedTransaction:
     """An open transaction, what should become of it, and why."""
 
+    pipeline: str
     committable: Committable
     age_s: float
     fate: Fate
@@ -134,12 +130,11 @@ def open_of(pipeline: Pipeline) -> list[ListedTransaction]:
         for committable, fate in fates(facts, listed).items():
             held = listed[committable]
             because = f"{_BECAUSE[fate]} {held.costs}" if fate is Fate.ROLL_BACK else _BECAUSE[fate]
-            found.append(ListedTransaction(committable, held.age_s, fate, because))
+            found.append(ListedTransaction(pipeline.name, committable, held.age_s, fate, because))
     return found
 
 
 def transactional(pipeline: Pipeline) -> list[KafkaSink]:
-    """The Kafka sinks of a pipeline that have transactions."""
     # Kafka's client need not be installed.
     sinks = [cast("KafkaSink", sink) for sink in pipeline.everyone if type(sink).__name__ == "KafkaSink"]
     return [sink for sink in sinks if sink.settings.delivery == "transactional"]

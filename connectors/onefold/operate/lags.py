@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,9 +32,9 @@ class Lag:
 
 def in_all(lags: Iterable[Lag]) -> dict[str, int]:
     """How much it is together, by what is counted."""
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for each in lags:
-        found[each.unit] = found.get(each.unit, 0) + each.behind
+        found[each.unit] += each.behind
     return found
 
 
@@ -51,7 +52,6 @@ class Lags:
         return tuple(lag for source in self._pipeline.flow.sources() for lag in self.of(source, positions))
 
     def of(self, source: Source, positions: Positions) -> Iterator[Lag]:
-        """Of one source."""
         own = own_positions(source, positions)
         topic = next((each for each in self._pipeline.topics if each.name == source.name), None)
         yield from self._planned(source, own) if topic is None else self._of_topic(topic, own)

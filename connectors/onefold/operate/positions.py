@@ -29,6 +29,14 @@ __all__ = [
 ]
 
 
+_AGAIN = {
+    None: "no record comes to it twice",
+    Repeats.NEW: "what it writes to is empty, and begins at the new positions",
+    Repeats.ABSORBED: "records that come again change nothing, once they all have (upserts, row keys)",
+    Repeats.DOUBLED: "records that come again would be there twice",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionMove:
     """One partition: its next offset now and then, how many records nobody is to process, and how many come again."""
@@ -53,17 +61,7 @@ class MovePlan:
         return [name for name, repeats in self.again.items() if repeats is Repeats.DOUBLED]
 
     def of_sinks(self, sinks: Sequence[str]) -> Iterator[str]:
-        """A line for each sink."""
-        for name in sinks:
-            match self.again.get(name):
-                case None:
-                    yield f"{name}: no record comes to it twice"
-                case Repeats.NEW:
-                    yield f"{name}: what it writes to is empty, and begins at the new positions"
-                case Repeats.ABSORBED:
-                    yield f"{name}: records that come again change nothing, once they all have (upserts, row keys)"
-                case Repeats.DOUBLED:
-                    yield f"{name}: records that come again would be there twice"
+        return (f"{name}: {_AGAIN[self.again.get(name)]}" for name in sinks)
 
 
 def planned(facts: StoreFacts, moves: Sequence[EpochRecord], to: Positions, repeats: Mapping[str, Repeats]) -> MovePlan:

@@ -126,22 +126,19 @@ def places_of(pipeline: Pipeline, with_rows: bool) -> list[LedgerPlace]:
 
     Raises ConfigError for a sink whose bookkeeping nobody knows how to remove.
     """
-    kinds: dict[str, list[Any]] = {}
-    for sink in pipeline.everyone:
-        if (kind := type(sink).__module__) not in _PLACES:
-            raise ConfigError(
-                "reset-unsupported",
-                f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
-            )
-        kinds.setdefault(kind, []).append(sink)
+    kinds = _by(lambda sink: type(sink).__module__, pipeline.everyone)
+    for sink in (sinks[0] for kind, sinks in kinds.items() if kind not in _PLACES):
+        raise ConfigError(
+            "reset-unsupported",
+            f"sink {sink.name!r} is a {type(sink).__name__}, of which reset knows no ledger. Nothing was removed",
+        )
     return [place for kind, sinks in kinds.items() for place in _PLACES[kind](sinks, pipeline.name, with_rows)]
 
 
-def _by(ledger: Callable[[Any], Any], sinks: Sequence[Any]) -> Mapping[Any, list[Any]]:
-    """The sinks of each ledger."""
+def _by(what: Callable[[Any], Any], sinks: Sequence[Any]) -> Mapping[Any, list[Any]]:
     found: dict[Any, list[Any]] = {}
     for sink in sinks:
-        found.setdefault(ledger(sink), []).append(sink)
+        found.setdefault(what(sink), []).append(sink)
     return found
 
 

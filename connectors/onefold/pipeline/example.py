@@ -106,7 +106,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _words(hint: Any) -> str:
-    """The words that may stand there."""
     parts = (hint, *typing.get_args(hint))
     words = [word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part)]
     return f"{', '.join(map(str, words))}: " if words else ""

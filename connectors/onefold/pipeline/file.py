@@ -18,12 +18,12 @@ from onefold.pipeline.contents import PipelineFile
 from onefold.pipeline.pipeline import Pipeline, check_place
 from onefold.pipeline.references import check_nobody_else_writes, imported
 from onefold.pipeline.remembered import UNREADABLE, RememberedFlow, endpoints, settings_of
-from onefold.pipeline.secrets import filled
+from onefold.pipeline.secrets import filled, without_secrets
 from onefold.pipeline.toml_models import SINKS, SOURCES, FileTable, file_table, tables_in
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.pins import ENDPOINTS, pinned
 
-__all__ = ["parsed", "read"]
+__all__ = ["definition", "read"]
 
 _WORDS = {  # of pydantic's, where they are not what somebody calls it who writes TOML
     "string_type": "a text is wanted, in quotes",
@@ -55,12 +55,14 @@ def read(named: str, *, is_stopped: bool = False) -> Pipeline:
 
 def _of_file(path: Path, is_stopped: bool) -> Pipeline:
     try:
-        return _pipeline(parsed(path), path.absolute().parent, is_stopped)  # not a link's target: a ConfigMap's changes
+        return _pipeline(
+            _parsed(path), path.absolute().parent, is_stopped
+        )  # not a link's target: a ConfigMap's changes
     except ConfigError as error:
         raise error.reworded(f"{path}: {error.message}") from error.__cause__
 
 
-def parsed(path: Path) -> dict[str, Any]:
+def _parsed(path: Path) -> dict[str, Any]:
     """The file's values as they stand there, with secrets that are only named."""
     check_nobody_else_writes(path)
     try:
@@ -70,6 +72,18 @@ def parsed(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError("file-invalid", f"this is not TOML: {reason}") from None
+
+
+def definition(named: str) -> tuple[str, ...]:
+    """The values of a pipeline's file, one a line, as TOML has them. Secrets that are named stay names, and are not
+    looked up. Of a pipeline that is defined in Python there is none, nor of a file that is gone meanwhile."""
+    if not named.endswith(".toml"):
+        return ()
+    try:
+        values = _parsed(Path(named))
+    except ConfigError:
+        return ()
+    return tuple(without_secrets(values))
 
 
 def _pipeline(raw: dict[str, Any], directory: Path, is_stopped: bool) -> Pipeline:

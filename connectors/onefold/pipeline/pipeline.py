@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlparse
 
 from onefold.clients.exposure import check_reached
-from onefold.clients.files import check_writable
 from onefold.clients.options import in_one_form, near, options_model
 from onefold.clients.sql.sqlite import check_whole_path
 from onefold.clients.sql.url import url_of
@@ -294,6 +293,8 @@ class Pipeline(Operation):
 
     def start(self, spark: SparkSession, writer: FlowWriter) -> StreamingQuery:
         """Start the query that runs it."""
+        from onefold.clients.files import check_writable  # with file systems, which no start on the engine needs
+
         check_writable(self.checkpoint)
         return writer.start(spark, self.checkpoint, self.spark.trigger())
 

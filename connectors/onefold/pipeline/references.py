@@ -116,11 +116,10 @@ def _from_file(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except OnefoldError:
-        del sys.modules[name]
-        raise
     except Exception as error:
         del sys.modules[name]
+        if isinstance(error, OnefoldError):
+            raise
         raise _broken(str(path), error, _advice(path.parent, error)) from error
     _FILES.append(module)
     return module

@@ -19,7 +19,7 @@ import pyarrow as pa
 from onefold.core import ConfigError
 from onefold.flow import Flow
 from onefold.flow.graph import Edge, Elided, Graph, Node, Operator, Reading, Writing
-from onefold.pipeline.steps import FileFlow
+from onefold.pipeline.contents import FileFlow
 from onefold.pipeline.toml_models import SINKS, SOURCES, file_table
 
 __all__ = ["UNREADABLE", "RememberedFlow", "Settings", "endpoints", "settings_of"]
@@ -103,7 +103,6 @@ def endpoints(flow: Flow, settings: Settings) -> str | None:
 
 
 def _says(text: str, flow: Flow, settings: Settings) -> bool:
-    """Whether the flow that it makes has the same ends."""
     try:
         made = RememberedFlow(flow.name, text, settings)
     except (ConfigError, *UNREADABLE):

@@ -1,4 +1,5 @@
-"""Secrets of a pipeline's file: they stand in environment variables or in files of their own.
+"""Secrets of a pipeline's file: they stand in environment variables or in files of their own, and are hidden where the
+file is shown.
 
 ${NAME}         that environment variable
 ${file:PATH}    the content of that file, relative to the pipeline's
@@ -8,30 +9,33 @@ password_file   beside `url`: the file with the password of the URL's user
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from onefold.core import ConfigError
+from onefold.core.values.plain import plain, shown_url
 
-__all__ = ["NAMES_SECRET", "SAYS_SECRET", "filled", "is_reference"]
+__all__ = ["filled", "without_secrets"]
 
 # Of Kafka's clients, libpq and Spark's settings: the names of what is a secret, and what stands before one in a text.
-NAMES_SECRET = re.compile(
+_NAMES = (
     r"passw|passphrase|passcode|pwd|secret|token|credential|(access|private|api|account|encryption|keystore)[._-]?key"
-    r"|user\.?info|\.pem|\.sas\.|jaas|oauthbearer",
-    re.IGNORECASE,
+    r"|user\.?info|\.pem|\.sas\.|jaas|oauthbearer"
 )
-SAYS_SECRET = re.compile(rf"({NAMES_SECRET.pattern})\w*\s*[=:]|\bsig=", re.IGNORECASE)
+_SECRET = re.compile(rf"{_NAMES}|^settings\.", re.IGNORECASE)  # in a key's whole path: all of a table
+_NO_SECRET = re.compile(r"password_file$")
+_SAYS_SECRET = re.compile(rf"({_NAMES})\w*\s*[=:]|\bsig=|\S:\S*@", re.IGNORECASE)
 _NAMED = re.compile(r"\$(\$\{)|\$\{([^}]*)\}|\$\{")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"([\w+.-]+://)([^/@?#]*)@")
 
 
-def is_reference(text: str) -> bool:
-    """Whether it is nothing but the name of a secret."""
+def _is_reference(text: str) -> bool:
     found = _NAMED.fullmatch(text)
     return found is not None and found[2] is not None
 
@@ -86,3 +90,43 @@ def _content(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError("file-unreadable", f"the file {path} cannot be read: {reason}") from error
+
+
+def without_secrets(values: dict[str, Any]) -> Iterator[str]:
+    """The values of a file, a line each, as TOML has them, without what is, or may be, a secret."""
+    return (f"{key} = {_shown(key, value)}" for key, value in _values("", values))
+
+
+def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """All that are no tables, with their places."""
+    match value:
+        case dict():
+            for key, one in value.items():
+                name = key if re.fullmatch(r"[\w-]+", key) else json.dumps(key)
+                yield from _values(f"{path}.{name}" if path else name, one)
+        case [dict(), *_]:
+            for at, one in enumerate(value):
+                yield from _values(f"{path}[{at}]", one)
+        case _:
+            yield path, value
+
+
+def _shown(key: str, value: Any) -> str:
+    match value:
+        case list():
+            return f"[{', '.join(_shown(key, one) for one in value)}]"
+        case str() if _is_reference(value) or _NO_SECRET.search(key):
+            return _quoted(value)
+        case _ if _SECRET.search(key.replace('"', "")):
+            return _quoted("***")
+        case str():
+            shown = shown_url(value) if "://" in value else value
+            return _quoted("***" if _SAYS_SECRET.search(shown) else shown)
+        case bool() | int() | float():
+            return json.dumps(value)
+        case _:  # dates
+            return str(value)
+
+
+def _quoted(text: str) -> str:
+    return plain(json.dumps(text, ensure_ascii=False))

@@ -21,9 +21,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from onefold.core import ConfigError
 from onefold.core.extras import naming_extras
-from onefold.pipeline.contents import PipelineFile
+from onefold.pipeline.contents import PipelineFile, Reads, Step
 from onefold.pipeline.references import imported
-from onefold.pipeline.steps import Reads, Step
 
 __all__ = ["SINKS", "SOURCES", "FileTable", "file_table", "meanings", "tables_in"]
 

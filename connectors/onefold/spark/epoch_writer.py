@@ -259,6 +259,11 @@ class EpochWriter:
         return None if self._live is None else self._live.waiting_for
 
     @property
+    def running_since_s(self) -> float | None:
+        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
+        return None if self._live is None else self._live.clock.running_since_s
+
+    @property
     def steps(self) -> EpochSteps | None:
         """How many seconds each step of the last epoch took; None before the first."""
         return None if self._live is None else self._live.clock.last

@@ -22,8 +22,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.access import proof
 from onefold.daemon.access.token import make_own_token
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.connections import BoundedConnection, LimitedListener
-from onefold.daemon.api.listening import Listening
+from onefold.daemon.api.listening import BoundedConnection, LimitedListener, Listening
 from onefold.daemon.hosting.messages import Finished, LogLine
 from onefold.daemon.watch.poller import Poller
 from onefold.sinks import PostgresSink
@@ -309,7 +308,10 @@ def test_a_strangers_connection_ends_whatever_is_asked_on_it_and_the_owners_stay
     monkeypatch.setattr(BoundedConnection, "REQUEST_WITHIN_S", 2.0)
     at = urlsplit(daemon.url)
     with ExitStack() as stack:
-        unread = stack.enter_context(socket.create_connection((at.hostname, at.port)))
+        unread = stack.enter_context(socket.socket())
+        for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            unread.setsockopt(socket.SOL_SOCKET, buffer, 4096)
+        unread.connect((at.hostname, at.port))
         unread.setblocking(False)
         with suppress(BlockingIOError):  # its answers, which nobody takes, fill all buffers
             while unread.send(b"GET /static/js/app.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 100):
@@ -318,7 +320,7 @@ def test_a_strangers_connection_ends_whatever_is_asked_on_it_and_the_owners_stay
         bearer = f"Bearer {make_own_token()}"
         assert is_answered(busy, "/health") and is_answered(owner, "/pipelines", bearer)
         busy.auto_open = owner.auto_open = 0  # no other connection in the place of one that has ended
-        wait, asked, is_kept = Wait(20, 0.1, 0.1), time.monotonic(), True
+        wait, asked, is_kept = Wait(60, 0.1, 0.1), time.monotonic(), True
         while is_answered(busy, "/health") or is_open(unread):
             is_kept, was_late = is_answered(owner, "/pipelines", bearer), time.monotonic() - asked > 1.0
             assert (is_kept or was_late) and wait.again()

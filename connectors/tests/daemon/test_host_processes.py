@@ -197,7 +197,7 @@ def lingering(pipeline: Pipeline) -> Pipeline:
     """One whose file of functions starts a thread that does not end, in the host."""
     place = Path(pipeline.directory)
     (place / "functions.py").write_text(
-        'import sys, threading, time\nif "onefold.daemon.hosting.process" in sys.orig_argv:\n'
+        'import sys, threading, time\nif "onefold.daemon.hosting" in sys.orig_argv:\n'
         "    threading.Thread(target=time.sleep, args=(600,)).start()\ndef same(batch):\n    return batch\n"
     )
     file = place / "orders.toml"
@@ -311,21 +311,23 @@ def test_what_flows_in_a_flow_on_the_engine_is_reported_with_its_graph(pipeline:
     with hosts_of(pipeline) as hosts:
         run = Run(pipeline, hosts(pipeline))
         run.start()
-        until(lambda: [edge.rows for edge in run.traffic.edges()] == [3])
-        (edge,) = run.traffic.edges()
+        until(lambda: [edge.rows for edge in run.hosted.traffic.edges()] == [3])
+        (edge,) = run.hosted.traffic.edges()
         assert edge.target == "rows" and edge.bytes == 3 * 8
-        until(lambda: [each.busy is not None for each in run.traffic.operators()] == [True, True])
-        until(lambda: run.epochs.of(1) is not None)
-        assert (steps := run.epochs.of(1)) is not None
+        until(lambda: [each.busy is not None for each in run.hosted.traffic.operators()] == [True, True])
+        until(lambda: run.hosted.epochs.of(1) is not None)
+        assert (steps := run.hosted.epochs.of(1)) is not None
         assert steps.prepare_s is not None and min(steps.known().values()) >= 0
-        assert run.epochs.sums == steps.known() and steps.run_s + steps.prepare_s + steps.commit_s > 0
+        assert run.hosted.epochs.sums == steps.known() and steps.run_s + steps.prepare_s + steps.commit_s > 0
         os.kill(host_of(hosts), signal.SIGKILL)
         put(Path(pipeline.directory), 4)
-        until(lambda: [edge.rows for edge in run.traffic.edges()] == [7])
-        until(lambda: sum("generation 2" in line.message for line in run.lines) == 1)
-        assert {line.level for line in run.lines} >= {"info"}, "what its hosts have logged"
-        until(lambda: run.epochs.of(2) is not None)
-        assert run.epochs.of(1) == steps and run.epochs.sums["run"] > steps.run_s, "also when its host is another"
+        until(lambda: [edge.rows for edge in run.hosted.traffic.edges()] == [7])
+        until(lambda: sum("generation 2" in line.message for line in run.hosted.lines) == 1)
+        assert {line.level for line in run.hosted.lines} >= {"info"}, "what its hosts have logged"
+        until(lambda: run.hosted.epochs.of(2) is not None)
+        assert run.hosted.epochs.of(1) == steps and run.hosted.epochs.sums["run"] > steps.run_s, (
+            "also when its host is another"
+        )
         assert run.stop(20)
 
 
@@ -345,11 +347,11 @@ def test_the_state_that_an_operator_keeps_is_reported_after_each_snapshot_of_it(
     with hosts_of(latest) as hosts:
         run = Run(latest, hosts(latest))
         run.start()
-        until(lambda: [each.state_entries for each in run.traffic.operators()] == [None, 3, None])
-        until(lambda: (run.traffic.operators()[1].state_bytes or 0) > 0)
-        until(lambda: [each.backpressured is None for each in run.traffic.operators()] == [False, True, True])
+        until(lambda: [each.state_entries for each in run.hosted.traffic.operators()] == [None, 3, None])
+        until(lambda: (run.hosted.traffic.operators()[1].state_bytes or 0) > 0)
+        until(lambda: [each.backpressured is None for each in run.hosted.traffic.operators()] == [False, True, True])
         put(place, 4)
-        until(lambda: run.traffic.operators()[1].state_entries == 4)
+        until(lambda: run.hosted.traffic.operators()[1].state_entries == 4)
         assert run.stop(20)
 
 
@@ -369,18 +371,18 @@ def test_a_flow_that_has_ended_by_itself_has_its_graph_and_all_that_flowed_in_it
         run.start()
         assert run.join(20)
         assert (run.state, run.error) == (RunState.FINISHED, None)
-        assert [(edge.rows, edge.rows_per_s) for edge in run.traffic.edges()] == [(3, None)]
+        assert [(edge.rows, edge.rows_per_s) for edge in run.hosted.traffic.edges()] == [(3, None)]
 
 
 def test_the_last_progress_outlives_a_host(pipeline: Pipeline) -> None:
     with hosts_of(pipeline) as hosts:
         run = Run(pipeline, hosts(pipeline))
         run.start()
-        until(lambda: run.progress_at_s is not None)
-        before = run.progress_at_s
+        until(lambda: run.hosted.status.progress_at_s is not None)
+        before = run.hosted.status.progress_at_s
         os.kill(host_of(hosts), signal.SIGKILL)
         until(lambda: run.totals.restarts == 1 and run.state is RunState.RUNNING)
-        assert run.progress_at_s == before
+        assert run.hosted.status.progress_at_s == before
         assert run.stop(20)
 
 

@@ -40,6 +40,7 @@ class Query:
 
     is_paused = ends = is_closed = drains = False
     waiting_for: OnefoldError | None = None
+    running_since_s: float | None = None
     started: Started | None = None
     graph: Any = None
 
@@ -436,7 +437,7 @@ def test_what_is_said_of_the_run_before_is_not_taken_for_a_start_and_hides_no_ge
     )
     hosted = Hosted(pipeline, hosting := Hosting())  # type: ignore[arg-type]
     starts: list[float] = []
-    found = Recovered(generation=1, finished=0, given_up=0)
+    found = Recovered(generation=1, finished=0)
     status = Status(started_at_s=1.0, recovered=found, totals=Totals(replays=2))
     with running(hosted, lambda: starts.append(1.0)):
         hosted.report(Report(work=1, status=status))

@@ -44,7 +44,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
     with daemon_of(pipeline) as ask:
         (query,) = pipeline.queries
         query.epochs.take([Finished(epoch=number, steps=STEPS) for number in (2, 3)])
-        query.recovered, query.totals = Recovered(generation=1, finished=0, given_up=0), Totals(dead_letters=2)
+        query.recovered, query.totals = Recovered(generation=1, finished=0), Totals(dead_letters=2)
         yield ask
 
 

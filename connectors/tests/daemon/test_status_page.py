@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from onefold.daemon.access.guard import Guard
 from onefold.daemon.access.proof import Nonces
-from onefold.daemon.api.app import make_app
-from onefold.daemon.api.models import EpochDetail, PipelineModel
-from onefold.daemon.api.page import FOLDER
+from onefold.daemon.api.app import PAGE, make_app
+from onefold.daemon.api.epochs import EpochDetail
+from onefold.daemon.api.pipelines import PipelineModel
 
 
 def get(path: str) -> tuple[int, dict[str, str], bytes]:
@@ -50,7 +50,7 @@ def test_the_page_and_its_files_are_served_with_their_types() -> None:
     assert headers["content-type"] == "text/html; charset=utf-8"
     for name in re.findall(r'(?:href|src)="(/[^"#]+)"', content.decode()):
         status, headers, content = get(name)
-        assert (status, content) == (200, (FOLDER / name.removeprefix("/static/")).read_bytes())
+        assert (status, content) == (200, (PAGE / name.removeprefix("/static/")).read_bytes())
         assert headers["x-content-type-options"] == "nosniff"
 
 
@@ -59,17 +59,17 @@ def test_a_browser_runs_only_what_comes_from_the_daemons_files() -> None:
     assert "default-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
-    page = (FOLDER / "index.html").read_text()
+    page = (PAGE / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", page)
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    named = [url for path in FOLDER.rglob("*.*") for url in re.findall(r"https?://[^\s\"')]+", path.read_text())]
+    named = [url for path in PAGE.rglob("*.*") for url in re.findall(r"https?://[^\s\"')]+", path.read_text())]
     assert set(named) == {"http://www.w3.org/2000/svg"}  # the name of a namespace
 
 
 def test_no_text_becomes_html() -> None:
-    scripts = "".join(path.read_text() for path in FOLDER.rglob("*.js"))
+    scripts = "".join(path.read_text() for path in PAGE.rglob("*.js"))
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|DOMParser", scripts)
 
 

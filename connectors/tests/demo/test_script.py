@@ -13,7 +13,7 @@ def test_every_named_place_is_struck_whatever_the_number_of_kills(delivery: str,
     acts = script(kills, delivery, seed=1, exactly_once=True)
     struck = {act.failpoint for act in acts if isinstance(act, Kill)}
     assert {"before:RunWriters", "writers:prepared", "before:Decide#2", "after:Decide#2"} <= struck
-    assert {"before:Commit#2", "before:Commit", "before:Complete", "before:OpenEpoch#2", "after:OpenEpoch#2"} <= struck
+    assert {"before:Commit#2", "before:Commit", "before:Complete", "before:RunWriters#2"} <= struck
     assert ("postgres.commit_prepared#1" in struck) == (delivery == "two_phase")
     assert sum(isinstance(act, Kill | KillSomewhere) for act in acts) >= kills
     assert any(isinstance(act, KillSomewhere) for act in acts)

@@ -20,8 +20,7 @@ from harness.renewing import assert_renewed
 from onefold.clients.hbase import HBaseSettings
 from onefold.clients.option_texts import option_fields
 from onefold.pipeline import Engine, Restart, Spark
-from onefold.pipeline.contents import PipelineFile
-from onefold.pipeline.steps import Reads, Step
+from onefold.pipeline.contents import PipelineFile, Reads, Step
 from onefold.sinks.hbase.sink_options import HBaseSinkConfig
 from onefold.sinks.kafka.sink_options import KafkaSinkConfig
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig

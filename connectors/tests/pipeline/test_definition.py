@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.pipeline.definition import definition
+from onefold.pipeline.file import definition
 
 FILE = r"""
 name = "orders"

@@ -200,7 +200,7 @@ class UnbrokenChain:
 
 
 class ResolveOnce:
-    """An epoch is decided or given up, never both; a decided one is committed in every sink, never partly for good."""
+    """An epoch is decided once; a decided one is committed in every sink, never partly for good."""
 
     name: ClassVar[str] = "resolve-once"
 

@@ -179,6 +179,11 @@ class SourcePlanner(Protocol):
         bytes, rate) let. Equal to `start` where there is nothing to read yet, or the rate says to wait."""
         ...
 
+    def cut(self) -> Collection[str]:
+        """The partitions of which the last `end` left something that it saw, for a limit: of all others that was all
+        there was. A partition that is not among them, and has nothing in the range, is idle. Asks no server."""
+        ...
+
     def splits(self, span: Range) -> Sequence[Split]:
         """The parts of a range, one or more for each partition that has records in it; also for a range that was
         planned before a restart."""

@@ -98,6 +98,10 @@ class Planners:
         """Where an epoch from `start` on may end now."""
         return self._joined(lambda number, planner: planner.end(self._own(number, start)))
 
+    def cut(self) -> set[str]:
+        """The partitions of which the last `end` left something that was there."""
+        return {name for planner in self._planners.values() for name in planner.cut()}
+
     def behind(self, start: Positions) -> Counter[str]:
         """How much there is to read from `start` on, by what it is counted in."""
         found = Counter[str]()

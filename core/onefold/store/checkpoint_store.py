@@ -51,10 +51,13 @@ def default_store(pipeline: str, directory: Path) -> str:
 class CheckpointStore:
     """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown.
 
-    With `reads_only` no call changes anything or holds a driver up, and no statement takes over `lock_timeout_s`."""
+    With `reads_only` no call changes anything or holds a driver up, and no statement takes over `lock_timeout_s`.
+    `pipeline` is whose driver uses it: the store's sessions are then those of that pipeline's sinks in its database."""
 
-    def __init__(self, url: str, *, lock_timeout_s: float = 30.0, reads_only: bool = False) -> None:
-        self.database = Database(url, lock_timeout_s, reads_only=reads_only)
+    def __init__(
+        self, url: str, *, lock_timeout_s: float = 30.0, reads_only: bool = False, pipeline: str = "store"
+    ) -> None:
+        self.database = Database(url, lock_timeout_s, application=f"onefold {pipeline}", reads_only=reads_only)
         self._id: str | None = None
 
     @property
@@ -113,8 +116,8 @@ class CheckpointStore:
         """
         self.id()
         token = uuid.uuid4().hex if last is None else uuid.uuid5(uuid.NAMESPACE_OID, last.token).hex
-        with self.database.transaction() as transaction:
-            row = rows.pipeline_row(transaction, pipeline, is_locked=True)
+        with self.database.transaction((rows.LOCKED_ROW, {"pipeline": pipeline})) as transaction:
+            row = next(iter(transaction.found[0].rows), None)
             if row is not None and last is not None and row.generation >= last.number and row.token != last.token:
                 if row.token != token:
                     raise not_mine(last, row.generation)
@@ -130,23 +133,24 @@ class CheckpointStore:
                         "first-start-raced", f"pipeline {pipeline!r} was started for the first time by another process"
                     ) from error
             else:
-                transaction.run(_of_pipeline(pipeline, generation=number, token=token))
+                transaction.end(_of_pipeline(pipeline, generation=number, token=token))
         return Generation(pipeline, number, token)
 
     def facts(self, pipeline: str) -> StoreFacts:
         store_id = self.id()
-        with self.database.transaction() as transaction:
-            row = rows.pipeline_row(transaction, pipeline)
-            return StoreFacts(
-                store_id=store_id,
-                generation=row.generation if row else 0,
-                last=rows.last_epoch(transaction, pipeline, EpochState.DECIDED, EpochState.COMPLETE),
-                complete=rows.last_epoch(transaction, pipeline, EpochState.COMPLETE),
-                unfinished=rows.unfinished_epochs(transaction, pipeline),
-                frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
-                origin=Positions.from_json(row.origin) if row and row.origin else None,
-                moved=row.moved if row else 0,
-            )
+        found, epochs = self.database.ask(*((asked, {"pipeline": pipeline}) for asked in rows.ROW_AND_LAST))
+        row = next(iter(found.rows), None)
+        unfinished, last, complete = rows.unfinished_and_last(epochs.rows)
+        return StoreFacts(
+            store_id=store_id,
+            generation=row.generation if row else 0,
+            last=last,
+            complete=complete,
+            unfinished=unfinished,
+            frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
+            origin=Positions.from_json(row.origin) if row and row.origin else None,
+            moved=row.moved if row else 0,
+        )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
         """The initial positions on record; the first stay for good, since a replay must start where they say."""
@@ -174,9 +178,8 @@ class CheckpointStore:
         completes: Decided | None = None,
     ) -> EpochRecord:
         """Open the next epoch `after` the last one, over a range that continues the chain, or answer with it if it
-        is open already. In the same transaction the last epoch becomes complete, if it is given as `completes`.
-
-        An open epoch that writes through is taken over from an older generation, with its number and its T.
+        is open already; one of an older generation is taken over, with its number and its T. In the same transaction
+        the last epoch becomes complete, if it is given as `completes`.
         """
         pipeline = generation.pipeline
         completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
@@ -187,21 +190,18 @@ class CheckpointStore:
             chain = rows.chain_of(transaction, generation, found[-1].rows)
             for record in chain.unfinished:
                 if record.state is EpochState.OPEN and request.is_again(record):
-                    if record.generation == generation.number:
-                        return record
-                    if record.write_through:
-                        mine = replace(record, generation=generation.number)
+                    mine = replace(record, generation=generation.number)
+                    if mine != record:
                         transaction.run(rows.this_epoch(record, generation=mine.generation))
-                        return mine
+                    return mine
                 raise CheckpointMismatch(
                     "epoch-in-progress",
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first",
                 )
             last = chain.last
-            base = last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
-            moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
-            if moved or (last.epoch if last else 0) != after:
+            base = _base(last, row)
+            if not _begins_at(request.range, base) or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
                     "epoch-not-next",
                     f"a new epoch must start at the end of the last one, epoch {after}"
@@ -216,19 +216,7 @@ class CheckpointStore:
                         f"batch {request.batch_id} of query {request.query_id} was decided before, as epoch"
                         f" {decided.epoch}: start the query anew",
                     )
-            opened = EpochRecord(
-                pipeline=pipeline,
-                epoch=chain.number + 1,
-                generation=generation.number,
-                state=EpochState.OPEN,
-                range=request.range,
-                timestamp_ms=max(chain.newest_ms + 1, now_ms),
-                query_id=request.query_id,
-                batch_id=request.batch_id,
-                fingerprint=request.fingerprint,
-                sinks=request.sinks,
-                write_through=request.write_through,
-            )
+            opened = request.opened(generation, chain.number + 1, max(chain.newest_ms + 1, now_ms))
             transaction.end(rows.opening(opened, now_ms))
             return opened
 
@@ -239,16 +227,18 @@ class CheckpointStore:
         manifest: Sequence[Committable],
         now_ms: int,
         merge: Merge | None = None,
+        completes: Decided | None = None,
     ) -> Decided:
-        """The commit point. `merge` is a last-resource sink's part of the same transaction."""
+        """The commit point. `merge` is a last-resource sink's part of the same transaction, in which the last epoch
+        becomes complete, if it is given as `completes`. The store need not have the epoch as open."""
         if isinstance(merge, JoinedMerge) and self.database.backend.joins:
             try:
-                return self._decide(generation, record, manifest, now_ms, None, merge.joined)
+                return self._decide(generation, record, manifest, now_ms, completes, joined=merge.joined)
             except (Fenced, InDoubt):
                 raise
             except OnefoldError as error:  # nothing was written: the merge gets past it, or says what it is
                 log.debug("epoch %d is decided step by step: %s", record.epoch, error)
-        return self._decide(generation, record, manifest, now_ms, merge)
+        return self._decide(generation, record, manifest, now_ms, completes, merge=merge)
 
     def _decide(
         self,
@@ -256,12 +246,17 @@ class CheckpointStore:
         record: EpochRecord,
         manifest: Sequence[Committable],
         now_ms: int,
-        merge: Merge | None,
+        completes: Decided | None,
+        *,
+        merge: Merge | None = None,
         joined: Joined | None = None,
     ) -> Decided:
-        asked = rows.STORED_AND_LAST, rows.key_of(record)
-        with self._mine(generation, asked, joined=joined) as (transaction, _, (found,)):
-            stored, last = rows.stored_and_last(found.rows, record)
+        completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
+        asking = rows.STORED_AND_LAST, rows.key_of(record)
+        with self._mine(generation, *completing_it, asking, joined=joined) as (transaction, row, found):
+            if completes is not None:
+                _check_completed(transaction, completes.record, found[0])
+            stored, last = rows.stored_and_last(found[-1].rows, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     require(joined is None, "the ledger's row keeps rows out of an epoch that is decided")
@@ -269,36 +264,31 @@ class CheckpointStore:
                 raise CheckpointMismatch(
                     "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
-            continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
-            if stored is None or stored != record or not continues:
+            is_next = (last.epoch if last else 0) == record.epoch - 1 and record.generation == generation.number
+            is_resolved = last is None or last.state is EpochState.COMPLETE
+            is_as_opened = stored in (None, record)
+            if not (is_next and is_resolved and is_as_opened and _begins_at(record.range, _base(last, row))):
                 raise CheckpointMismatch(
                     "epoch-not-decidable",
-                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
-                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew",
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store stands at"
+                    f" {f'epoch {last.epoch}, {last.state.value}' if last else 'no epoch'}, so it is not as this"
+                    " process left it. Start the pipeline again: it compares what is there, and says what can be done",
                 )
-            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            decided = replace(record, state=EpochState.DECIDED, manifest=tuple(manifest))
             rows.claim_name(transaction, decided, now_ms)
             if joined is not None:
                 joined.check(transaction.connection, transaction.of_joined)
             elif merge is not None:
                 merge(transaction.connection)
             if decided.is_move and not decided.range.is_empty:
-                _begins_at(transaction, decided.pipeline, decided.range.end, decided.epoch)
-            transaction.end(rows.deciding(decided, now_ms))
+                _moved_to(transaction, decided.pipeline, decided.range.end, decided.epoch)
+            transaction.end(rows.deciding(decided, now_ms) if stored else rows.decided_at_once(decided, now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
         with self._mine(generation, rows.completing(record, now_ms)) as (transaction, _, (completed,)):
             _check_completed(transaction, record, completed)
-
-    def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        with self._mine(generation) as (transaction, _, _):
-            stored = _stored_as(transaction, record, EpochState.OPEN, EpochState.GIVEN_UP)
-            require(not stored.write_through, f"{stored} may show already: it must run again")
-            transaction.run(rows.this_epoch(record, state=EpochState.GIVEN_UP.value))
-            # A pipeline that dies in every start completes nothing, and must not grow either.
-            transaction.run(rows.pruning(record, KEEP_EPOCHS, EpochState.GIVEN_UP))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (transaction, _, _):
@@ -340,7 +330,7 @@ class CheckpointStore:
             transaction.run(rows.adding("onefold_epochs", rows.values_of(adopted) | times))
             rows.adopt_name(transaction, adopted, now_ms)
             left = [record for record in rows.decided_moves(transaction, pipeline) if not record.range.is_empty]
-            _begins_at(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
+            _moved_to(transaction, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
     def moves(self, pipeline: str) -> list[EpochRecord]:
         """Every decided epoch that moved the positions, the oldest first: they are never pruned."""
@@ -351,13 +341,13 @@ class CheckpointStore:
     def anchor(self, generation: Generation, origin: Positions) -> None:
         """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
         with self._mine(generation) as (transaction, row, _):
-            _begins_at(transaction, generation.pipeline, origin, row.moved)
+            _moved_to(transaction, generation.pipeline, origin, row.moved)
 
     def note(self, generation: Generation, name: str, value: str) -> None:
         """Pin the value under that name, also in the place of another."""
         here = {"pipeline": generation.pipeline, "name": name}
         with self._mine(generation) as (transaction, _, _):
-            transaction.run(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
+            transaction.end(rows.removing("onefold_pins", **here), rows.adding("onefold_pins", here | {"value": value}))
 
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
@@ -442,7 +432,16 @@ def _stored_as(transaction: Transaction, record: EpochRecord, *states: EpochStat
     return stored
 
 
-def _begins_at(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:
+def _base(last: EpochRecord | None, row: Any) -> Positions | None:
+    """Where the next epoch begins; None where the first one may begin anywhere."""
+    return last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
+
+
+def _begins_at(span: Range, base: Positions | None) -> bool:
+    return base is None or span.start.relation_to(base) is Relation.SAME
+
+
+def _moved_to(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:
     """Note where a new checkpoint begins, and which epoch moved the positions last."""
     text = None if origin is None else origin.to_json()
     transaction.run(_of_pipeline(pipeline, origin=text, moved=moved))

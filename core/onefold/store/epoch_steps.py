@@ -65,15 +65,18 @@ class EpochSteps:
 
 
 class StepClock:
-    """Measures what one driver does. `last` is of the epoch that has ended last."""
+    """Measures what one driver does. `last` is of the epoch that has ended last. `running_since_s` is when the one that
+    runs began to write, in seconds since 1970; None between epochs."""
 
     def __init__(self) -> None:
         self.last: EpochSteps | None = None
+        self.running_since_s: float | None = None
         self._took_s = defaultdict[str, float](float)
         self._since_s = time.monotonic()
 
     def begin(self) -> None:
         """What was done by now is no epoch's."""
+        self.running_since_s = None
         self._took_s.clear()
         self._since_s = time.monotonic()
 
@@ -83,6 +86,8 @@ class StepClock:
             effect = next(protocol)
             while True:
                 began_s, step = time.monotonic(), _step(effect)
+                if isinstance(effect, RunWriters):
+                    self.running_since_s = self.running_since_s or time.time()
                 try:
                     answer = yield effect
                 except OnefoldError as error:

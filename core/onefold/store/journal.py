@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from onefold.clients.sql.database import Transaction
+from onefold.clients.sql.database_backend import Statement
 from onefold.core.errors import CheckpointMismatch, InDoubt, Retriable
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.store_rows import adding, removing
@@ -25,17 +25,19 @@ class StoreJournal:
         self._own = {"pipeline": pipeline, "source": source}
 
     def names(self) -> set[str]:
-        with self._transaction() as transaction:
-            return {row.name for row in transaction.rows(f"SELECT name {_MINE}", self._own)}
+        self._check_store()
+        (found,) = self._store.database.ask((f"SELECT name {_MINE}", self._own))
+        return {row.name for row in found.rows}
 
     def read(self, names: Collection[str]) -> dict[str, str]:
-        with self._transaction() as transaction:
-            return dict(self._among(transaction, "name, value", names))
+        self._check_store()
+        answers = self._store.database.ask(*self._asking("name, value", names)) if names else []
+        return dict(row for answer in answers for row in answer.rows)
 
     def write(self, texts: Mapping[str, str]) -> None:
         with self._transaction() as transaction:
             # Some are there by a call before, whose commit was not acknowledged.
-            there = {row.name for row in self._among(transaction, "name", texts)}
+            there = {row.name for answer in transaction.run(*self._asking("name", texts)) for row in answer.rows}
             for name in texts.keys() - there:  # one by one: a statement has no more bytes than a server takes
                 transaction.run(adding("onefold_journals", {**self._own, "name": name, "value": texts[name]}))
 
@@ -43,14 +45,22 @@ class StoreJournal:
         with self._transaction() as transaction:
             transaction.run(*(removing("onefold_journals", **self._own, name=name) for name in names))
 
-    def _among(self, transaction: Transaction, columns: str, names: Collection[str]) -> list[Any]:
+    def _asking(self, columns: str, names: Collection[str]) -> list[Statement]:
         asked = f"SELECT {columns} {_MINE} AND name = %(name)s"
-        answers = transaction.run(*((asked, {**self._own, "name": name}) for name in names))
-        return [row for answer in answers for row in answer.rows]
+        return [(asked, {**self._own, "name": name}) for name in names]
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Raises Retriable also where it may have been committed: nobody has been told its names, or they are gone."""
+        self._check_store()
+        try:
+            with self._store.database.transaction() as transaction:
+                yield transaction
+        except InDoubt as error:
+            raise error.retyped(Retriable) from error
+
+    def _check_store(self) -> None:
+        """Makes the store where it may; raises CheckpointMismatch where it is another one than the start found."""
         if self._store_id is None:
             self._store.id()
         elif self._store.look() != self._store_id:
@@ -59,8 +69,3 @@ class StoreJournal:
                 f"the checkpoint store of {self._own['pipeline']!r} is gone, or another one has its place since the"
                 " start. Nothing was read. Restore it, and start again",
             )
-        try:
-            with self._store.database.transaction() as transaction:
-                yield transaction
-        except InDoubt as error:
-            raise error.retyped(Retriable) from error

@@ -22,8 +22,8 @@ def all_pins(store: CheckpointStore, pipeline: str) -> dict[str, str]:
     """All of a pipeline's, by their names."""
     store.id()
     asked = "SELECT name, value FROM onefold_pins WHERE pipeline = %(pipeline)s"
-    with store.database.transaction() as transaction:
-        return {row.name: row.value for row in transaction.rows(asked, {"pipeline": pipeline})}
+    (found,) = store.database.ask((asked, {"pipeline": pipeline}))
+    return {row.name: row.value for row in found.rows}
 
 
 def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str]) -> str:

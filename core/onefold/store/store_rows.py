@@ -17,6 +17,7 @@ from onefold.core.protocol.runs import DecidedRun, run_of
 
 __all__ = [
     "LOCKED_ROW",
+    "ROW_AND_LAST",
     "STORED_AND_LAST",
     "UNFINISHED_AND_LAST",
     "EpochChain",
@@ -25,13 +26,13 @@ __all__ = [
     "chain_of",
     "claim_name",
     "completing",
+    "decided_at_once",
     "decided_moves",
     "decided_run",
     "deciding",
     "epochs_where",
     "found_epochs",
     "key_of",
-    "last_epoch",
     "opening",
     "pipeline_row",
     "pruning",
@@ -41,6 +42,7 @@ __all__ = [
     "stored_and_last",
     "stored_epoch",
     "this_epoch",
+    "unfinished_and_last",
     "unfinished_epochs",
     "values_of",
 ]
@@ -50,11 +52,14 @@ _UNFINISHED = (EpochState.OPEN, EpochState.DECIDED, EpochState.DAMAGED)
 _ALL = "SELECT * FROM onefold_epochs WHERE pipeline = %(pipeline)s"
 _DECIDED = "state IN ('decided', 'complete')"
 _IS_UNFINISHED = "state IN ('open', 'decided', 'damaged')"
-_LAST_DECIDED = (
-    f"(SELECT epoch FROM onefold_epochs WHERE pipeline = %(pipeline)s AND {_DECIDED} ORDER BY epoch DESC LIMIT 1)"
-)
+_LAST = "(SELECT epoch FROM onefold_epochs WHERE pipeline = %(pipeline)s AND {} ORDER BY epoch DESC LIMIT 1)"
+_LAST_DECIDED, _LAST_COMPLETE = _LAST.format(_DECIDED), _LAST.format("state = 'complete'")
 _PIPELINE_ROW = "SELECT * FROM onefold_pipelines WHERE pipeline = %(pipeline)s"
 LOCKED_ROW = f"{_PIPELINE_ROW} FOR UPDATE"
+ROW_AND_LAST = (
+    _PIPELINE_ROW,
+    f"{_ALL} AND ({_IS_UNFINISHED} OR epoch = {_LAST_DECIDED} OR epoch = {_LAST_COMPLETE}) ORDER BY epoch",
+)
 UNFINISHED_AND_LAST = f"{_ALL} AND ({_IS_UNFINISHED} OR epoch = {_LAST_DECIDED}) ORDER BY epoch"
 STORED_AND_LAST = f"{_ALL} AND (epoch = %(epoch)s OR epoch = {_LAST_DECIDED})"
 _HIGHEST = (
@@ -66,7 +71,8 @@ _FOUND = (
 )
 _OF_EPOCH = "WHERE pipeline = %(pipeline)s AND epoch = %(epoch)s"
 _COMPLETE = (
-    f"UPDATE onefold_epochs SET state = 'complete', completed_at_ms = %(at_ms)s {_OF_EPOCH} AND state = 'decided'"
+    "UPDATE onefold_epochs SET state = 'complete', completed_at_ms = coalesce(completed_at_ms, %(at_ms)s) "
+    f"{_OF_EPOCH} AND {_DECIDED}"
 )
 _DECIDE = (
     "UPDATE onefold_epochs SET state = %(state)s, manifest = %(manifest)s, "
@@ -120,14 +126,18 @@ def epochs_where(transaction: Transaction, pipeline: str, condition: str, **valu
     return [record_of(row) for row in transaction.rows(f"{_ALL} AND {condition}", {"pipeline": pipeline, **values})]
 
 
-def last_epoch(transaction: Transaction, pipeline: str, *states: EpochState) -> EpochRecord | None:
-    """The newest in one of these states."""
-    condition = f"state IN ({', '.join(repr(state.value) for state in states)}) ORDER BY epoch DESC LIMIT 1"
-    return next(iter(epochs_where(transaction, pipeline, condition)), None)
-
-
 def unfinished_epochs(transaction: Transaction, pipeline: str) -> tuple[EpochRecord, ...]:
     return tuple(epochs_where(transaction, pipeline, f"{_IS_UNFINISHED} ORDER BY epoch"))
+
+
+def unfinished_and_last(
+    rows: Sequence[Any],
+) -> tuple[tuple[EpochRecord, ...], EpochRecord | None, EpochRecord | None]:
+    """By what the second of ROW_AND_LAST answers: those that are unfinished, the last past its commit point, and the
+    last that is complete."""
+    found = [record_of(row) for row in rows]
+    complete = [record for record in found if record.state is EpochState.COMPLETE]
+    return tuple(record for record in found if record.state in _UNFINISHED), _last_of(found), _last_of(complete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +181,13 @@ def deciding(record: EpochRecord, now_ms: int) -> Statement:
     return _DECIDE, {**decided, "at_ms": now_ms}
 
 
+def decided_at_once(record: EpochRecord, now_ms: int) -> Statement:
+    """Writes an epoch that was not stored before; its T is when it was opened."""
+    return adding("onefold_epochs", {**values_of(record), "opened_at_ms": record.timestamp_ms, "decided_at_ms": now_ms})
+
+
 def completing(record: EpochRecord, now_ms: int) -> Statement:
-    """Changes one row; none unless it is decided and not complete."""
+    """Changes one row; none unless it is decided. What is complete already stays as it is."""
     return _COMPLETE, {**key_of(record), "at_ms": now_ms}
 
 

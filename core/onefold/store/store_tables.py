@@ -77,8 +77,7 @@ def existing_store(transaction: Transaction, *, to_look: bool = False) -> str | 
     """The id of a store that is there with all its tables, else None; changes nothing. `to_look` asks for no right to
     write. Raises ConfigError for tables that others could change, and for a store of another version."""
     backend = transaction.database.backend
-    backend.check_ours(transaction.connection, [*TABLES], to_look=to_look)
-    there = backend.tables(transaction.connection)
+    there = backend.checked_tables(transaction.connection, [*TABLES], to_look=to_look)
     if "onefold_store" not in there:
         return None
     row = next(iter(transaction.rows("SELECT store_id, version FROM onefold_store")), None)

@@ -6,7 +6,8 @@ import pytest
 
 from onefold.core import SinkKind
 from onefold.engine.testing.mutants import MUTANTS, OF_ORDER
-from onefold.engine.testing.schedules import explore, sample, simulate
+from onefold.engine.testing.proof import HAPPENINGS, FlowProof
+from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
@@ -43,7 +44,39 @@ def test_rows_that_show_early_are_the_same_again_whatever_the_pace_of_the_worker
 
 @pytest.mark.proof
 def test_taking_channels_by_arrival_is_noticed_where_rows_show_early() -> None:
-    assert any(sample((WT,), seed, OF_ORDER).wrong for seed in range(40))
+    (subject,) = OF_ORDER.values()
+    assert any(sample((WT,), seed, subject).wrong for seed in range(40))
+
+
+@pytest.mark.proof
+def test_a_schedule_that_failed_by_chance_fails_again_from_its_text() -> None:
+    (subject,) = OF_ORDER.values()
+    report = Explored()
+    for seed in range(40):
+        report.count((WT,), sample((WT,), seed, subject))
+        if report.failed:
+            break
+    (failed,) = report.failed
+    assert failed.invariants == ("no-duplicate",) and report.violated == {"no-duplicate": 1}
+    assert failed.points[-1].endswith(" steps in another order")
+    again = FlowSchedule.from_json(failed.schedule.to_json())
+    assert again == failed.schedule
+    assert tuple(simulate(again.kinds, dict(again.script), subject).wrong) == failed.wrong
+
+
+def test_each_shard_has_its_part_of_the_schedules() -> None:
+    usual = simulate((TP,), {})
+    others = sum(len(options) - 1 for options in usual.options)
+    first, last = (explore((TP,), 1, shard=(number, 100)) for number in (0, 99))
+    assert first.schedules == 1 + len(range(0, others, 100)) and last.schedules == len(range(99, others, 100))
+    assert first.taken.total() == first.schedules - 1
+
+
+def test_what_no_flow_had_is_named() -> None:
+    proof = FlowProof()
+    assert "never in a flow: workers die" in proof.never() and not proof.holds
+    proof.reports["two-phase"].taken.update(HAPPENINGS)
+    assert proof.holds
 
 
 @pytest.mark.proof

@@ -43,6 +43,5 @@ def test_an_epoch_that_was_begun_in_order_runs_again_with_as_many_workers_alone(
 
 def test_any_other_epoch_runs_with_any_number_of_workers() -> None:
     check_workers(begun("0123456789abcdef"), 2)
-    check_workers(begun(with_workers("0123456789abcdef", 3), write_through=()), 2)
     given_up = begun(with_workers("0123456789abcdef", 3))
     check_workers(replace(given_up, unfinished=()), 2)

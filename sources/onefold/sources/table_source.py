@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,6 +87,9 @@ class TablePlanner:
 
     def end(self, start: Positions) -> Positions:
         return self.latest(start)
+
+    def cut(self) -> Collection[str]:
+        return ()
 
     def splits(self, span: Range) -> list[Split]:
         """Whenever it is asked, the table as it is now: what was planned before is of an attempt that is over."""

@@ -7,6 +7,7 @@ that it names may have another pipeline's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.quoting import quoted, with_parameters
@@ -19,6 +20,7 @@ __all__ = [
     "OWN_SCHEMA",
     "check_place",
     "check_rights",
+    "checked_tables",
     "lock",
     "making_place",
     "tables",
@@ -47,9 +49,27 @@ _OWN_ONE = "give the pipeline a schema of its own (the sinks' ledger=, or ?schem
 
 def check_rights(connection: Connection, names: Sequence[str], schema: str, *, to_look: bool) -> None:
     """Raise ConfigError where this role may not read, or write to, one of these tables; missing ones are fine."""
-    rights = _LOOK if to_look else _WORK
-    found = rows(connection, _DENIED, (list(rights), schema, list(names)))
+    _refuse_denied(rows(connection, *_asking_denied(names, schema, to_look)), schema, to_look)
+
+
+def checked_tables(connection: Connection, names: Sequence[str], schema: str, *, to_look: bool) -> set[str]:
+    """The names of the tables in the schema, in one message with what `trust.check_ours` and `check_rights` ask of
+    those of `names`, and raise."""
+    foreign, denied, found = connection.ask(
+        trust.asking_foreign(names, schema), _asking_denied(names, schema, to_look), (_TABLES, (schema,))
+    )
+    trust.refuse_foreign(connection, foreign)
+    _refuse_denied(denied, schema, to_look)
+    return {name for (name,) in found}
+
+
+def _asking_denied(names: Sequence[str], schema: str, to_look: bool) -> tuple[str, tuple[object, ...]]:
+    return _DENIED, (list(_LOOK if to_look else _WORK), schema, list(names))
+
+
+def _refuse_denied(found: Sequence[Any], schema: str, to_look: bool) -> None:
     if found:
+        rights = _LOOK if to_look else _WORK
         me, owner, table, right = found[0]
         raise ConfigError(
             "own-tables-permission",

@@ -64,15 +64,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def find_out(self) -> None:
         """Once, after connecting. A safe path stays so, unless the schema's own owner lets others in; and what the
         session's client has set stays its wish."""
-        with self.transaction():
-            for statement in trust.SAFE_PATH:
-                super().execute(statement.encode())
-            ((self._path,),) = super().execute("SHOW search_path")
-            self._lifted = sqlstates.lifting(super().execute(sqlstates.LIMITS.encode()))
-            ((pid,),) = super().execute("SELECT pg_backend_pid()")
-            self.is_pooled = bool(pid != self.info.backend_pid)  # a pooler invents those that it tells its clients
-            if not self.is_pooled:
-                may_prepare(self)
+        asked = (*trust.SAFE_PATH, "SHOW search_path", sqlstates.LIMITS, "SELECT pg_backend_pid()")
+        *_, path, limits, pid = self.ask(*((statement, None) for statement in asked))
+        self._path, self._lifted = path[0][0], sqlstates.lifting(limits)
+        self.is_pooled = bool(pid[0][0] != self.info.backend_pid)  # a pooler invents those that it tells its clients
+        if not self.is_pooled:
+            may_prepare(self)
 
     def execute(self, query: Any, params: Any = None, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._is_idle:
@@ -91,6 +88,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return send(psycopg.ClientCursor(self), statements, before=before, after=then)
         with self._undoing():
             return send(psycopg.ClientCursor(self), statements, before=self._beginning(), after="COMMIT")
+
+    def ask(self, *statements: Statement) -> list[list[Any]]:
+        """The rows of each of these statements, sent in one message as by `together`: for what is asked once, and so
+        is not prepared."""
+        cursor = psycopg.ClientCursor(self)
+        texts = [(cursor.mogrify(query, parameters), None) for query, parameters in statements]
+        return [answer.rows for answer in self.together(*texts)]
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -211,7 +215,8 @@ def conninfo(
         **_USER_TIMEOUT,
         **(_WRITABLE if is_writer else {}),
     }
-    return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
+    parameters = {**defaults, **_as_role(_parameters(url), role), **_AS_ARROW}
+    return psycopg.conninfo.make_conninfo(**dict(sorted(parameters.items())))  # sessions are found by this text
 
 
 def writable(url: str, role: str | None) -> dict[str, Any]:

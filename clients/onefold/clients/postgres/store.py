@@ -59,7 +59,7 @@ class PostgresBackend(Backend):
         return self._begin(connection, self._messages(first))
 
     def begin_joined(
-        self, connection: Connection, before: Sequence[Message], first: Sequence[Statement], after: Sequence[Message]
+        self, connection: Connection, first: Sequence[Statement], before: Sequence[Message], after: Sequence[Message]
     ) -> list[Answer]:
         waiting = f"SET LOCAL lock_timeout = {int(self.lock_timeout_s * 1000)}", None
         found = self._begin(connection, [*before, waiting, *self._messages(first), *after])
@@ -68,6 +68,10 @@ class PostgresBackend(Backend):
     def _begin(self, connection: Connection, first: Sequence[Message]) -> list[Answer]:
         wait_s, reads_only = self.lock_timeout_s, self.reads_only
         return connection.begin(wait_s, idle_s_max=wait_s / 2, first=first, reads_only=reads_only)
+
+    def ask(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
+        wait_s, reads_only = self.lock_timeout_s, self.reads_only
+        return connection.begin(wait_s, first=self._messages(statements), then="COMMIT", reads_only=reads_only)
 
     def run(self, connection: Connection, statements: Sequence[Statement]) -> list[Answer]:
         return connection.together(*self._messages(statements))
@@ -86,6 +90,9 @@ class PostgresBackend(Backend):
 
     def tables(self, connection: Connection) -> set[str]:
         return own_schema.tables(connection, self._schema)
+
+    def checked_tables(self, connection: Connection, names: Sequence[str], *, to_look: bool) -> set[str]:
+        return own_schema.checked_tables(connection, names, self._schema, to_look=to_look)
 
     def lock_creation(self, connection: Connection) -> None:
         own_schema.lock(connection, self._schema, "tables")

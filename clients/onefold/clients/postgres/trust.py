@@ -24,10 +24,12 @@ from onefold.core.values.plain import plain
 __all__ = [
     "SAFE_PATH",
     "Connection",
+    "asking_foreign",
     "check_ours",
     "check_path",
     "has_store",
     "ledger_elsewhere",
+    "refuse_foreign",
     "rows",
     "take_safe_path",
 ]
@@ -132,7 +134,17 @@ def check_ours(connection: Connection, names: Sequence[str], schema: str | None 
 
     Without a schema they are those that the safe path finds. For a transaction with that path. Raises ConfigError.
     """
-    found = rows(connection, _FOREIGN, (list(names), schema, schema, schema))
+    query, parameters = asking_foreign(names, schema)
+    refuse_foreign(connection, rows(connection, query, parameters))
+
+
+def asking_foreign(names: Sequence[str], schema: str | None) -> tuple[str, tuple[object, ...]]:
+    """The statement that asks what `check_ours` refuses of these tables: for `refuse_foreign`."""
+    return _FOREIGN, (list(names), schema, schema, schema)
+
+
+def refuse_foreign(connection: Connection, found: Sequence[Any]) -> None:
+    """Raise ConfigError for what `asking_foreign` has found, if that is anything."""
     if not found:
         return
     what, namespace, name, whose = found[0]

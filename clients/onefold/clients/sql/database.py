@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,29 @@ class Database:
     def close(self) -> None:
         self.backend.close()
 
+    def ask(self, *statements: Statement) -> list[Answer]:
+        """What they answer in a transaction that changes nothing: one round trip, where the database allows it. Raises
+        `Retriable` or `ConfigError`."""
+        with self._begun(self.backend.ask, statements) as transaction:
+            transaction.is_over = True
+        return transaction.found
+
     @contextmanager
     def transaction(self, *first: Statement, joined: Joined | None = None) -> Iterator[Transaction]:
         """One transaction, which its first statements begin in one round trip where the database allows it, with those
         that are `joined` around them, where it `joins`. Raises `Retriable` or `ConfigError` where it had no effect,
         `InDoubt` where its commit is unknown; an error from inside rolls it back."""
+        before, after = ([], []) if joined is None else (joined.before, joined.after)
+        begin = self.backend.begin if joined is None else partial(self.backend.begin_joined, before=before, after=after)
+        with self._begun(begin, first) as transaction:
+            found, at, end = transaction.found, len(before), len(before) + len(first)
+            transaction.found, transaction.of_joined = found[at:end], found[:at] + found[end:]
+            yield transaction
+
+    @contextmanager
+    def _begun(
+        self, begin: Callable[[Any, Sequence[Statement]], list[Answer]], first: Sequence[Statement]
+    ) -> Iterator[Transaction]:
         backend = self.backend
         try:
             transaction = Transaction(self, backend.take())
@@ -119,12 +138,7 @@ class Database:
             raise self._unusable(error) from error
         connection = transaction.connection
         try:
-            if joined is None:
-                transaction.found = backend.begin(connection, first)
-            else:
-                found = backend.begin_joined(connection, joined.before, first, joined.after)
-                at, end = len(joined.before), len(joined.before) + len(first)
-                transaction.found, transaction.of_joined = found[at:end], found[:at] + found[end:]
+            transaction.found = begin(connection, first)
             yield transaction
         except backend.error as error:
             self._roll_back(connection, is_broken=backend.meaning(error) is Meaning.BROKEN)

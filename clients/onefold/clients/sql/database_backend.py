@@ -123,11 +123,17 @@ class Backend(ABC):
         """Begin a transaction; returns what its first statements answer."""
 
     def begin_joined(
-        self, connection: Any, before: Sequence[Any], first: Sequence[Statement], after: Sequence[Any]
+        self, connection: Any, first: Sequence[Statement], before: Sequence[Any], after: Sequence[Any]
     ) -> list[Answer]:
         """The same with statements of the driver's own before and after them, in one message; returns what all answer.
         What those before set of the time that waits for locks take is over with them."""
         raise NotImplementedError
+
+    def ask(self, connection: Any, statements: Sequence[Statement]) -> list[Answer]:
+        """What they answer in a transaction of their own, which changes nothing."""
+        found = self.begin(connection, statements)
+        self.rollback(connection)
+        return found
 
     def run(self, connection: Any, statements: Sequence[Statement]) -> list[Answer]:
         """What the statements answer, one after the other."""
@@ -171,6 +177,11 @@ class Backend(ABC):
     @abstractmethod
     def tables(self, connection: Any) -> set[str]:
         """The names of onefold's own tables that are there."""
+
+    def checked_tables(self, connection: Any, names: Sequence[str], *, to_look: bool) -> set[str]:
+        """What `tables` says, where `check_ours` raises nothing for these."""
+        self.check_ours(connection, names, to_look=to_look)
+        return self.tables(connection)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -106,7 +106,6 @@ def print_plan(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _places(diagnosis: Diagnosis) -> Callable[[Making], int]:
-    """In the order in which a start comes to them."""
     order = list(dict.fromkeys(making.where for making in diagnosis.makes))
     return lambda making: order.index(making.where)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from onefold.cli.console import print_json
 from onefold.core import ConfigError
 
 __all__ = ["new", "schema", "validate"]
@@ -51,8 +50,7 @@ def schema() -> None:
     """Print the JSON Schema of such files, for editors that complete and check them."""
     from onefold.pipeline.toml_models import file_table
 
-    json.dump(file_table().model_json_schema(), sys.stdout, indent=2)
-    sys.stdout.write("\n")
+    print_json(file_table().model_json_schema())
 
 
 def validate(

@@ -43,7 +43,6 @@ def reset(
 
 
 def reset_pipeline(stopped: StoppedPipeline, places: Sequence[LedgerPlace], take_over: bool, yes: bool) -> None:
-    """Show what would go, ask, and remove it."""
     from onefold.operate.reset import reset
 
     def ask(removal: Removal) -> None:

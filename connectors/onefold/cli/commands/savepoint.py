@@ -19,9 +19,8 @@ from onefold.core.values.plain import shown_url
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from onefold.operate.savepoint.listing import ListedSavepoint
     from onefold.operate.savepoint.restore import Restore
-    from onefold.operate.savepoint.savepoint import Savepoint
+    from onefold.operate.savepoint.savepoint import ListedSavepoint, Savepoint
     from onefold.operate.stopped import StoppedPipeline
     from onefold.pipeline import Pipeline
 
@@ -72,7 +71,7 @@ def create(
 def list_(named: Named, folder: Folder = None, as_json: AsJson = False) -> None:
     """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
     damaged."""
-    from onefold.operate.savepoint.listing import listed
+    from onefold.operate.savepoint.savepoint import listed
     from onefold.pipeline import read
 
     pipeline = read(named, is_stopped=True)
@@ -106,8 +105,8 @@ def restore(
 ) -> None:
     """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
     pipeline with it. Shows what it would do, and asks."""
-    from onefold.operate.savepoint.listing import find
     from onefold.operate.savepoint.restore import Restore
+    from onefold.operate.savepoint.savepoint import find
     from onefold.pipeline import read
 
     pipeline = read(named, is_stopped=True)

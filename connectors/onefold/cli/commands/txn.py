@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.console import AsJson, Yes, print_json, resolved, say, shown, table_console
-from onefold.core import ConfigError, OnefoldError
+from onefold.core import Committable, ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onefold.operate.prune import Gone
     from onefold.operate.transactions import Verdict
     from onefold.sinks.postgres.admin import PreparedTransaction
+    from onefold.sinks.postgres.naming import Gid
 
 __all__ = ["app"]
 
@@ -74,8 +75,7 @@ def list_(
     except OnefoldError as failed:  # of Kafka sinks: what the databases have is shown all the same
         error = failed
     if as_json and (databases or error is None):
-        mine = [*map(_as_dict, ours), *(_open_as_dict(described.name, one) for one in opened if described is not None)]
-        print_json({"ours": mine, "others": [_foreign(t) for t in others]})
+        print_json({"ours": [*map(_as_dict, ours), *map(_open_as_dict, opened)], "others": [*map(_foreign, others)]})
     elif not as_json:
         if databases:
             _print(ours, others)
@@ -179,7 +179,7 @@ def _resolve(database: LedgerDatabase, found: list[Verdict], gid: str | None, ta
                 started = transactions.take_over(name)
                 console.print(
                     f"{shown(name)}: taken over as generation {started.generation.number}; {started.finished} decided"
-                    f" epochs finished, {started.given_up} given up"
+                    " epochs finished"
                 )
             fates = list(transactions.resolve(name, gid).values())
             if fates or not take_over:
@@ -201,11 +201,7 @@ def _resolvable(found: list[Verdict]) -> set[str]:
 def _print(ours: Sequence[Verdict], others: Sequence[PreparedTransaction]) -> None:
     console = table_console()
     if ours:
-        table = Table(
-            "should become", "pipeline", "sink", "generation", "epoch", "age", "owner", box=None, pad_edge=False
-        )
-        table.add_column("transaction", overflow="fold")
-        table.add_column("because", overflow="fold")
+        table = _table("should become", "pipeline", "sink", "generation", "epoch", "age", "owner")
         for verdict in ours:
             t, gid = verdict.transaction, verdict.transaction.gid
             assert gid is not None, t
@@ -225,15 +221,18 @@ def _print(ours: Sequence[Verdict], others: Sequence[PreparedTransaction]) -> No
 def _as_dict(verdict: Verdict) -> dict[str, Any]:
     transaction, gid = verdict.transaction, verdict.transaction.gid
     assert gid is not None, transaction
-    return {
-        **_foreign(transaction),
-        "pipeline": transaction.pipeline,
-        "sink": transaction.sink,
-        "generation": gid.generation,
-        "epoch": gid.epoch,
-        "should_become": verdict.fate.value,
-        "because": verdict.because,
-    }
+    of = {"pipeline": transaction.pipeline, "sink": transaction.sink}
+    return _foreign(transaction) | of | _fated(gid, verdict)
+
+
+def _open_as_dict(one: ListedTransaction) -> dict[str, Any]:
+    of = {"pipeline": one.pipeline, "sink": one.committable.sink}
+    return {"transaction": one.committable.handle, "age_s": round(one.age_s, 3)} | of | _fated(one.committable, one)
+
+
+def _fated(of: Gid | Committable, verdict: Verdict | ListedTransaction) -> dict[str, Any]:
+    fate = {"should_become": verdict.fate.value, "because": verdict.because}
+    return {"generation": of.generation, "epoch": of.epoch} | fate
 
 
 def _foreign(transaction: PreparedTransaction) -> dict[str, Any]:
@@ -247,14 +246,19 @@ def _foreign(transaction: PreparedTransaction) -> dict[str, Any]:
 
 
 def _print_open(found: Sequence[ListedTransaction]) -> None:
-    table = Table("should become", "sink", "generation", "epoch", "age", box=None, pad_edge=False)
-    table.add_column("transaction", overflow="fold")
-    table.add_column("because", overflow="fold")
+    table = _table("should become", "sink", "generation", "epoch", "age")
     for one in found:
         c = one.committable
         of = (c.sink, c.generation, c.epoch, _age(one.age_s))
         table.add_row(_coloured(one.fate), *map(shown, (*of, c.handle, one.because)))
     table_console().print(table if found else "no open transactions of Kafka sinks")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(*columns, box=None, pad_edge=False)
+    table.add_column("transaction", overflow="fold")
+    table.add_column("because", overflow="fold")
+    return table
 
 
 def _coloured(fate: Fate) -> str:
@@ -263,19 +267,6 @@ def _coloured(fate: Fate) -> str:
 
 def _age(age_s: float) -> str:
     return str(timedelta(seconds=int(age_s)))
-
-
-def _open_as_dict(pipeline: str, one: ListedTransaction) -> dict[str, object]:
-    return {
-        "transaction": one.committable.handle,
-        "age_s": round(one.age_s, 3),
-        "pipeline": pipeline,
-        "sink": one.committable.sink,
-        "generation": one.committable.generation,
-        "epoch": one.committable.epoch,
-        "should_become": one.fate.value,
-        "because": one.because,
-    }
 
 
 def _print_gone(gone: Gone, stages: Sequence[str]) -> None:

@@ -10,10 +10,10 @@ body           at most 64 KiB: a longer one is not read
 from __future__ import annotations
 
 import hmac
-import json
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onefold.daemon.access import proof
@@ -75,7 +75,9 @@ class Guard:
         elif _is_open(scope):
             await self._app(scope, bounded, said)
         else:
-            await self._refuse(said, "token-wrong" if given else "token-missing")
+            code = "token-wrong" if given else "token-missing"
+            headers = {"www-authenticate": "Bearer", proof.NONCE: self._nonces.new()}
+            await JSONResponse({"code": code, "message": _REFUSALS[code]}, 401, headers)(scope, receive, said)
 
     def _is_bearer(self, given: str) -> bool:
         return any(hmac.compare_digest(given.encode(), each) for each in self._bearers)
@@ -93,18 +95,6 @@ class Guard:
             for at in (proof.place(scope["server"]), proof.ANYWHERE)
         )
         return mac if is_right and self._nonces.use(nonce) else None
-
-    async def _refuse(self, send: Send, code: str) -> None:
-        body = json.dumps({"code": code, "message": _REFUSALS[code]}).encode()
-        headers = {
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            "www-authenticate": "Bearer",
-            proof.NONCE.lower(): self._nonces.new(),
-        }
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 401, "headers": raw})
-        await send({"type": "http.response.body", "body": body})
 
 
 class _Proving:

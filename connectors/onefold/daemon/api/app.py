@@ -1,40 +1,36 @@
-"""The API's routes, described by OpenAPI."""
+"""The API's routes, described by OpenAPI, and those of the status page: static files, which ask the API. `Guard` sends
+them with a policy that runs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.blocking_calls import BlockingCalls
+from onefold.daemon.api.epochs import EpochDetail, EpochModel, EpochPage
+from onefold.daemon.api.graphs import GraphModel
 from onefold.daemon.api.letters import add_letters
-from onefold.daemon.api.models import (
-    DefinitionModel,
-    EpochDetail,
-    EpochPage,
-    GraphModel,
-    Health,
-    LagHistory,
-    LogModel,
-    PipelineModel,
-    Problem,
-    ReadyModel,
-)
-from onefold.daemon.api.page import page_routes
-from onefold.daemon.api.views import epoch_detail, epoch_view, graph_view, lag_point, log_line, pipeline_view
+from onefold.daemon.api.model import Problem
+from onefold.daemon.api.pipelines import DefinitionModel, Health, LagHistory, LogModel, PipelineModel, ReadyModel
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.watch.watch import Watch
 from onefold.operate.letters.letter import NotSendable
 
-__all__ = ["NotThere", "make_app"]
+__all__ = ["PAGE", "NotThere", "make_app", "page_routes"]
+
+PAGE = FilePath(__file__).parents[1] / "page"
 
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
@@ -108,27 +104,27 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     @app.get("/pipelines", tags=["pipelines"])
     async def pipelines() -> list[PipelineModel]:
         """All pipelines of this process."""
-        return [pipeline_view(watch) for watch in by_name.values()]
+        return [PipelineModel.of(watch) for watch in by_name.values()]
 
     @app.get("/pipelines/{name}", tags=["pipelines"], responses=named_wrong)
     async def pipeline(name: Name) -> PipelineModel:
         """One pipeline. What comes from servers was asked at most some seconds ago."""
-        return pipeline_view(named(name))
+        return PipelineModel.of(named(name))
 
     @app.get("/pipelines/{name}/graph", tags=["pipelines"], responses=named_wrong)
     async def graph(name: Name) -> GraphModel:
         """Its graph as a picture, with what flows in it now."""
-        return graph_view(named(name).control.run.traffic)
+        return GraphModel.of(named(name).control.run.hosted.traffic)
 
     @app.get("/pipelines/{name}/lags", tags=["pipelines"], responses=named_wrong)
     async def lags(name: Name) -> LagHistory:
         """How far the pipeline was behind, in the last hour of this daemon."""
-        return LagHistory(points=[lag_point(*each) for each in list(named(name).lags)])
+        return LagHistory.of(named(name))
 
     @app.get("/pipelines/{name}/log", tags=["pipelines"], responses=named_wrong)
     async def log(name: Name) -> LogModel:
         """What was logged of it last, by the daemon and by the process that runs it."""
-        return LogModel(lines=[log_line(each) for each in named(name).control.run.lines])
+        return LogModel.of(named(name))
 
     @app.get("/pipelines/{name}/definition", tags=["pipelines"], responses=named_wrong)
     async def definition(name: Name) -> DefinitionModel:
@@ -144,7 +140,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         """The newest epochs, as the checkpoint store has them now."""
         watch = named(name)
         found = await calls[name].ask(lambda: watch.history.epochs(name, limit, before))
-        return EpochPage(epochs=[epoch_view(one, watch.control.run.epochs) for one in found])
+        return EpochPage(epochs=[EpochModel.of(one, watch.control.run.hosted.epochs) for one in found])
 
     @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
     async def epoch(name: Name, epoch: Number) -> EpochDetail:
@@ -155,7 +151,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             raise NotThere(
                 "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"
             )
-        return epoch_detail(found, watch.control.run.epochs)
+        return EpochDetail.of(found, watch.control.run.hosted.epochs)
 
     add_letters(app, named, by_name)
 
@@ -171,7 +167,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         async def act(name: Name) -> PipelineModel:
             watch = named(name)
             watch.control.act(action)
-            return pipeline_view(watch)
+            return PipelineModel.of(watch)
 
     add_action(Action.PAUSE, "Begin no further epoch. The one that runs is finished.")
     add_action(Action.RESUME, "Begin epochs again.")
@@ -211,3 +207,12 @@ def _wrong(error: RequestValidationError) -> str:
 
 def _problem(status: int, code: str, message: str) -> JSONResponse:
     return JSONResponse(Problem(code=code or "request-refused", message=message).model_dump(), status)
+
+
+def page_routes() -> list[BaseRoute]:
+    """`/`, and what it consists of under `/static/`."""
+
+    async def page(_request: Request) -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
+    return [Route("/", page), Mount("/static", StaticFiles(directory=PAGE))]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from datetime import datetime
+from importlib import import_module
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from onefold.core.extras import naming_extras
 from onefold.daemon.api.blocking_calls import BlockingCalls
-from onefold.daemon.api.models import Problem
+from onefold.daemon.api.model import Model, Problem
 from onefold.daemon.watch.watch import Watch
-from onefold.operate.letters.letter import FoundLetters, Letter, Mark, ReasonCount, RecordPlace, takes_letters
-from onefold.pipeline import Pipeline
+from onefold.operate.letters.letter import FoundLetters, Letter, Mark, RecordPlace, takes_letters
 
 __all__ = ["add_letters"]
 
@@ -26,11 +26,7 @@ class _Letters(BlockingCalls):
     WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
-
-
-class PlaceModel(_Model):
+class PlaceModel(Model):
     """Where a record is in the source."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")
@@ -38,7 +34,7 @@ class PlaceModel(_Model):
     offset: int = Field(ge=0, le=2**63 - 1)
 
 
-class SentModel(_Model):
+class SentModel(Model):
     """sending: whether it was sent is not known yet; to send it again finds out."""
 
     state: Literal["sending", "sent"]
@@ -46,12 +42,12 @@ class SentModel(_Model):
     offset: int | None
 
 
-class LetterHeader(_Model):
+class LetterHeader(Model):
     key: str
     value: str | None
 
 
-class LetterModel(_Model):
+class LetterModel(Model):
     """A record that could not be read (it has a place), or a row that a sink refused. Bytes are shown as UTF-8."""
 
     sink: str
@@ -68,12 +64,12 @@ class LetterModel(_Model):
     can_send: bool
 
 
-class LettersModel(_Model):
+class LettersModel(Model):
     letters: list[LetterModel] = Field(description="the newest first")
     elsewhere: list[str] = Field(description="sinks of dead letters that are no Postgres tables: read them there")
 
 
-class ReasonModel(_Model):
+class ReasonModel(Model):
     sink: str
     reason: str = Field(description="its first 200 characters, by which letters are counted")
     letters: int
@@ -94,15 +90,20 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     ) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
         pipeline = named(name).control.pipeline
-        found = await calls[name].ask(lambda: _newest(pipeline, limit, reason))
-        return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
+        if not takes_letters(pipeline):
+            return LettersModel(letters=[], elsewhere=[])
+        found: FoundLetters = await calls[name].ask(lambda: _driven("browse").newest(pipeline, limit, reason))
+        return LettersModel(letters=[*map(_letter, found.letters)], elsewhere=list(found.elsewhere))
 
     @app.get("/pipelines/{name}/dead-letters/reasons", tags=["dead letters"], responses=problems)
     async def counted(name: Name) -> list[ReasonModel]:
         """How many dead letters have which reason, the most first."""
         pipeline = named(name).control.pipeline
-        found = await calls[name].ask(lambda: _reasons(pipeline))
-        return [ReasonModel(**asdict(each)) for each in found]
+        if not takes_letters(pipeline):
+            return []
+        return [
+            ReasonModel(**asdict(each)) for each in await calls[name].ask(lambda: _driven("browse").reasons(pipeline))
+        ]
 
     @app.post(
         "/pipelines/{name}/dead-letters/send",
@@ -117,32 +118,13 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     async def send(name: Name, place: PlaceModel) -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
         pipeline, at = named(name).control.pipeline, RecordPlace(place.topic, place.partition, place.offset)
-        return _sent(await calls[name].ask(lambda: _send_again(pipeline, at)))
+        return _sent(await calls[name].ask(lambda: _driven("resend").send_again(pipeline, at)))
 
 
-# The drivers of Postgres and Kafka are imported by those who ask: a daemon without such sinks does without them.
-
-
-def _newest(pipeline: Pipeline, limit: int, reason: str) -> FoundLetters:
-    if not takes_letters(pipeline):
-        return FoundLetters((), ())
+def _driven(module: str) -> Any:
+    """What imports the driver of Postgres or Kafka, which a daemon without such sinks does without."""
     with naming_extras():
-        from onefold.operate.letters.browse import newest
-    return newest(pipeline, limit, reason)
-
-
-def _reasons(pipeline: Pipeline) -> Sequence[ReasonCount]:
-    if not takes_letters(pipeline):
-        return ()
-    with naming_extras():
-        from onefold.operate.letters.browse import reasons
-    return reasons(pipeline)
-
-
-def _send_again(pipeline: Pipeline, at: RecordPlace) -> Mark:
-    with naming_extras():
-        from onefold.operate.letters.resend import send_again
-    return send_again(pipeline, at)
+        return import_module(f"onefold.operate.letters.{module}")
 
 
 def _letter(letter: Letter) -> LetterModel:

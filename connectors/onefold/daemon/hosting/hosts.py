@@ -209,7 +209,7 @@ class _Host:
                 self._channel = Channel(self._socket, Report)
                 with theirs:
                     number = theirs.fileno()
-                    command = [sys.executable, "-P", "-m", "onefold.daemon.hosting.process", str(number), logs, *names]
+                    command = [sys.executable, "-P", "-m", "onefold.daemon.hosting", str(number), logs, *names]
                     self._process = subprocess.Popen(
                         command, stdin=subprocess.DEVNULL, pass_fds=[number], process_group=0
                     )

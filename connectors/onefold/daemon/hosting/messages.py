@@ -62,7 +62,6 @@ class Recovered(_Message):
 
     generation: int
     finished: int
-    given_up: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,7 @@ class Status(_Message):
     recovered: Recovered | None = None  # None before a start has succeeded
     waiting_for: Failure | None = None  # a server that is away or busy
     progress_at_s: float | None = None  # when its last epoch was complete: seconds since 1970
+    running_since_s: float | None = None  # when the epoch that runs began to write; None between epochs
     totals: Totals = Totals()
 
 

@@ -1,6 +1,6 @@
 """The process of a host: it runs pipelines as its daemon orders, and ends when that is gone, after their epochs.
 
-    python -m onefold.daemon.hosting.process FD LOGS NAME...
+    python -m onefold.daemon.hosting FD LOGS NAME...
 
 FD is its end of the pair of sockets, LOGS is json or text, and the names are those of its pipelines, for who looks at
 the processes of the machine. It is started by exec, so that nothing of the daemon's is in it.
@@ -257,7 +257,3 @@ def main() -> None:
         signal.signal(signalled, lambda _number, _frame: host.end())
     host.run()
     threading.Thread(target=_exit_late, name="onefold-exit", daemon=True).start()
-
-
-if __name__ == "__main__":
-    main()

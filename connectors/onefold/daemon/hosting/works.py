@@ -93,18 +93,22 @@ class Work(ABC):
             self._finished.append(Finished(epoch=outcome.record.epoch, steps=steps))
 
     def _status(
-        self, at_s: float | None, started: Started | None, waiting_for: OnefoldError | None, totals: Totals
+        self,
+        at_s: float | None,
+        started: Started | None,
+        waiting_for: OnefoldError | None,
+        totals: Totals,
+        running_since_s: float | None = None,
     ) -> Status:
         """`at_s` is when its run started, `started` what that found."""
         if started is not None:
-            self._recovered = Recovered(
-                generation=started.generation.number, finished=started.finished, given_up=started.given_up
-            )
+            self._recovered = Recovered(generation=started.generation.number, finished=started.finished)
         return Status(
             started_at_s=at_s,
             recovered=self._recovered,
             waiting_for=None if waiting_for is None else Failure.of(waiting_for),
             progress_at_s=self._progress_at_s,
+            running_since_s=running_since_s,
             totals=totals,
         )
 
@@ -219,6 +223,7 @@ class SparkWork(Work):
             writer.started,
             writer.waiting_for,
             Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped),
+            writer.running_since_s,
         )
 
 
@@ -287,7 +292,7 @@ class EngineWork(Work):
         if flow is None:
             return self._status(None, None, None, Totals())
         totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"])
-        return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals)
+        return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals, flow.running_since_s)
 
 
 def drawing_of(graph: Graph) -> Drawing | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter as Counted
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -61,6 +63,58 @@ def registry_of(watches: Sequence[Watch], registry: CollectorRegistry) -> Collec
     return registry
 
 
+_GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
+# What each says, and its labels beside the pipeline.
+_FAMILIES: Mapping[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str, Sequence[str]]] = {
+    "onefold_pipeline_state": (_GAUGE, "1 for the state that it is in.", ["state"]),
+    "onefold_fenced": (_GAUGE, "1 where another process has taken the pipeline over.", []),
+    "onefold_generation": (_GAUGE, "Under which this process works.", []),
+    "onefold_host_memory_bytes": (_GAUGE, "Resident memory of the process that runs it.", []),
+    "onefold_restarts": (_COUNTER, "Starts after failures.", []),
+    "onefold_replays_skipped": (_COUNTER, "Batches that were skipped: they had been written before.", []),
+    "onefold_dead_letters": (_COUNTER, "Records that could not be read, and became dead letters.", []),
+    "onefold_records_skipped": (_COUNTER, "Records that could not be read, and were skipped.", []),
+    "onefold_epoch_step_seconds": (_COUNTER, "The time of finished epochs, by step.", ["step"]),
+    "onefold_edge_rows": (_COUNTER, "Rows that flowed from operator to operator.", ["source", "target"]),
+    "onefold_edge_bytes": (_COUNTER, "Their bytes, as Arrow.", ["source", "target"]),
+    "onefold_operator_busy_ratio": (
+        _GAUGE,
+        "The share of the workers' time that was spent in its code, lately.",
+        ["operator"],
+    ),
+    "onefold_operator_backpressured_ratio": (
+        _GAUGE,
+        "The share of the time in which it waited to hand a batch on to other workers, lately.",
+        ["operator"],
+    ),
+    "onefold_operator_state_entries": (_GAUGE, "That it keeps by key, about.", ["operator"]),
+    "onefold_operator_state_bytes": (_GAUGE, "Of its last snapshot, about.", ["operator"]),
+    "onefold_store_up": (_GAUGE, "Whether the checkpoint store answers.", []),
+    "onefold_epoch": (_GAUGE, "The last complete epoch.", []),
+    "onefold_epoch_age_seconds": (_GAUGE, "Since an epoch was completed.", []),
+    "onefold_epoch_running_seconds": (_GAUGE, "Since the running epoch began to write; 0 without one.", []),
+    "onefold_lag_records": (_GAUGE, "Records that could be read, and are not written.", ["topic", "partition"]),
+    "onefold_retention_headroom_records": (
+        _GAUGE,
+        "How many more records retention may delete before it deletes one that is not written.",
+        ["topic", "partition"],
+    ),
+    "onefold_behind": (
+        _GAUGE,
+        "What could be read of a source, and is not written: records of topics, files, tables.",
+        ["source", "unit"],
+    ),
+    "onefold_in_doubt": (_GAUGE, "Prepared transactions, those of a running epoch too.", ["sink"]),
+    "onefold_oldest_prepared_seconds": (_GAUGE, "The age of the oldest one; 0 without.", ["sink"]),
+    "onefold_prepared_life_seconds": (
+        _GAUGE,
+        "Until the server aborts the oldest one by itself, where it does: Kafka's transactions.",
+        ["sink"],
+    ),
+}
+_Sample: TypeAlias = tuple[str, Sequence[str], float | None]  # its family, its labels, and its value if that is known
+
+
 class _Now(Collector):
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
@@ -69,154 +123,80 @@ class _Now(Collector):
         return ()  # nothing is asked before the first scrape
 
     def collect(self) -> Iterable[Metric]:
-        for family in (self._of_runs, self._of_graph, self._of_store, self._of_source, self._of_sinks):
-            yield from family()
-
-    def _of_runs(self) -> Iterable[Metric]:
-        state = GaugeMetricFamily(
-            "onefold_pipeline_state", "1 for the state that it is in.", labels=["pipeline", "state"]
-        )
-        fenced = self._gauge("onefold_fenced", "1 where another process has taken the pipeline over.")
-        generation = self._gauge("onefold_generation", "Under which this process works.")
-        restarts = self._counter("onefold_restarts", "Starts after failures.")
-        replays = self._counter("onefold_replays_skipped", "Batches that were skipped: they had been written before.")
-        letters = self._counter("onefold_dead_letters", "Records that could not be read, and became dead letters.")
-        skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
-        steps = CounterMetricFamily(
-            "onefold_epoch_step_seconds", "The time of finished epochs, by step.", labels=["pipeline", "step"]
-        )
-        memory = self._gauge("onefold_host_memory_bytes", "Resident memory of the process that runs it.")
+        found = {
+            name: kind(name, says, labels=["pipeline", *labels]) for name, (kind, says, labels) in _FAMILIES.items()
+        }
         for watch in self._watches:
-            name, now, totals = watch.control.name, watch.control.state, watch.control.totals
-            for each in RunState:
-                state.add_metric([name, each.value], now is each)
-            fenced.add_metric([name], now is RunState.FENCED)
-            if (number := watch.control.run.generation) is not None:
-                generation.add_metric([name], number)
-            if (resident := watch.control.run.memory_bytes) is not None:
-                memory.add_metric([name], resident)
-            for step, took_s in watch.control.run.epochs.sums.items():
-                steps.add_metric([name, step], took_s)
-            restarts.add_metric([name], totals.restarts)
-            replays.add_metric([name], totals.replays)
-            on_errors = {source.on_error for source in watch.control.pipeline.flow.sources()}
-            if "dead_letter" in on_errors:
-                letters.add_metric([name], totals.dead_letters)
-            if "skip" in on_errors:
-                skipped.add_metric([name], totals.skipped)
-        return state, fenced, generation, memory, restarts, replays, letters, skipped, steps
-
-    def _of_graph(self) -> Iterable[Metric]:
-        way = ["pipeline", "source", "target"]
-        rows = CounterMetricFamily("onefold_edge_rows", "Rows that flowed from operator to operator.", labels=way)
-        size = CounterMetricFamily("onefold_edge_bytes", "Their bytes, as Arrow.", labels=way)
-        by_operator = ["pipeline", "operator"]
-        busy = GaugeMetricFamily(
-            "onefold_operator_busy_ratio",
-            "The share of the workers' time that was spent in its code, lately.",
-            labels=by_operator,
-        )
-        held = GaugeMetricFamily(
-            "onefold_operator_backpressured_ratio",
-            "The share of the time in which it waited to hand a batch on to other workers, lately.",
-            labels=by_operator,
-        )
-        entries = GaugeMetricFamily(
-            "onefold_operator_state_entries", "That it keeps by key, about.", labels=by_operator
-        )
-        kept = GaugeMetricFamily("onefold_operator_state_bytes", "Of its last snapshot, about.", labels=by_operator)
-        for watch in self._watches:
-            name, traffic = watch.control.name, watch.control.run.traffic
-            sums: dict[tuple[str, str], tuple[int, int]] = {}
-            for edge in traffic.edges():
-                if edge.rows is not None and edge.bytes is not None:
-                    known = sums.get((edge.source, edge.target), (0, 0))
-                    sums[edge.source, edge.target] = known[0] + edge.rows, known[1] + edge.bytes
-            for (source, target), (count, nbytes) in sums.items():
-                rows.add_metric([name, source, target], count)
-                size.add_metric([name, source, target], nbytes)
-            for each in traffic.operators():
-                values = each.busy, each.backpressured, each.state_entries, each.state_bytes
-                for family, value in zip((busy, held, entries, kept), values, strict=True):
+            for samples in (_of_run, _of_graph, _of_store, _of_sources, _of_sinks):
+                for name, labels, value in samples(watch):
                     if value is not None:
-                        family.add_metric([name, each.name], value)
-        return rows, size, busy, held, entries, kept
+                        found[f"onefold_{name}"].add_metric([watch.control.name, *labels], value)
+        return found.values()
 
-    def _of_store(self) -> Iterable[Metric]:
-        up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")
-        last = self._gauge("onefold_epoch", "The last complete epoch.")
-        age = self._gauge("onefold_epoch_age_seconds", "Since an epoch was completed.")
-        running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
-        for watch in self._watches:
-            name, status, now_s = watch.control.name, watch.status.value, time.time()
-            up.add_metric([name], watch.status.has_answer)
-            if status is None:
-                continue
-            complete = status.complete
-            if complete is not None:
-                last.add_metric([name], complete.record.epoch)
-                if complete.completed_ms is not None:
-                    age.add_metric([name], max(0.0, now_s - complete.completed_ms / 1000))
-            opened = [epoch.opened_ms for epoch in status.unfinished if epoch.opened_ms is not None]
-            running.add_metric([name], max((now_s - ms / 1000 for ms in opened), default=0.0))
-        return up, last, age, running
 
-    def _of_source(self) -> Iterable[Metric]:
-        labels = ["pipeline", "topic", "partition"]
-        behind = GaugeMetricFamily(
-            "onefold_lag_records", "Records that could be read, and are not written.", labels=labels
-        )
-        headroom = GaugeMetricFamily(
-            "onefold_retention_headroom_records",
-            "How many more records retention may delete before it deletes one that is not written.",
-            labels=labels,
-        )
-        whole = GaugeMetricFamily(
-            "onefold_behind",
-            "What could be read of a source, and is not written: records of topics, files, tables.",
-            labels=["pipeline", "source", "unit"],
-        )
-        for watch in self._watches:
-            found: dict[tuple[str, str], int] = {}
-            for each in watch.lag.value or ():
-                found[each.source, each.unit] = found.get((each.source, each.unit), 0) + each.behind
-                if each.headroom is not None:
-                    topic, _, partition = each.partition.rpartition("/")
-                    behind.add_metric([watch.control.name, topic, partition], each.behind)
-                    headroom.add_metric([watch.control.name, topic, partition], each.headroom)
-            for (source, unit), number in found.items():
-                whole.add_metric([watch.control.name, source, unit], number)
-        return behind, headroom, whole
+def _of_run(watch: Watch) -> Iterator[_Sample]:
+    control, run, totals = watch.control, watch.control.run, watch.control.totals
+    state = control.state
+    yield from (("pipeline_state", [each.value], state is each) for each in RunState)
+    yield "fenced", [], state is RunState.FENCED
+    yield "generation", [], run.generation
+    yield "host_memory_bytes", [], run.hosted.memory_bytes
+    yield from (("epoch_step_seconds", [step], took_s) for step, took_s in run.hosted.epochs.sums.items())
+    yield "restarts", [], totals.restarts
+    yield "replays_skipped", [], totals.replays
+    on_errors = {source.on_error for source in control.pipeline.flow.sources()}
+    yield "dead_letters", [], totals.dead_letters if "dead_letter" in on_errors else None
+    yield "records_skipped", [], totals.skipped if "skip" in on_errors else None
 
-    def _of_sinks(self) -> Iterable[Metric]:
-        labels = ["pipeline", "sink"]
-        in_doubt = GaugeMetricFamily(
-            "onefold_in_doubt", "Prepared transactions, those of a running epoch too.", labels=labels
-        )
-        oldest = GaugeMetricFamily(
-            "onefold_oldest_prepared_seconds", "The age of the oldest one; 0 without.", labels=labels
-        )
-        life = GaugeMetricFamily(
-            "onefold_prepared_life_seconds",
-            "Until the server aborts the oldest one by itself, where it does: Kafka's transactions.",
-            labels=labels,
-        )
-        for watch in self._watches:
-            guarantees = watch.guarantees.value or {}
-            for sink, held in (watch.held or {}).items():
-                place = [watch.control.name, sink]
-                oldest_s = max((each.age_s for each in held), default=0.0)
-                in_doubt.add_metric(place, len(held))
-                oldest.add_metric(place, oldest_s)
-                guarantee = guarantees.get(sink)
-                if guarantee is not None and guarantee.prepared_s is not None:
-                    life.add_metric(place, max(0.0, guarantee.prepared_s - oldest_s))
-        return in_doubt, oldest, life
 
-    @staticmethod
-    def _gauge(name: str, says: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, says, labels=["pipeline"])
+def _of_graph(watch: Watch) -> Iterator[_Sample]:
+    traffic = watch.control.run.hosted.traffic
+    rows, size = Counted[tuple[str, str]](), Counted[tuple[str, str]]()
+    for edge in traffic.edges():
+        if edge.rows is not None and edge.bytes is not None:
+            rows[edge.source, edge.target] += edge.rows
+            size[edge.source, edge.target] += edge.bytes
+    yield from (("edge_rows", way, count) for way, count in rows.items())
+    yield from (("edge_bytes", way, count) for way, count in size.items())
+    for each in traffic.operators():
+        yield "operator_busy_ratio", [each.name], each.busy
+        yield "operator_backpressured_ratio", [each.name], each.backpressured
+        yield "operator_state_entries", [each.name], each.state_entries
+        yield "operator_state_bytes", [each.name], each.state_bytes
 
-    @staticmethod
-    def _counter(name: str, says: str) -> CounterMetricFamily:
-        return CounterMetricFamily(name, says, labels=["pipeline"])
+
+def _of_store(watch: Watch) -> Iterator[_Sample]:
+    status, now_s = watch.status.value, time.time()
+    yield "store_up", [], watch.status.has_answer
+    if status is None:
+        return
+    if (complete := status.complete) is not None:
+        yield "epoch", [], complete.record.epoch
+        if complete.completed_ms is not None:
+            yield "epoch_age_seconds", [], max(0.0, now_s - complete.completed_ms / 1000)
+    began_s = [epoch.opened_ms / 1000 for epoch in status.unfinished if epoch.opened_ms is not None]
+    if (running_s := watch.control.run.hosted.status.running_since_s) is not None:  # else the store has what was begun
+        began_s = [running_s]
+    yield "epoch_running_seconds", [], max((now_s - each_s for each_s in began_s), default=0.0)
+
+
+def _of_sources(watch: Watch) -> Iterator[_Sample]:
+    behind = Counted[tuple[str, str]]()
+    for each in watch.lag.value or ():
+        behind[each.source, each.unit] += each.behind
+        if each.headroom is not None:
+            topic, _, partition = each.partition.rpartition("/")
+            yield "lag_records", [topic, partition], each.behind
+            yield "retention_headroom_records", [topic, partition], each.headroom
+    yield from (("behind", source, count) for source, count in behind.items())
+
+
+def _of_sinks(watch: Watch) -> Iterator[_Sample]:
+    guarantees = watch.guarantees.value or {}
+    for sink, held in (watch.held or {}).items():
+        oldest_s = max((each.age_s for each in held), default=0.0)
+        yield "in_doubt", [sink], len(held)
+        yield "oldest_prepared_seconds", [sink], oldest_s
+        guarantee = guarantees.get(sink)
+        if guarantee is not None and guarantee.prepared_s is not None:
+            yield "prepared_life_seconds", [sink], max(0.0, guarantee.prepared_s - oldest_s)

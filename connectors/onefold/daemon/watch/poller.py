@@ -42,7 +42,6 @@ class Poller(Generic[T]):
         self._is_wanted.set()
 
     def join(self, within_s: float) -> None:
-        """Wait for the end of its thread."""
         self._thread.join(max(0.0, within_s))
 
     @property

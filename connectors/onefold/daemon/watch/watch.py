@@ -13,7 +13,7 @@ from onefold.daemon.control import Control
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
 from onefold.operate.lags import Lag, Lags, in_all
-from onefold.pipeline.definition import definition
+from onefold.pipeline.file import definition
 from onefold.store.history import History, PipelineStatus, StoredEpoch
 
 __all__ = ["Watch"]

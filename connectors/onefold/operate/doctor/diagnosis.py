@@ -17,8 +17,7 @@ from onefold.core.protocol.committer_kinds import ATTEMPTS, candidate, sole_last
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.planning import check_replayable
-from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, exposed
-from onefold.operate.doctor.sources import examined
+from onefold.operate.doctor.examination import SinkLook, StoreLook, asked, examined, exposed
 
 __all__ = ["Diagnosis", "SinkDiagnosis", "diagnose"]
 

@@ -1,10 +1,12 @@
-"""Examines a checkpoint store and the sinks of a pipeline, changing nothing: what a start checks, and what else its
-guarantee rests on."""
+"""Examines the checkpoint store, the sources and the sinks of a pipeline, changing nothing: what a start checks, and
+what else its guarantee rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -23,15 +25,22 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.findings import Checked, Examined, Finding, Holding, Level, passed, tried
+from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import check_shared, last_resource
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.protocol.recovery import resolve
+from onefold.core.source import MemoryJournal, ReadOnce, Source, own_positions
 from onefold.store.checkpoint_store import CheckpointStore
 from onefold.store.history import slowest_decision_s
 from onefold.store.job.targets import check_targets
 
-__all__ = ["SinkLook", "StoreLook", "asked", "exposed"]
+if TYPE_CHECKING:
+    from onefold.sources import KafkaSource
+
+__all__ = ["SinkLook", "StoreLook", "asked", "examined", "exposed"]
+
+_SILENT_S_MAX = 10.0  # of Kafka's brokers: who waits for an answer waits before a terminal
 
 
 class StoreLook:
@@ -186,6 +195,23 @@ class SinkLook:
                     f" {committable.epoch} of generation {committable.generation} is over, and nobody will commit it."
                     f" {held.costs}",
                 )
+
+
+def examined(source: Source, at: Positions | None) -> Iterator[Finding]:
+    """`at`: where the pipeline stands, if it was ever started. Raises what a start raises."""
+    if type(source).__name__ == "KafkaSource":  # its client need not be installed
+        from onefold.sources.kafka.source_examination import examine
+
+        topics = cast("KafkaSource", source)
+        topics = replace(topics, timeout_s=min(topics.timeout_s, _SILENT_S_MAX))
+        yield from examine(topics, None if at is None else own_positions(source, at))
+        return
+    with closing(source.planner(None, None, MemoryJournal())) as planner:
+        begin = planner.initial()
+        parts = planner.splits(Range(begin, planner.end(begin)))
+    counted = "1 part" if len(parts) == 1 else f"{len(parts):,} parts"
+    what = "once, whole, in one epoch" if isinstance(source, ReadOnce) else "again as it was, after a crash"
+    yield Finding(Level.FINE, f"{source.name} is there, and is read {what}: {counted} at first")
 
 
 def _once(findings: Iterable[Finding]) -> Iterator[Finding]:

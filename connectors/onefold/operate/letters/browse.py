@@ -1,25 +1,30 @@
 """The dead letters of a pipeline, where they are in Postgres tables: records that could not be read, and rows that
-Postgres refused."""
+Postgres refused. They are read within a bound: the tables may be large, and are in the database of the sink."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
-from onefold.operate.letters.bounded_queries import reading
+from onefold.clients.postgres import sessions as pool
+from onefold.clients.postgres.sessions import Connection
+from onefold.core import Retriable
 from onefold.operate.letters.letter import FoundLetters, Letter, ReasonCount, RecordPlace, puts_rows_aside
 from onefold.operate.letters.resend_marks import marks_of
 from onefold.pipeline import Pipeline
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.naming import TargetName
+from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
 
 __all__ = ["newest", "reasons", "whole"]
 
+WITHIN_S = 5.0  # of one statement
 REASONS_MAX = 100
 REASON_CHARACTERS = 200  # by which letters are counted
 SHOWN_BYTES_MAX = 4096  # of each value, and of all headers of a letter as the table has them
@@ -84,7 +89,8 @@ def _records(
         " FROM (SELECT * FROM {table} WHERE pipeline = {pipeline} {has} ORDER BY epoch DESC LIMIT {limit}) AS newest"
         " ORDER BY epoch DESC, source_partition, source_offset DESC"
     )
-    marks = marks_of(settings, pipeline)
+    with _reading(settings, TargetName(settings.ledger, SENT_AGAIN), "pipeline") as connection:
+        marks = marks_of(connection, settings, pipeline)
     for row in _read(settings, settings.target, query, pipeline, limit, "pipeline, epoch", has, shown):
         topic, partition, offset, at, reason, epoch, key, value, size, headers = row
         yield Letter(
@@ -126,7 +132,7 @@ def _read(
 ) -> list[tuple[Any, ...]]:
     """The rows of a query; none where the table is not there yet. It first finds which letters are the newest, by an
     index where there is one, and then reads the contents of these alone."""
-    with reading(settings, table, index) as connection:
+    with _reading(settings, table, index) as connection:
         ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
         if name is None:
             return []
@@ -140,6 +146,26 @@ def _read(
             characters=sql.Literal(REASON_CHARACTERS),
         )
         return connection.execute(filled).fetchall()
+
+
+@contextmanager
+def _reading(settings: PostgresSinkConfig, table: TargetName, index: str) -> Iterator[Connection]:
+    """A transaction that reads this table. `index` names the columns that let it read no more than it needs.
+
+    Raises Retriable where a statement takes longer than `WITHIN_S`: the server has ended it then.
+    """
+    with pool.borrow(settings.conninfo("dead letters"), f"reading {table}") as connection:
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL statement_timeout = {int(WITHIN_S * 1000)}".encode())
+                yield connection
+        except psycopg.errors.QueryCanceled as error:
+            raise Retriable(
+                "letters-slow",
+                f"what is wanted of table {table} was not found within {WITHIN_S:g} s, and the query was ended. With an"
+                f" index it is found at once: CREATE INDEX ON {table.sql} ({index}). Where there is one, somebody else"
+                " locks the table: ask again later",
+            ) from error
 
 
 def headers_of(stored: object) -> list[tuple[str, bytes | None]]:

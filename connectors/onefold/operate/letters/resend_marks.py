@@ -10,7 +10,6 @@ from datetime import datetime
 
 from onefold.clients.postgres import trust
 from onefold.clients.postgres.sessions import Connection, create_beside_others
-from onefold.operate.letters.bounded_queries import reading
 from onefold.operate.letters.letter import Mark, MarkState
 from onefold.sinks.postgres.naming import SENT_AGAIN, TargetName
 from onefold.sinks.postgres.sink_options import PostgresSinkConfig
@@ -21,17 +20,18 @@ _COLUMNS = """pipeline text, topic text, "partition" int, "offset" bigint, state
  from_offset bigint NOT NULL, sent_offset bigint, PRIMARY KEY (pipeline, topic, "partition", "offset")"""
 
 
-def marks_of(settings: PostgresSinkConfig, pipeline: str) -> Mapping[tuple[str, int, int], Mark]:
+def marks_of(
+    connection: Connection, settings: PostgresSinkConfig, pipeline: str
+) -> Mapping[tuple[str, int, int], Mark]:
     """All marks of a pipeline, by topic, partition and offset. Makes nothing."""
-    table = TargetName(settings.ledger, SENT_AGAIN)
-    with reading(settings, table, "pipeline") as connection:
-        ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
-        if name is None:
-            return {}
-        _check(connection, settings)
-        rows = connection.execute(
-            f'SELECT topic, "partition", "offset", {_MARK} FROM {table.sql} WHERE pipeline = %s'.encode(), (pipeline,)
-        ).fetchall()
+    table = TargetName(settings.ledger, SENT_AGAIN).sql
+    ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table,))
+    if name is None:
+        return {}
+    _check(connection, settings)
+    rows = connection.execute(
+        f'SELECT topic, "partition", "offset", {_MARK} FROM {table} WHERE pipeline = %s'.encode(), (pipeline,)
+    ).fetchall()
     return {(topic, partition, offset): _mark(*row) for topic, partition, offset, *row in rows}
 
 

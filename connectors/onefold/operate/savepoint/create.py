@@ -17,12 +17,12 @@ from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.values.plain import shown_url
 from onefold.operate.savepoint.checkpoint_files import CheckpointStanding, belonging, has_state, standing
-from onefold.operate.savepoint.listing import Counted
 from onefold.operate.savepoint.savepoint import (
     CHECKPOINT,
     DESCRIPTION,
     PARTIAL,
     CopiedFile,
+    Counted,
     Savepoint,
     SinkState,
     carried,
@@ -44,6 +44,8 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
     """
     pipeline, files = stopped.pipeline, stopped.files
     root, there = pipeline.checkpoint, files.of(folder)
+    if name is not None:  # before a generation is taken
+        _refuse_taken(there, folder, name)
     with closing(stopped.session()) as session:
         facts, _ = session.take_over()
         refuse_query(facts, pipeline.name)
@@ -55,11 +57,7 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
         now = datetime.now(UTC)
         name = name or f"epoch-{last.epoch}-{now:%Y%m%d-%H%M%S}"
         place, partial = f"{folder}/{name}", f"{folder}/{name}{PARTIAL}"
-        if there.exists(place):
-            raise ConfigError(
-                "savepoint-exists",
-                f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
-            )
+        _refuse_taken(there, folder, name)
         there.remove(partial)
         try:
             copied = _copied(files.of(root), root, there, partial, stands.batch_id)
@@ -101,8 +99,15 @@ def create(stopped: StoppedPipeline, name: str | None, folder: str) -> Savepoint
         return savepoint
 
 
+def _refuse_taken(there: FileSystem, folder: str, name: str) -> None:
+    if there.exists(place := f"{folder}/{name}"):
+        raise ConfigError(
+            "savepoint-exists",
+            f"there is a savepoint {name!r} already, in {shown_url(place)}: give this one another name",
+        )
+
+
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
-    """The epoch that the savepoint is of."""
     if facts.begun is not None:
         raise CheckpointMismatch(
             "savepoint-not-at-rest",

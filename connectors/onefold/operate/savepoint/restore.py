@@ -26,8 +26,7 @@ from onefold.operate.savepoint.checkpoint_files import (
     with_query_id,
     with_schemas_below,
 )
-from onefold.operate.savepoint.listing import read_copy
-from onefold.operate.savepoint.savepoint import Savepoint, carried
+from onefold.operate.savepoint.savepoint import Savepoint, carried, read_copy
 from onefold.operate.stopped import REPLACED, RESTORING, StoppedPipeline, somebody
 from onefold.store.job.move_session import MoveSession
 from onefold.store.pins import pin
@@ -151,7 +150,6 @@ class Restore:
         return True
 
     def again(self, facts: StoreFacts, moves: Sequence[EpochRecord]) -> int:
-        """How many records come again."""
         stands = present(facts.last, "it has written more since").range.end
         return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions))
 

@@ -97,12 +97,12 @@ def open_run(session: Session, run: str, schema: pa.Schema) -> OpenedRun | Batch
 def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable, ...]) -> BatchOutcome:
     """Decide and commit what the writers of an opened run prepared, in any process of the same driver.
 
-    The protocol runs from its start: when it opens the epoch again under the same generation, it gets the same epoch.
+    The protocol runs from its start: a run that was decided already is not decided again.
     """
     with _turn(session, opened.request.query_id):
         session.lifecycle.started = opened.started
         session.open_sinks(opened.schema)
-        return _outcome(session.run_epoch(opened.request, lambda _: manifest, runs_max=1))
+        return _outcome(session.run_epoch(opened.request, lambda _: manifest, 1, opened.record))
 
 
 def give_up_run(session: Session, opened: OpenedRun) -> None:

@@ -18,7 +18,7 @@ from onefold.sinks.sql import SqlSink, target
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind, kind_of
 from onefold.sinks.sql.databases import SqlDatabase, adapter_of
 from onefold.sinks.sql.naming import exactly
-from onefold.sinks.sql.sink_plan import SqlSettings
+from onefold.sinks.staged.table_options import SqlSinkConfig
 from onefold.spark.runtime.workers import freeze_imports, prepare_workers
 
 __all__ = ["read_sql_table"]
@@ -43,30 +43,30 @@ def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> Da
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
 
 
-def _database(settings: SqlSettings) -> SqlDatabase:
+def _database(settings: SqlSinkConfig) -> SqlDatabase:
     return SqlDatabase(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
 
 
-def _check(settings: SqlSettings, wanted: pa.Schema) -> None:
+def _check(settings: SqlSinkConfig, wanted: pa.Schema) -> None:
     database = _database(settings)
     try:
         with database.connected() as connection:
-            there = target.find(connection, settings.table)
+            there = target.find(connection, settings.target)
     finally:
         database.close()
     if there is None:
         raise ConfigError(
-            "table-missing", f"there is no table {settings.table} in {database}: check the sink's table and its URL"
+            "table-missing", f"there is no table {settings.target} in {database}: check the sink's table and its URL"
         )
     if lacking := [field.name for field in wanted if field.name not in there or kind_of(field.type) is None]:
         raise ConfigError(
             "verify-columns-missing",
-            f"table {settings.table} has no columns {', '.join(lacking)} as the rows have them; it has"
+            f"table {settings.target} has no columns {', '.join(lacking)} as the rows have them; it has"
             f" {', '.join(there)}. Verify with the transformation that wrote it",
         )
 
 
-def _read(settings: SqlSettings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(settings: SqlSinkConfig, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     database = _database(settings)
     try:
         with database.connected() as connection:
@@ -74,7 +74,7 @@ def _read(settings: SqlSettings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
             kinds = [_kind(field) for field in wanted]
             named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
             stored = [adapter.stored(column, kind) for column, kind in zip(named, kinds, strict=True)]
-            select = sa.select(*stored).select_from(target.clause(settings.table))
+            select = sa.select(*stored).select_from(target.clause(settings.target))
             found = connection.execution_options(yield_per=_ROWS_MAX).execute(select)
             for rows in _partitions(settings, found):
                 columns = zip(*rows, strict=True)
@@ -84,14 +84,14 @@ def _read(settings: SqlSettings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         database.close()
 
 
-def _partitions(settings: SqlSettings, found: sa.CursorResult[Any]) -> Iterator[Any]:
+def _partitions(settings: SqlSinkConfig, found: sa.CursorResult[Any]) -> Iterator[Any]:
     try:
         yield from found.partitions()
     except ValueError as error:  # SQLAlchemy's, of a text that is no date
         raise _unreadable(settings, plain(str(error))) from None
 
 
-def _array(settings: SqlSettings, field: pa.Field, kind: SqlKind, values: tuple[Any, ...]) -> pa.Array:
+def _array(settings: SqlSinkConfig, field: pa.Field, kind: SqlKind, values: tuple[Any, ...]) -> pa.Array:
     try:
         return pa.array([value if value is None else _exact(kind, value) for value in values], field.type)
     except (ValueError, TypeError, OverflowError, decimal.InvalidOperation) as error:
@@ -114,9 +114,9 @@ def _kind(field: pa.Field) -> SqlKind:
     return kind
 
 
-def _unreadable(settings: SqlSettings, says: str) -> BadRecord:
+def _unreadable(settings: SqlSinkConfig, says: str) -> BadRecord:
     return BadRecord(
         "value-not-readable",
-        f"table {settings.table} has a value that no row of the pipeline has: {says}. Mend that value, or remove its"
+        f"table {settings.target} has a value that no row of the pipeline has: {says}. Mend that value, or remove its"
         " row, and verify again",
     )

@@ -77,8 +77,7 @@ def script(kills: int, delivery: str, seed: int, exactly_once: bool) -> list[Act
         Kill("in recovery from that, before it committed", "before:Commit"),
         Kill("in recovery again, committed, not completed", "before:Complete"),
         halfway,
-        Kill("committed, not completed", "before:OpenEpoch#2"),
-        Kill("completed with the next one's opening", "after:OpenEpoch#2"),
+        Kill("committed, not completed, and the next one begun", "before:RunWriters#2"),
         KillPostgres(f"all tasks {prepared}, nothing decided", "before:Decide#2"),
     ]
     named_kills = sum(isinstance(act, Kill) for act in acts)

@@ -64,9 +64,9 @@ class FaultKind(StrEnum):
 DRIVER_PLACES = (
     "before:AcquireGeneration",
     "before:Freeze",
-    "after:OpenEpoch",
-    "before:OpenEpoch#2",
-    "after:OpenEpoch#3",
+    "before:RunWriters",
+    "before:RunWriters#2",
+    "after:RunWriters#3",
     "before:Verify#2",
     "before:Decide#2",
     "after:Decide",

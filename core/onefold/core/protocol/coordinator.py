@@ -44,13 +44,13 @@ from onefold.core.protocol.effects import (
     EpochRequest,
     FindEpoch,
     Freeze,
-    GiveUp,
     ListFolder,
     ListLeftovers,
     MarkDamaged,
     OpenEpoch,
     Pause,
     Protocol,
+    ReadClock,
     ReadFile,
     ReadLedger,
     ReadMoves,
@@ -117,11 +117,10 @@ class Store(Port):
         manifest: Sequence[Committable],
         now_ms: int,
         merge: Merge | None = None,
+        completes: Decided | None = None,
     ) -> Decided: ...
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None: ...
-
-    def give_up(self, generation: Generation, record: EpochRecord) -> None: ...
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None: ...
 
@@ -226,6 +225,8 @@ class Coordinator:
                 return store.freeze(generation, initial)
             case FindEpoch(request):
                 return store.find(self.pipeline, request)
+            case ReadClock():
+                return now_ms
             case OpenEpoch(generation, request, after, completes):
                 return store.open_epoch(generation, request, after, now_ms, completes)
             case Announce(sink, record):
@@ -235,17 +236,16 @@ class Coordinator:
             case Verify(sink, committables):
                 committer = self.committers[sink]
                 return (committer.seal if isinstance(committer, WriteThrough) else committer.verify)(committables)
-            case Decide(generation, record, manifest):
+            case Decide(generation, record, manifest, completes):
                 named = tuple(replace(each, payload=b"") if each.payload else each for each in manifest)
-                return store.decide(generation, record, named, now_ms, self._merge(generation, record, manifest))
+                merge = self._merge(generation, record, manifest)
+                return store.decide(generation, record, named, now_ms, merge, completes)
             case Commit(sink, decided):
                 return self.committers[sink].commit(decided, decided.of(sink))
             case WriteLedger(sink, entry):
                 return self.committers[sink].write_ledger(entry)
             case Complete(generation, decided):
                 return store.complete(generation, decided, now_ms)
-            case GiveUp(generation, record):
-                return store.give_up(generation, record)
             case MarkDamaged(generation, decided, evidence):
                 return store.damage(generation, decided, evidence)
             case AcceptDamage(generation, record):

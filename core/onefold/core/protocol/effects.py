@@ -31,13 +31,13 @@ __all__ = [
     "EpochRequest",
     "FindEpoch",
     "Freeze",
-    "GiveUp",
     "ListFolder",
     "ListLeftovers",
     "MarkDamaged",
     "OpenEpoch",
     "Pause",
     "Protocol",
+    "ReadClock",
     "ReadFile",
     "ReadLedger",
     "ReadMoves",
@@ -78,6 +78,22 @@ class EpochRequest:
         is_alike = self.is_into_sinks_of(record) and self.fingerprint == record.fingerprint
         return is_alike and self.range.is_again(record.range)
 
+    def opened(self, generation: Generation, epoch: int, timestamp_ms: int) -> EpochRecord:
+        """The epoch that this asks for, before it is decided."""
+        return EpochRecord(
+            pipeline=generation.pipeline,
+            epoch=epoch,
+            generation=generation.number,
+            state=EpochState.OPEN,
+            range=self.range,
+            timestamp_ms=timestamp_ms,
+            query_id=self.query_id,
+            batch_id=self.batch_id,
+            fingerprint=self.fingerprint,
+            sinks=self.sinks,
+            write_through=self.write_through,
+        )
+
     def is_into_sinks_of(self, record: EpochRecord) -> bool:
         """Whether this goes into the sinks of that epoch, each of which writes as it did then."""
         return _sorted(self) == _sorted(record)
@@ -103,7 +119,7 @@ class StoreFacts:
     @property
     def begun(self) -> EpochRecord | None:
         """The epoch that writes through and was begun: it runs again exactly as it was."""
-        return next((r for r in self.unfinished if r.state is EpochState.OPEN and r.write_through), None)
+        return next((r for r in self.unfinished if r.state is EpochState.OPEN), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +215,14 @@ class FindEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadClock:
+    """-> int: the driver's own clock, in ms since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenEpoch:
-    """-> EpochRecord with the stored number and T. Compare-and-set; asked again, it answers with the same.
+    """-> EpochRecord with the stored number and T, of an epoch that writes through. Compare-and-set; asked again, it
+    answers with the same.
 
     `after` is the last epoch past its commit point: a range without records starts where the next one does too, so
     that its positions alone would let a request that was given up for lost open it once more. `completes` is that
@@ -238,11 +260,15 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """-> Decided. THE commit point: a compare-and-set on generation, chain and state, durable when answered."""
+    """-> Decided. THE commit point: a compare-and-set on generation, number, chain and state, durable when answered.
+
+    `completes` is the epoch before, where the store is to have it as complete from now on, as `Complete` does by
+    itself."""
 
     generation: Generation
     record: EpochRecord
     manifest: tuple[Committable, ...]
+    completes: Decided | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,18 +289,10 @@ class WriteLedger:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """-> None. Compare-and-set on the generation, as GiveUp and MarkDamaged."""
+    """-> None. Compare-and-set on the generation, as MarkDamaged."""
 
     generation: Generation
     decided: Decided
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """-> None: the epoch will never be decided."""
-
-    generation: Generation
-    record: EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +353,7 @@ Effect = (
     | Bind
     | Freeze
     | FindEpoch
+    | ReadClock
     | OpenEpoch
     | RunWriters
     | Verify
@@ -342,7 +361,6 @@ Effect = (
     | Commit
     | WriteLedger
     | Complete
-    | GiveUp
     | MarkDamaged
     | ListLeftovers
     | Abort

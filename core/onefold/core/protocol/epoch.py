@@ -5,8 +5,9 @@
     epoch   one range of the source, exactly once: open, write, verify, decide, commit
     sweep   remove prepared work that no manifest names: at starts, at ends, and on a timer
 
-That an epoch is complete, the store is told when the next one opens, in the same transaction; or by `complete_last`,
-where none follows soon. So an epoch takes two transactions of the store: OpenEpoch and Decide.
+That an epoch is complete, the store is told with the next decision, in the same transaction; or by `complete_last`,
+where none follows soon. Until its decision an epoch is known to its driver alone, unless it writes through: then the
+store has it before a row shows. So an epoch takes one transaction of the store, Decide, or two: OpenEpoch and Decide.
 
 The safety rests on three things: Decide is a compare-and-set that only the newest generation can win; only what a
 decided manifest names is ever committed; and a driver decides only while every sink is bound to its generation, since
@@ -39,7 +40,7 @@ from onefold.core.errors import (
     Terminal,
     WorkLost,
 )
-from onefold.core.positions import Positions
+from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.binding import check_bound, is_foreign, not_mine
 from onefold.core.protocol.effects import (
     Abort,
@@ -54,12 +55,12 @@ from onefold.core.protocol.effects import (
     EpochRequest,
     FindEpoch,
     Freeze,
-    GiveUp,
     ListLeftovers,
     MarkDamaged,
     OpenEpoch,
     Pause,
     Protocol,
+    ReadClock,
     ReadLedger,
     ReadStore,
     RunWriters,
@@ -90,6 +91,7 @@ __all__ = [
     "complete_last",
     "decide",
     "epoch",
+    "open_epoch",
     "start",
     "sweep",
 ]
@@ -115,7 +117,6 @@ class Started:
     store_id: str
     start: Positions | None
     finished: int
-    given_up: int
     until: Positions | None = None
 
 
@@ -131,8 +132,11 @@ class StoreCache:
     committed: Decided | None = None
 
     def is_followed_by(self, request: EpochRequest) -> bool:
-        """Whether the range is a new one right after the last epoch, so that the store need not be asked first."""
+        """Whether the range is a new one right after the last epoch, so that the store need not be asked first. Only
+        positions that grow do not come again."""
         if self.facts is None or self.facts.last is None:
+            return False
+        if request.range.end.relation_to(request.range.start) is not Relation.AHEAD:
             return False
         try:
             return isinstance(place(self.facts, None, request), Next)
@@ -177,54 +181,49 @@ def start(
         yield from complete(generation, facts.store_id, decided)
     for decided in resolution.finish:
         yield from _finish(generation, facts.store_id, decided)
-    for record in resolution.give_up:
-        yield from _retry(GiveUp(generation, record))
     if resolution.finish or resolution.accepted:
         facts = yield from _retry(ReadStore())
         yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
     position, until = None, None
     if initial is not None:
         position, until = yield from _first_batch(generation, initial, facts)
-    return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
+    return Started(generation, facts.store_id, position, len(resolution.finish), until)
 
 
 def epoch(
-    generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3, cache: StoreCache = StoreCache()
+    generation: Generation,
+    store_id: str,
+    request: EpochRequest,
+    runs_max: int = 3,
+    cache: StoreCache = StoreCache(),
+    opened: EpochRecord | None = None,
 ) -> Protocol[Outcome]:
     """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
     merely out of something, after a pause, for as long as the driver has patience.
 
     `cache` is what the epoch before has left: without it, the store is asked where the range belongs. After this one
-    run `complete_last`, unless its own `cache` goes to the next soon.
+    run `complete_last`, unless its own `cache` goes to the next soon. `opened` is the epoch, where this generation has
+    opened it before for writers elsewhere.
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
     facts, committed = cache.facts, cache.committed
-    asks = not cache.is_followed_by(request)
-    if asks or facts is None:
-        yield from complete_last(generation, cache)
-        committed = None
-        facts = yield from _retry(ReadStore())
+    if facts is None or not cache.is_followed_by(request):
+        committed = (yield from complete_last(generation, cache)).committed
+        facts = yield from _facts(generation)
         found: EpochRecord | None = yield from _retry(FindEpoch(request))
         match place(facts, found, request):
             case Replay(record):
                 if record.state is EpochState.DECIDED:  # maybe since the facts were read
                     yield from _finish(generation, store_id, Decided(record))
                 return Outcome(record, replayed=True)
-    opening = OpenEpoch(generation, request, facts.last.epoch if facts.last else 0, committed)
-    opened: EpochRecord | None = None
-    if not asks:
-        try:
-            opened = yield from _retry(opening)
-        except CheckpointMismatch:
-            # The store is not as this driver left it, or has the range already: ask it, and say what it is.
-            return (yield from epoch(generation, store_id, request, runs_max, StoreCache(None, committed)))
+    record = opened or (yield from open_epoch(generation, request, facts, committed))
     runs = waits = 0
     while True:
-        record, opened = opened or (yield from _retry(opening)), None
         for sink in record.write_through:
             yield from _retry(Announce(sink, record))
         try:
             manifest = yield from _prepare(record)
-            decided = yield from decide(generation, store_id, record, manifest)
+            completes = None if record.write_through else committed  # which the opening has told
+            decided = yield from decide(generation, store_id, record, manifest, completes)
             break
         except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -242,9 +241,23 @@ def epoch(
         except OnefoldError:
             yield from _abort_run(generation, record)
             raise
+        yield from _facts(generation)
     yield from _commit(generation, store_id, decided)
     facts = replace(facts, last=decided.record, unfinished=(decided.record,))
     return Outcome(decided.record, replayed=False, cache=StoreCache(facts, decided))
+
+
+def open_epoch(
+    generation: Generation, request: EpochRequest, facts: StoreFacts, committed: Decided | None = None
+) -> Protocol[EpochRecord]:
+    """The epoch after the last one, with its number and its T. Only what writes through is stored by now: its rows may
+    show before the decision, and so it must run again as it was."""
+    number, newest_ms = (facts.last.epoch, facts.last.timestamp_ms) if facts.last else (0, 0)
+    if request.write_through:
+        record: EpochRecord = yield from _retry(OpenEpoch(generation, request, number, committed))
+        return record
+    now_ms: int = yield ReadClock()
+    return request.opened(generation, number + 1, max(newest_ms + 1, now_ms))
 
 
 def complete_last(generation: Generation, cache: StoreCache) -> Protocol[StoreCache]:
@@ -267,6 +280,14 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
             yield from _retry(Abort(sink, condemned))
             removed += len(condemned)
     return removed
+
+
+def _facts(generation: Generation) -> Protocol[StoreFacts]:
+    """Before writers run. Raises Fenced where another driver has taken over: it sweeps whatever these prepare."""
+    facts: StoreFacts = yield from _retry(ReadStore())
+    if facts.generation != generation.number:
+        raise not_mine(generation, facts.generation or None)
+    return facts
 
 
 def _generations(entry: LedgerEntry) -> list[int]:
@@ -325,13 +346,17 @@ def _apart(record: EpochRecord, manifest: tuple[Committable, ...]) -> list[str]:
 
 
 def decide(
-    generation: Generation, store_id: str, record: EpochRecord, manifest: tuple[Committable, ...]
+    generation: Generation,
+    store_id: str,
+    record: EpochRecord,
+    manifest: tuple[Committable, ...],
+    completes: Decided | None = None,
 ) -> Protocol[Decided]:
     """Send the same Decide until it is answered. After one that went unanswered, only success or Fenced is an answer,
     since the lost one may still take effect, whatever the store says meanwhile. Before each Decide until then, verify
     the work again, which may expire during a wait for the store or a ledger, and look at the sinks' bindings again: a
     driver that bound a sink since then sweeps this work, or has swept already and never commits it."""
-    attempt, in_doubt = 0, False
+    attempt, in_doubt, deciding = 0, False, Decide(generation, record, manifest, completes)
     while True:
         if attempt and not in_doubt:
             yield from _verify(record, manifest)
@@ -340,10 +365,13 @@ def decide(
                 yield from _look(Binding(store_id, generation.number), _apart(record, manifest))
             except (Retriable, InDoubt) as error:  # a look leaves nothing in doubt
                 attempt += 1
-                yield Pause(attempt, Decide(generation, record, manifest), error)
+                yield Pause(attempt, deciding, error)
                 continue
+            except Fenced:  # whoever bound the sink may have swept already, and nobody was asked to decide this
+                yield from _abort_run(generation, record)
+                raise
         try:
-            decided: Decided = yield Decide(generation, record, manifest)
+            decided: Decided = yield deciding
             return decided
         except (Fenced, WorkLost) as error:
             if in_doubt and isinstance(error, WorkLost):
@@ -352,8 +380,7 @@ def decide(
         except (Retriable, InDoubt) as error:
             in_doubt = in_doubt or isinstance(error, InDoubt)
             attempt += 1
-            because = _undecided(record, error) if in_doubt else error
-            yield Pause(attempt, Decide(generation, record, manifest), because)
+            yield Pause(attempt, deciding, _undecided(record, error) if in_doubt else error)
         except OnefoldError as error:
             if in_doubt:
                 raise _undecided(record, error) from error

@@ -19,7 +19,6 @@ from onefold.core.protocol.effects import (
     Anchor,
     AskRepeats,
     EpochRequest,
-    OpenEpoch,
     Protocol,
     ReadMoves,
     ReadStore,
@@ -27,7 +26,7 @@ from onefold.core.protocol.effects import (
     StoreFacts,
 )
 from onefold.core.protocol.effects import retry as _retry
-from onefold.core.protocol.epoch import complete, decide
+from onefold.core.protocol.epoch import complete, decide, open_epoch
 from onefold.core.protocol.request_checks import check_movable, check_resolved, must_run_again, would_double
 
 __all__ = ["chain_end", "change_sinks", "move"]
@@ -61,10 +60,9 @@ def move(
                 raise would_double(generation.pipeline, sink)
             if repeats is Repeats.NEW:
                 new.append(sink)
-    after = facts.last.epoch if facts.last is not None else 0
     yield from _retry(Anchor(generation, base))
-    yield from _retry(SetAside(after))
-    return (yield from _write(generation, store_id, sinks, Range(base, to), replace(note, new=tuple(new)), after))
+    yield from _retry(SetAside(facts.last.epoch if facts.last is not None else 0))
+    return (yield from _write(generation, store_id, sinks, Range(base, to), replace(note, new=tuple(new)), facts))
 
 
 def change_sinks(
@@ -79,15 +77,15 @@ def change_sinks(
     last = check_resolved(generation.pipeline, facts)
     begin = tuple(sink for sink in sinks if sink not in last.sinks and sink not in dict(note.renamed))
     span = Range(last.range.end, last.range.end)
-    return (yield from _write(generation, store_id, sinks, span, replace(note, new=begin), last.epoch))
+    return (yield from _write(generation, store_id, sinks, span, replace(note, new=begin), facts))
 
 
 def _write(
-    generation: Generation, store_id: str, sinks: tuple[str, ...], span: Range, note: MoveNote, after: int
+    generation: Generation, store_id: str, sinks: tuple[str, ...], span: Range, note: MoveNote, facts: StoreFacts
 ) -> Protocol[EpochRecord]:
     """The epoch itself, after the last decided one."""
     request = EpochRequest(range=span, query_id=MOVED, batch_id=-1, fingerprint=note.to_text(), sinks=sinks)
-    record: EpochRecord = yield from _retry(OpenEpoch(generation, request, after))
+    record = yield from open_epoch(generation, request, facts)
     decided: Decided = yield from decide(generation, store_id, record, ())
     yield from complete(generation, store_id, decided)
     return decided.record

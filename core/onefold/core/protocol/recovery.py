@@ -43,10 +43,9 @@ PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What recovery does: finish decided epochs and give up open ones, unless they write through."""
+    """What recovery does with unfinished epochs. An open one writes through, and runs again as it was."""
 
     finish: tuple[Decided, ...]
-    give_up: tuple[EpochRecord, ...]
     accepted: tuple[EpochRecord, ...] = ()  # damaged, and accepted as they are on the user's word
 
 
@@ -83,7 +82,6 @@ def resolve(
         check_ledger(facts, sink, ledger, sink in may_come_late)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
-        give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN and not r.write_through),
         accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
 
@@ -359,11 +357,13 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
 def orphans(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:
     """Which leftovers a sweep removes. `listed` must have been read before `facts`.
 
-    Nothing if a newer generation has taken over. Otherwise all but what a manifest still needs and what the running
-    epoch may still decide.
+    Nothing if a newer generation has taken over. Otherwise all but what a manifest still needs and what this
+    generation may still decide, which is above the last decided epoch.
     """
     if facts.generation != generation.number:
         return ()
     needed = {(c.sink, c.handle) for r in facts.unfinished for c in r.manifest}
-    running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}
-    return tuple(c for c in listed if (c.sink, c.handle) not in needed and (c.epoch, c.generation) not in running)
+    last = facts.last.epoch if facts.last else 0
+    return tuple(
+        c for c in listed if (c.sink, c.handle) not in needed and (c.generation != generation.number or c.epoch <= last)
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onefold.core.contract import EpochState
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import StoreFacts
@@ -58,14 +57,12 @@ def next_range(facts: StoreFacts, run: str) -> Range:
             f"run {run!r} was not written: a streaming query has this pipeline's name, and its positions and a batch's"
             " runs cannot be one chain. Give the batch job a pipeline name of its own",
         )
-    for record in facts.unfinished:
-        begun = run_of(record.range.end)
-        if record.state is EpochState.OPEN and record.write_through and begun != run:
-            raise CheckpointMismatch(
-                "run-unfinished",
-                f"run {run!r} was not written: run {begun!r} was begun as epoch {record.epoch}, and parts of it may"
-                f" show in {', '.join(record.write_through)}. Run {begun!r} again first",
-            )
+    if (record := facts.begun) is not None and (begun := run_of(record.range.end)) != run:
+        raise CheckpointMismatch(
+            "run-unfinished",
+            f"run {run!r} was not written: run {begun!r} was begun as epoch {record.epoch}, and parts of it may"
+            f" show in {', '.join(record.write_through)}. Run {begun!r} again first",
+        )
     last = facts.last.range.end if facts.last else NO_RUN
     return Range(last, Positions.of({_RUN: run}))
 

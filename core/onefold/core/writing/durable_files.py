@@ -142,17 +142,18 @@ class OwnFolder:
     def __init__(self, root: Path, name: str) -> None:
         self._root, self._name = root, name
 
-    def write(self, name: str, content: Iterable[bytes | pa.Buffer]) -> None:
+    def write(self, name: str, content: Iterable[bytes | pa.Buffer], synced: bool = True) -> None:
         """Write a new file. Where that fails, nothing is left of it."""
         with self._within(name, makes=True) as (folder, last):
             number = os.open(last, NEW, FILE_MODE, dir_fd=folder)
             try:
-                _write(number, content)
+                _write(number, content, synced)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(last, dir_fd=folder)
                 raise
-            os.fsync(folder)
+            if synced:
+                os.fsync(folder)
 
     def read(self, name: str, offset: int, length: int | None) -> bytes:
         with self._within(name) as (folder, last), os.fdopen(opened(last, folder), "rb") as file:
@@ -174,15 +175,17 @@ class OwnFolder:
         with self._within(name) as (folder, last):
             os.unlink(last, dir_fd=folder)
 
-    def replace(self, name: str, content: bytes) -> None:
-        """A reader sees the old content or the new one. Called under `locked`."""
+    def replace(self, name: str, content: bytes, synced: bool = True) -> None:
+        """A reader sees the old content or the new one; after a power cut maybe neither, where it was not synced.
+        Called under `locked`."""
         temporary = f"{name}.tmp"  # one name: callers have the lock
         with suppress(FileNotFoundError):
             self.remove(temporary)
-        self.write(temporary, [content])
+        self.write(temporary, [content], synced)
         with self._within(name) as (folder, last):
             os.replace(f"{last}.tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            if synced:
+                os.fsync(folder)
 
     def lock(self, within_s: float) -> int:
         """The descriptor that holds the folder's lock, until it is closed. Raises TimeoutError where another process
@@ -238,12 +241,13 @@ def _inner(folder: int, name: str, makes: bool) -> int:
     return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
 
 
-def _write(number: int, content: Iterable[bytes | pa.Buffer]) -> None:
+def _write(number: int, content: Iterable[bytes | pa.Buffer], synced: bool = True) -> None:
     with os.fdopen(number, "wb") as file:
         for chunk in content:
             file.write(chunk)
         file.flush()
-        os.fsync(number)
+        if synced:
+            os.fsync(number)
 
 
 def _is_locked(number: int) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
@@ -22,9 +23,26 @@ from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 
-__all__ = ["Keep", "Phase", "Subtask", "SubtaskState"]
+__all__ = ["Keep", "Phase", "Storing", "Subtask", "SubtaskState"]
 
-Keep = Callable[[TaskId, Frozen], Committable]
+
+class Storing(Protocol):
+    """A snapshot that is stored while the subtask goes on."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    @property
+    def ended_s(self) -> float:
+        """When it was done, on the monotonic clock."""
+        ...
+
+    def result(self) -> Committable:
+        """Once it is done. Raises what storing has raised."""
+        ...
+
+
+Keep = Callable[[TaskId, Frozen], Storing]
 
 
 class Phase(enum.Enum):
@@ -34,12 +52,12 @@ class Phase(enum.Enum):
     FLUSHING = "has the operators emit what they emit once an epoch, which still belongs to it"
     FREEZING = "freezes the state: it has all of the epoch, and nothing of the next"
     FORWARDING = "sends the barrier on, behind all that the epoch has emitted"
-    PREPARING = "stores the frozen state, and has the writers of sinks prepare; then acknowledges, and takes again"
+    PREPARING = "has the frozen state stored, and the writers of sinks prepare; then takes again"
 
 
 @dataclass(frozen=True, slots=True)
 class SubtaskState:
-    """A subtask's keyed state: where it is, and how a frozen one becomes a committable of the epoch."""
+    """A subtask's keyed state: where it is, and how a frozen one is stored as a committable of the epoch."""
 
     backend: StateBackend
     keep: Keep
@@ -71,9 +89,12 @@ class Subtask:
         self._outbound = Outbound(chain, index, parallelism, max_parallelism, in_order)
         self._state = state
         self._frozen: Frozen | None = None
+        self._prepared: Acknowledge | None = None  # but for the state that is being stored
+        self.storing: Storing | None = None
         self._tasks: dict[int, TaskId] = {}  # of the epochs that are open, and those that opened ahead
         self._run = 1
         self._has_begun = False
+        self._prepared_at_s = 0.0  # on the monotonic clock
 
     def put(self, exchange: int | None, sender: int, item: Item) -> None:
         """Something has arrived from a sender of an exchange, or from the source."""
@@ -111,8 +132,23 @@ class Subtask:
                 yield from self._outbound.barrier(Barrier(self._run))
                 self.phase = Phase.PREPARING
             case Phase.PREPARING:
-                yield self._prepare()
+                self._prepare()
                 self.phase = Phase.TAKING
+                if (done := self.acknowledged()) is not None:
+                    yield done
+
+    def acknowledged(self) -> Acknowledge | None:
+        """What is acknowledged, once: of the run that it has prepared, when its state is stored. Raises what storing
+        has raised. A step that halts does not keep it: the next run goes on where this one is acknowledged."""
+        done, storing = self._prepared, self.storing
+        if done is None or (storing is not None and not storing.is_done):
+            return None
+        self._prepared = self.storing = None
+        if storing is None:
+            return done
+        more_s = max(0.0, storing.ended_s - self._prepared_at_s)
+        kept = (storing.result(), *done.committables)
+        return replace(done, committables=kept, prepared_s=done.prepared_s + more_s)
 
     @property
     def timer_ms(self) -> int | None:
@@ -153,16 +189,17 @@ class Subtask:
         for each in emitted:
             yield from self._outbound.batch(*each)
 
-    def _prepare(self) -> Acknowledge:
-        task, prepared, began_s = self._task, list[Committable](), time.monotonic()
+    def _prepare(self) -> None:
+        require(self._prepared is None, "the run before is acknowledged where the next epoch is open")
+        task, began_s = self._task, time.monotonic()
         if self._state is not None:
             frozen = present(self._frozen, "the state was frozen before the barrier went on")
-            prepared.append(self._state.keep(task, frozen))
-        prepared += self._operators.prepare()
-        took_s = time.monotonic() - began_s
-        done = Acknowledge(self._run, tuple(prepared), self._operators.bad_of_epoch(), self.timer_ms, took_s)
+            self.storing = self._state.keep(task, frozen)
+        prepared = tuple(self._operators.prepare())
+        self._prepared_at_s = time.monotonic()
+        took_s = self._prepared_at_s - began_s
+        self._prepared = Acknowledge(self._run, prepared, self._operators.bad_of_epoch(), self.timer_ms, took_s)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1
         self.inbound.reopen()
-        return done

@@ -107,6 +107,11 @@ class FlowRun:
         return self._session.started
 
     @property
+    def running_since_s(self) -> float | None:
+        """When the epoch that runs began to write: seconds since 1970. None between epochs."""
+        return self._session.clock.running_since_s
+
+    @property
     def waiting_for(self) -> OnefoldError | None:
         """The error of a server that is away or busy, while it is waited out."""
         return self._session.patience.waiting_for
@@ -187,8 +192,14 @@ class FlowRun:
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
         sinks = [writing.sink for _, writing in self._plan.graph.writings()]
+        self._fleet.fork(session.name, (*self._sources.values(), *sinks))
         check = partial(check_replayable, session.name, self._sources.values(), sinks)
         session.patience.retry(check, "asking the sinks what they guarantee")
+        if self._state_root is not None:
+            from onefold.engine.state.participant import note_again  # only for state
+
+            again = partial(note_again, self._state_root, session.name, facts)
+            session.patience.retry(again, "reading the checkpoint")
         session.patience.retry(lambda: self._written.check(facts, session.ledgers), "reading the checkpoint")
         planners = Planners(self._sources, facts.frozen, session.journal)
         try:

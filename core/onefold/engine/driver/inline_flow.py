@@ -19,7 +19,8 @@ from onefold.engine.state import STATE
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.snapshots import snapshots_by_uid
-from onefold.engine.workers.worker_setup import subtask_of
+from onefold.engine.workers.storing import stored_at_once
+from onefold.engine.workers.worker_setup import keeping, subtask_of
 from onefold.flow.graph import Graph
 
 __all__ = ["InlineFlow"]
@@ -58,7 +59,8 @@ class InlineFlow:
             node.number: _Kept(of.sink, self._written[of.sink.name]) for node, of in self.graph.writings()
         }
         launch = Launch(0, 1, (), {}, sinks, state)
-        self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, None) for chain in self._plan.chains]
+        keep = keeping(stored_at_once)
+        self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, keep, None) for chain in self._plan.chains]
 
     def run(
         self, parts: Mapping[int, Iterable[Part]], timestamp_ms: int, told: Callable[[pa.RecordBatch], Iterable[T]]

@@ -68,7 +68,7 @@ def session_of(plan: Plan, checkpoint: str, store: str | None, retain: int, pati
     sources = [reading.source for _, reading in graph.readings()]
     check_apart(sources, checkpoint, f"{checkpoint}/{folder_of(graph.flow)}", url)
     everyone = sinks if keeper is None else (*sinks, keeper)
-    session = Session(graph.flow, everyone, CheckpointStore(url), patience_s, graph.letters())
+    session = Session(graph.flow, everyone, CheckpointStore(url, pipeline=graph.flow), patience_s, graph.letters())
     session.endpoints = graph.endpoints
     try:
         with in_words_of(session.remedies):

@@ -126,7 +126,12 @@ def recover(
     from onefold.flow.planning import check_journals
 
     check_runs_here(graph)
-    with session_of(plan(graph), str(checkpoint), store, retain, patience_s) as session:
+    planned = plan(graph)
+    with session_of(planned, str(checkpoint), store, retain, patience_s) as session:
+        if planned.has_state:
+            from onefold.engine.state.participant import note_again  # only for state
+
+            note_again(str(checkpoint), session.name, session.facts())
         if adopt_ledger:
             sources = [reading.source for _, reading in graph.readings()]
             session.patience.retry(

@@ -1,9 +1,14 @@
 """The participant `state`: the committer of snapshots, by the same contract as a sink's.
 
 A subtask's snapshot is what a writer prepares: its handle names a file, and by that the earlier files that count. The
-epoch's decision makes the snapshots that it names the flow's state; commit writes them down in `epochs/<epoch>.json`,
-with all files that they name, from which the sweep sees what stays. Nothing depends on that note otherwise: a restore
-takes the handles from the manifest of the last decided epoch in the checkpoint store.
+epoch's decision makes the snapshots that it names the flow's state. Commit writes the epoch's note,
+`epochs/<epoch>.json`: where the epoch ends, its snapshots, and all files that they name. By these notes the sweep sees
+what stays, and the newest one is the ledger row. `ledger.json` is the fence, which a start binds.
+
+Snapshots are synced before the decision, and the fence when it is bound. **Notes are not synced**: the store has what
+they say. A power cut may take the last ones, or cut them, and one that is cut counts as none. A start then makes that
+of the last complete epoch again (`note_again`). Where nobody did, the row stands before that epoch, and recovery
+refuses before anything is swept. Earlier epochs that were kept may go with their notes.
 
 What is deleted, and when:
 - abort and the sweep: the files that came with an undecided snapshot. Only snapshots of the same life of the flow name
@@ -12,25 +17,26 @@ What is deleted, and when:
   names. The next snapshots begin with files of the newest decided one, which is kept. The note goes first: what a crash
   leaves of its files is a leftover.
 
-In a local folder the ledger row is a compare-and-set, under a lock. An object store has none through `pyarrow.fs`:
-there a read and a write, so that of two drivers at the same moment both may think that they have the row. What is
-decided does not depend on it: the checkpoint store's Decide compares the generation, and a file has its generation in
-its name.
+In a local folder the fence is a compare-and-set, under a lock. An object store has none through `pyarrow.fs`: there a
+read and a write, so that of two drivers at the same moment both may think that they have the row. What is decided does
+not depend on it: the checkpoint store's Decide compares the generation, and a file has its generation in its name.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from onefold.core.contract import (
     Binding,
     Committable,
-    CommittedPart,
     Committer,
     Decided,
     EpochRecord,
@@ -42,17 +48,18 @@ from onefold.core.contract import (
 )
 from onefold.core.errors import Damaged, DataLoss, InternalError, WorkLost
 from onefold.core.positions import Positions
-from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.protocol.binding import UNBOUND, bound, check_forward, is_foreign
+from onefold.core.protocol.effects import StoreFacts
 from onefold.core.values.checked import checked
 from onefold.engine.state import RETAIN, STATE
 from onefold.engine.state.snapshot import is_handle, owner_of, read_footer
 from onefold.engine.state.storage import Storage
 
-__all__ = ["StateCommitter", "StateSink", "committable", "noted"]
+__all__ = ["StateCommitter", "StateSink", "committable", "note_again", "noted"]
 
-_LEDGER = "ledger.json"
+_FENCE = "ledger.json"
 _EPOCHS = "epochs"
-T = TypeVar("T")
+_OF_EPOCH = re.compile(rf"{_EPOCHS}/([1-9]\d{{0,17}})\.json(\.tmp)?", re.ASCII)
 
 
 def committable(handle: str) -> Committable:
@@ -68,6 +75,18 @@ def noted(root: str, pipeline: str, record: EpochRecord) -> tuple[str, ...]:
     """The snapshots that the commit of that very epoch wrote down; none where there is no such note."""
     note = StateCommitter(Storage(root, pipeline)).note(record.epoch)
     return note.handles if note is not None and note.timestamp_ms == record.timestamp_ms else ()
+
+
+def note_again(root: str, pipeline: str, facts: StoreFacts) -> None:
+    """Make the note of the last complete epoch again, where a power cut has taken it; before a start reads the ledger.
+    Where files of that epoch are gone, too, or the folder is another store's, recovery says so."""
+    if facts.complete is None or not (work := (decided := Decided(facts.complete)).of(STATE)):
+        return
+    committer = StateCommitter(Storage(root, pipeline))
+    if committer.note(decided.record.epoch) is None and not is_foreign(committer.ledger() or UNBOUND, facts.store_id):
+        with suppress(WorkLost):
+            committer.verify(work)
+            committer.commit(decided, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +123,15 @@ class StateSink:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """The snapshots of a decided epoch, and all files that they name."""
+    """A decided epoch: where it ends, its snapshots, and all files that they name. With these files it is a checkpoint
+    that needs no store: snapshots say by themselves of which operator, backend and key groups they are."""
 
     epoch: int
     generation: int
     timestamp_ms: int
+    positions: str
+    store_id: str
+    sinks: tuple[str, ...] = ()
     handles: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
@@ -118,17 +141,29 @@ class _Note:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fence:
+    """The store and the generation to which the row is bound."""
+
+    generation: int
+    store_id: str
+
+
+_UNBOUND = _Fence(0, "")
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
     files: tuple[str, ...]
     missing: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StateCommitter:
     """Implements Committer."""
 
     storage: Storage
     retain: int = RETAIN
+    _seen: int = 0  # the epoch of the newest note
 
     def verify(self, committables: Sequence[Committable]) -> None:
         looks = {work.handle: self._look(work.handle) for work in committables}
@@ -142,10 +177,17 @@ class StateCommitter:
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         record = decided.record
         with self.storage.locked():
-            note = self.note(record.epoch)
-            if note is None and self._is_retired(record.epoch):
-                return
-            note = note or _Note(record.epoch, record.generation, record.timestamp_ms)
+            last = self._last()
+            if (note := self.note(record.epoch)) is None and last is not None and last.epoch > record.epoch:
+                return  # it was kept, and no longer is
+            note = note or _Note(
+                record.epoch,
+                record.generation,
+                record.timestamp_ms,
+                record.range.end.to_json(),
+                self._fence().store_id,
+                record.sinks,
+            )
             looks = {w.handle: self._look(w.handle) for w in committables if w.handle not in note.handles}
             lost = {handle: look.missing for handle, look in looks.items() if look.missing}
             handles = {*note.handles, *looks} - lost.keys()
@@ -159,6 +201,7 @@ class StateCommitter:
             )
 
     def abort(self, committables: Sequence[Committable]) -> None:
+        self._last()
         named = _named_by(self._notes())
         for work in committables:
             if work.handle in named:
@@ -169,28 +212,31 @@ class StateCommitter:
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         files = self.storage.below("")  # before the notes: what is decided meanwhile is then no leftover
+        self._last()
         named = _named_by(self._notes())
         owners = {owner for name in files if name not in named and (owner := owner_of(name)) is not None}
         mine = sorted(owner for owner in owners if owner[1] <= up_to_generation and owner[0] not in named)
         return [committable(handle) for handle, _, _ in mine]
 
     def ledger(self) -> LedgerEntry | None:
-        row = self._row()
-        parts = [CommittedPart(note.epoch, note.generation, note.timestamp_ms) for note in self._notes()]
-        members = tuple(sorted((part for part in parts if row is None or part.epoch > row.epoch), key=_epoch))
-        if row is None:
-            return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
-        return replace(row, members=members)
+        return self._row(self._last())
 
     def bind(self, binding: Binding) -> None:
         with self.storage.locked():
-            self._write_row(bound(self._row(), binding, STATE))
+            row = bound(self.ledger(), binding, STATE)
+            fence = _Fence(row.generation, row.store_id)
+            self.storage.replace(_FENCE, json.dumps(asdict(fence)).encode())
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         with self.storage.locked():
-            check_forward(self._row(), entry, STATE)
-            self._write_row(entry)
-            self._retire(entry.epoch)
+            last = self._last()
+            row = self._row(last)
+            check_forward(row, entry, STATE)
+            if row != entry:  # no commit was before it, or no bind
+                values = entry.epoch, entry.generation, entry.timestamp_ms, entry.positions.to_json(), entry.store_id
+                mine = last if last is not None and last.epoch == entry.epoch else _Note(*values)
+                self._write(_Note(*values, mine.sinks, mine.handles, mine.files))
+            self._retire()
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -213,77 +259,102 @@ class StateCommitter:
         # The file by which the sweep finds the others goes last.
         self.storage.remove([*files, f"{folder}/{last}"])
 
-    def _retire(self, epoch: int) -> None:
-        """Keep the last `retain` epochs up to this one, and those after it."""
-        noted = sorted(self._notes(), key=_epoch)
-        done = [note for note in noted if note.epoch <= epoch]
-        old = done[: max(0, len(done) - self.retain)]
-        named = _named_by(note for note in noted if note not in old)
-        for note in old:
-            self.storage.remove([note.name])
+    def _retire(self) -> None:
+        """Keep the last `retain` epochs."""
+        if len(self._names()) <= self.retain:
+            return
+        notes = self._notes()
+        kept = notes[-self.retain :]
+        named = _named_by(kept)
+        self.storage.remove(name for number, name in self._names() if number < kept[0].epoch)
+        for note in notes[: -self.retain]:
             self.storage.remove(name for name in note.files if name not in named)
 
     # notes and the row
 
-    def _is_retired(self, epoch: int) -> bool:
-        row = self._row()
-        return row is not None and epoch <= row.epoch
+    def _names(self) -> list[tuple[int, str]]:
+        """The notes' epochs and names, the oldest first, with what is left of one that was not written whole."""
+        found = ((_OF_EPOCH.fullmatch(name), name) for name in self.storage.below(_EPOCHS))
+        return sorted((int(match[1]), name) for match, name in found if match is not None)
 
     def _notes(self) -> list[_Note]:
-        names = [name for name in self.storage.below(_EPOCHS) if name.endswith(".json")]
-        found = [self._read(name, _note) for name in names]
+        """The oldest first, without those that are cut."""
+        found = [self.note(epoch) for epoch, name in self._names() if name.endswith(".json")]
         return [note for note in found if note is not None]
 
+    def _last(self) -> _Note | None:
+        """The newest note. Raises DataLoss where that is gone under this process: the sweep would take its snapshots
+        for work that nobody decided."""
+        found = (self.note(epoch) for epoch, name in reversed(self._names()) if name.endswith(".json"))
+        last = next((note for note in found if note is not None), None)
+        if (epoch := 0 if last is None else last.epoch) < self._seen:
+            raise DataLoss(
+                "state-note-missing",
+                f"{self.storage.path(f'{_EPOCHS}/{self._seen}.json')} was removed or changed while this process ran."
+                " Nothing was removed for that. Find out by whom, and start the flow again, which makes the note of its"
+                " last epoch anew",
+            )
+        self._seen = epoch
+        return last
+
     def note(self, epoch: int) -> _Note | None:
-        return self._read(f"{_EPOCHS}/{epoch}.json", _note)
+        name = f"{_EPOCHS}/{epoch}.json"
+        content = self.storage.find(name)
+        values = None if content is None else _whole(content)
+        if values is None:
+            return None
+        try:
+            tuples = {each: tuple(values[each]) for each in ("sinks", "handles", "files")}
+            note = checked(_Note, values | tuples)
+            Positions.from_json(note.positions)
+            # Of snapshots' files alone: what is retired is removed, whoever has written the note.
+            if note.epoch == epoch and all(map(is_handle, note.handles)) and all(map(owner_of, note.files)):
+                return note
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._damaged(name) from error
+        raise self._damaged(name)
 
     def _write(self, note: _Note) -> None:
-        self.storage.replace(note.name, json.dumps(asdict(note)).encode())
+        values = asdict(note)
+        crc = zlib.crc32(json.dumps(values).encode())
+        self.storage.replace(note.name, json.dumps(values | {"crc": crc}).encode(), synced=False)
+        self._seen = max(self._seen, note.epoch)
 
-    def _row(self) -> LedgerEntry | None:
-        return self._read(_LEDGER, _row)
-
-    def _write_row(self, row: LedgerEntry) -> None:
-        values = {
-            "epoch": row.epoch,
-            "generation": row.generation,
-            "timestamp_ms": row.timestamp_ms,
-            "positions": row.positions.to_json(),
-            "store_id": row.store_id,
-        }
-        self.storage.replace(_LEDGER, json.dumps(values).encode())
-
-    def _read(self, name: str, make: Callable[[bytes], T]) -> T | None:
-        content = self.storage.find(name)
+    def _fence(self) -> _Fence:
+        content = self.storage.find(_FENCE)
         try:
-            return None if content is None else make(content)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataLoss(
-                "state-note-damaged",
-                f"{self.storage.path(name)} cannot be read: it was cut or changed. Put it back from a copy",
-            ) from error
+            return _UNBOUND if content is None else checked(_Fence, dict(json.loads(content)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(_FENCE) from error
+
+    def _row(self, last: _Note | None) -> LedgerEntry | None:
+        """Where the newest note ends, bound to what was bound since."""
+        fence = self._fence()
+        if last is None:
+            return None if fence == _UNBOUND else replace(UNBOUND, **asdict(fence))
+        binding = fence if fence.generation >= last.generation else last
+        at = Positions.from_json(last.positions)
+        return LedgerEntry(last.epoch, binding.generation, last.timestamp_ms, at, binding.store_id)
+
+    def _damaged(self, name: str) -> DataLoss:
+        return DataLoss(
+            "state-note-damaged",
+            f"{self.storage.path(name)} cannot be read: it was cut or changed. Put it back from a copy",
+        )
 
 
 def _named_by(notes: Iterable[_Note]) -> set[str]:
     return {name for note in notes for name in note.files}
 
 
-def _note(content: bytes) -> _Note:
-    """Its names are those of snapshots' files alone: what is retired is removed, whoever has written the note."""
-    values = dict(json.loads(content))
-    note = checked(_Note, values | {"handles": tuple(values["handles"]), "files": tuple(values["files"])})
-    if not (all(map(is_handle, note.handles)) and all(map(owner_of, note.files))):
-        raise ValueError("it names what no snapshot has")
-    return note
-
-
-def _row(content: bytes) -> LedgerEntry:
-    values = dict(json.loads(content))
-    return checked(LedgerEntry, values | {"positions": Positions.from_json(values["positions"])})
-
-
-def _epoch(of: _Note | CommittedPart) -> int:
-    return of.epoch
+def _whole(content: bytes) -> dict[str, Any] | None:
+    """What a note says; None for one that is cut."""
+    try:
+        values = dict(json.loads(content))
+        crc = values.pop("crc")
+        return values if zlib.crc32(json.dumps(values).encode()) == crc else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _some(lost: dict[str, list[str]]) -> str:

@@ -56,7 +56,7 @@ _MAGIC = b"onefoldS"
 _TAIL_BYTES = 64 << 10
 _NAME = re.compile(r"((\d{1,18})/(\d{1,18})-[0-9a-f]{32})(?:\.\d{1,18}\.sst)?", re.ASCII)
 _OF_ROCKSDB = re.compile(
-    r"CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-\d{1,18}|\d{1,18}\.log|rocksdict-config\.json", re.ASCII
+    r"CURRENT|IDENTITY|(?:MANIFEST|OPTIONS)-\d{1,18}|\d{1,18}\.(?:log|sst)|rocksdict-config\.json", re.ASCII
 )
 _WHAT_TO_DO = "Put the file back from a copy, or start from an earlier epoch that was kept (retain) or from a savepoint"
 

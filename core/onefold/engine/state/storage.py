@@ -41,7 +41,8 @@ _REFUSALS = (
 
 class Storage:
     """The files of one pipeline's state. `root` is a folder or a URL (`s3://bucket/flows`); names have `/` between
-    their parts. What `write` and `replace` have answered outlives a crash of this machine. Pickles.
+    their parts. What `write` and `replace` have answered outlives a crash of this machine, unless the latter's file is
+    not to be synced. Pickles.
 
     What is made on this machine is this user's alone, and no link within `root` is followed.
 
@@ -87,10 +88,10 @@ class Storage:
             with self._reaching(name), suppress(FileNotFoundError):
                 self._files.remove(name)
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, synced: bool = True) -> None:
         """Write a small file whole: a reader sees the old content or the new one. Called under `locked`."""
         with self._reaching(name):
-            self._files.replace(name, content)
+            self._files.replace(name, content, synced)
 
     def find(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""
@@ -209,7 +210,8 @@ class _Objects:
     def remove(self, name: str) -> None:
         self._fs.delete_file(self._at(name))
 
-    def replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes, synced: bool) -> None:
+        del synced
         self.write(name, [content])
 
     def _at(self, name: str) -> str:

@@ -32,14 +32,14 @@ from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
-from onefold.engine.testing.model_fleet import FleetSubject, ModelFleet
+from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
 from onefold.flow.processing.processor import StatefulProcessor
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
-__all__ = ["DRIVER_DIES", "FlowWorld", "WorldOutcome"]
+__all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "STRIKES", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
 
 FLOW = "model"
 RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
@@ -47,7 +47,9 @@ CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0"
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string())])
 OUT = pa.schema([("out", pa.string())])
 LIVES_MAX = 12
+FEW = 3
 DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
+STRIKES = frozenset({DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER})
 T = TypeVar("T")
 
 
@@ -109,10 +111,19 @@ class _Splits:
 
 @dataclass
 class WorldOutcome:
-    """What became of a run: what is wrong, and what could have happened at each point."""
+    """What became of a run: what is wrong, led by the invariant's name, what could have happened at each point, and
+    the points where it was not the first of that, as a script."""
 
     wrong: list[str]
     options: list[tuple[str, ...]]
+    taken: dict[int, int]
+
+    def points(self) -> tuple[str, ...]:
+        """What happened in the place of what comes first, for people: of many, what struck."""
+        names = {point: self.options[point][option] for point, option in self.taken.items()}
+        struck = {point: name for point, name in names.items() if name in STRIKES}
+        shown = tuple(f"{point} {name}" for point, name in (names if len(names) <= FEW else struck).items())
+        return shown if len(names) <= FEW else (*shown, f"{len(names) - len(struck)} steps in another order")
 
 
 class FlowWorld:
@@ -121,8 +132,10 @@ class FlowWorld:
     def __init__(
         self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, workers: int = 2
     ) -> None:
-        self.script = dict(script)
+        self.script = script
         self.options: list[tuple[str, ...]] = []
+        self.taken: dict[int, int] = {}
+        self._is_disturbed = True
         self.store = ModelStore()
         named = {f"sink-{number}": kind for number, kind in enumerate(kinds)}
         self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
@@ -145,9 +158,18 @@ class FlowWorld:
         return {**self.sinks, STATE: self.state}
 
     def choose(self, options: Sequence[str]) -> str:
-        """The next point: by the script, or the first option; the last one where there are fewer."""
+        """What happens at the next point, and what comes first at the end, when nothing is struck any more."""
+        if not self._is_disturbed:
+            return options[0]
+        option = self.pick(options)
+        if option:
+            self.taken[len(self.options)] = option
         self.options.append(tuple(options))
-        return options[min(self.script.get(len(self.options) - 1, 0), len(options) - 1)]
+        return options[option]
+
+    def pick(self, options: Sequence[str]) -> int:
+        """By the script, or the first option; the last one where there are fewer."""
+        return min(self.script.get(len(self.options), 0), len(options) - 1)
 
     def run(self) -> WorldOutcome:
         """To the end of the source, and once more, so that nothing is left of what died."""
@@ -158,11 +180,11 @@ class FlowWorld:
                 require(self.lives < LIVES_MAX, "a flow comes to its end")
             for land in self.fleet.late:
                 land()
-            self.script.clear()
+            self._is_disturbed = False
             self._live()
         except Exception as error:
-            return WorldOutcome([f"{type(error).__name__}: {error}"], self.options)
-        return WorldOutcome(self._wrong(), self.options)
+            return WorldOutcome([f"comes-to-rest: {type(error).__name__}: {error}"], self.options, self.taken)
+        return WorldOutcome(self._wrong(), self.options, self.taken)
 
     def _live(self) -> bool:
         """One driver, from its start to the source's end: False where it died, or gave up."""
@@ -225,14 +247,15 @@ class FlowWorld:
             for row, times in sink.shown().items():
                 for part in row.split():  # a number of a key, and the record that has it
                     shown[part] += times
-            if shown != EXPECTED:
-                missing, more = EXPECTED - shown, shown - EXPECTED
-                wrong.append(f"{name} lacks {sorted(missing.elements())} and has too much {sorted(more.elements())}")
+            if missing := EXPECTED - shown:
+                wrong.append(f"no-loss: {name} lacks {sorted(missing.elements())}")
+            if more := shown - EXPECTED:
+                wrong.append(f"no-duplicate: {name} has too much {sorted(more.elements())}")
         for name, sink in self.committers.items():
-            wrong += [f"{handle} is left in {name}" for handle in sink.prepared]
+            wrong += [f"nothing-in-doubt: {handle} is left in {name}" for handle in sink.prepared]
         last = self.store.facts(FLOW).last
         if last is None or last.state is not EpochState.COMPLETE:
-            wrong.append(f"the flow rests at {last}")
+            wrong.append(f"comes-to-rest: the flow rests at {last}")
         return wrong
 
 

@@ -16,7 +16,7 @@ from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
-from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots
+from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots, ModelStoring
 from onefold.engine.workers.messages import Done
 from onefold.engine.workers.worker import Reader
 
@@ -93,8 +93,9 @@ class ModelFleet:
                 actions[chosen]()
                 continue
             if chosen == THEIR_WORK_LANDS_LATER:
-                preparing = [s for w in self._workers for s in w.subtasks if s.phase is Phase.PREPARING]
-                self.late += [partial(_prepare, subtask) for subtask in preparing]
+                subtasks = [s for w in self._workers for s in w.subtasks]
+                self.late += [partial(_prepare, s) for s in subtasks if s.phase is Phase.PREPARING]
+                self.late += [s.storing.land for s in subtasks if isinstance(s.storing, ModelStoring)]
             raise WorkerFailed("worker-lost", "the workers have died")
         return [self._joined(run, index) for index in range(self.workers)]
 
@@ -106,10 +107,12 @@ class ModelFleet:
         self._workers, self._channels, self._done, self._runs = [], {}, {}, 0
 
     def actions(self) -> dict[str, Action]:
-        """All that may happen next, by a name: steps of subtasks, deliveries, and reads."""
+        """All that may happen next, by a name: snapshots that are stored, steps of subtasks, deliveries, and reads."""
         found: dict[str, Action] = {}
         for index, worker in enumerate(self._workers):
             for subtask in reversed(worker.subtasks):
+                if isinstance(subtask.storing, ModelStoring):
+                    found[f"{index}: chain {subtask.chain.number} is stored"] = partial(self._store, index, subtask)
                 if subtask.is_ready:
                     found[f"{index}: chain {subtask.chain.number}"] = partial(self._step, index, subtask)
         for way, items in self._channels.items():
@@ -134,6 +137,12 @@ class ModelFleet:
                     self._channels.setdefault((exchange, index, to), deque()).append(item)
                 case Acknowledge(run):
                     self._done.setdefault((run, index), []).append(effect)
+
+    def _store(self, index: int, subtask: Subtask) -> None:
+        if isinstance(subtask.storing, ModelStoring):
+            subtask.storing.land()
+        if (done := subtask.acknowledged()) is not None:
+            self._done.setdefault((done.run, index), []).append(done)
 
     def _deliver(self, way: tuple[int, int, int]) -> None:
         exchange, sender, receiver = way
@@ -175,3 +184,5 @@ class ModelFleet:
 def _prepare(subtask: Subtask) -> None:
     for _ in subtask.step():
         pass  # nobody hears of it
+    if isinstance(subtask.storing, ModelStoring):
+        subtask.storing.land()

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onefold.core.checks import present
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
 from onefold.engine.state.state_backend import Frozen, Key, StateSize, StateSpec, Value
 
-__all__ = ["ModelBackend", "ModelSnapshots"]
+__all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
 
 Entries = dict[tuple[Key, Key], Value]
 MAX_PARALLELISM = 4
@@ -25,16 +26,36 @@ class ModelSnapshots:
     sink: ModelTwoPhaseSink
     contents: dict[str, dict[StateSpec, Entries]] = field(default_factory=dict)
 
-    def keep(self, task: TaskId, frozen: Frozen) -> Committable:
-        handle = frozen.store()
-        committable = Committable(STATE, SinkKind.TWO_PHASE, handle, task.generation, task.epoch, 0)
-        self.sink.keep(PreparedRows(committable, ()), task.timestamp_ms)
-        return committable
+    def keep(self, task: TaskId, frozen: Frozen) -> ModelStoring:
+        return ModelStoring(self, task, frozen)
 
     def read(self, handle: str) -> dict[StateSpec, Entries]:
         """Raises KeyError for a snapshot that no decided epoch names."""
         self.sink.committed[handle]
         return self.contents[handle]
+
+
+@dataclass(eq=False)
+class ModelStoring:
+    """Implements Storing: it is stored where `land` is called, whatever has become of its worker by then."""
+
+    snapshots: ModelSnapshots
+    task: TaskId
+    frozen: Frozen
+    kept: Committable | None = None
+    ended_s: float = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        return self.kept is not None
+
+    def land(self) -> None:
+        handle = self.frozen.store()
+        self.kept = Committable(STATE, SinkKind.TWO_PHASE, handle, self.task.generation, self.task.epoch, 0)
+        self.snapshots.sink.keep(PreparedRows(self.kept, ()), self.task.timestamp_ms)
+
+    def result(self) -> Committable:
+        return present(self.kept, "it is stored")
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.source import Part
 from onefold.engine.dataflow.inbound import Inbound
-from onefold.engine.dataflow.items import Barrier, Effect
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.testing.model_fleet import FleetSubject
@@ -31,6 +31,16 @@ class _FrozenLate(Subtask):
                 yield from super().step()
             case _:
                 yield from super().step()
+
+
+class _NotStored(Subtask):
+    """Acknowledges what its sinks have prepared, while its state is still being stored."""
+
+    def acknowledged(self) -> Acknowledge | None:
+        done, self._prepared = self._prepared, None
+        if self.storing is not None and self.storing.is_done:
+            self.storing = None
+        return done
 
 
 class _NotHeldBack(Inbound):
@@ -71,8 +81,10 @@ def _all_groups(index: int, parallelism: int, max_parallelism: int) -> Sequence[
 
 MUTANTS = {
     "the barrier goes on before the state is frozen": FleetSubject(subtask=_FrozenLate),
+    "an epoch is acknowledged before its state is stored": FleetSubject(subtask=_NotStored),
     "a channel is not held back": FleetSubject(inbound=_NotHeldBack),
     "timers are not restored": FleetSubject(spoil=_forget_timers),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
-OF_ORDER = FleetSubject(in_order=_ByArrival)  # wrong at several points together, and before a sink that writes through
+# Wrong at several points together, and before a sink that writes through.
+OF_ORDER = {"channels are taken by arrival": FleetSubject(in_order=_ByArrival)}

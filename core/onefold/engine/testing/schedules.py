@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
-from onefold.engine.testing.flow_world import DRIVER_DIES, FlowWorld, WorldOutcome
-from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject
+from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
+from onefold.engine.testing.model_fleet import FleetSubject
 
-__all__ = ["Explored", "explore", "sample", "simulate"]
+__all__ = ["Explored", "FailedFlow", "FlowSchedule", "explore", "sample", "simulate"]
 
-STRIKES, STRIKE_SHARE = {DRIVER_DIES, WORKERS_DIE, THEIR_WORK_LANDS_LATER}, 0.02
+STRIKE_SHARE = 0.02
 PRODUCTION = FleetSubject()
+FAILURES_MAX = 5
+
+
+@dataclass(frozen=True)
+class FlowSchedule:
+    """The sinks of a flow, and which option is taken at which point (the first is 0) in the place of the first one."""
+
+    kinds: tuple[SinkKind, ...]
+    script: tuple[tuple[int, int], ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps({"flow": [kind.value for kind in self.kinds], "script": self.script})
+
+    @classmethod
+    def from_json(cls, text: str) -> FlowSchedule:
+        """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
+        value = json.loads(text)
+        script = tuple((int(point), int(option)) for point, option in value["script"])
+        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script)
+
+
+@dataclass(frozen=True)
+class FailedFlow:
+    """A schedule that broke something: the schedule runs it again, the points are for people."""
+
+    schedule: FlowSchedule
+    points: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def invariants(self) -> tuple[str, ...]:
+        return tuple(sorted({text.partition(":")[0] for text in self.wrong}))
 
 
 def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject = PRODUCTION) -> WorldOutcome:
@@ -29,12 +62,12 @@ class _Shuffled(FlowWorld):
         self._chance = random.Random(seed)
         self._strikes_left = 2
 
-    def choose(self, options: Sequence[str]) -> str:
-        harmless = [each for each in options if each not in STRIKES]
-        if self._strikes_left and len(harmless) < len(options) and self._chance.random() < STRIKE_SHARE:
+    def pick(self, options: Sequence[str]) -> int:
+        strikes = [number for number, each in enumerate(options) if each in STRIKES]
+        if self._strikes_left and strikes and self._chance.random() < STRIKE_SHARE:
             self._strikes_left -= 1
-            return self._chance.choice([each for each in options if each in STRIKES])
-        return self._chance.choice(harmless)
+            return self._chance.choice(strikes)
+        return self._chance.choice([number for number, each in enumerate(options) if each not in STRIKES])
 
 
 def sample(kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION) -> WorldOutcome:
@@ -44,34 +77,55 @@ def sample(kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCT
 
 @dataclass
 class Explored:
-    """How many schedules ran, what failed first, and how often each option was taken."""
+    """How many schedules ran, what failed first, how many broke each invariant, and how often each option was taken."""
 
     schedules: int = 0
-    failed: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
+    failed: list[FailedFlow] = field(default_factory=list)
+    violated: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
+
+    def count(self, kinds: Sequence[SinkKind], outcome: WorldOutcome) -> None:
+        self.schedules += 1
+        self.taken.update(outcome.options[point][option] for point, option in outcome.taken.items())
+        if outcome.wrong:
+            schedule = FlowSchedule(tuple(kinds), tuple(outcome.taken.items()))
+            failed = FailedFlow(schedule, outcome.points(), tuple(outcome.wrong))
+            self.violated.update(failed.invariants)
+            self.failed = [*self.failed, failed][:FAILURES_MAX]
+
+    def add(self, other: Explored) -> None:
+        self.schedules += other.schedules
+        self.failed = [*self.failed, *other.failed][:FAILURES_MAX]
+        self.violated.update(other.violated)
+        self.taken.update(other.taken)
 
 
 def explore(
     kinds: Sequence[SinkKind],
     deviations: int,
     subject: FleetSubject = PRODUCTION,
+    *,
+    within: int | None = None,
+    shard: tuple[int, int] = (0, 1),
     failures_max: int = 3,
 ) -> Explored:
-    """Every schedule that takes another option than the first at no more than so many points."""
+    """Every schedule that takes another option than the first at no more than so many points, each of them at most
+    `within` points after the one before; with `shard` (k, n), every n-th of the first ones from k on."""
     report = Explored()
 
     def follow(script: dict[int, int], left: int) -> None:
         outcome = simulate(kinds, script, subject)
-        report.schedules += 1
-        if outcome.wrong:
-            report.failed.append((script, outcome.wrong))
+        if script or shard[0] == 0:
+            report.count(kinds, outcome)
+        if left == 0:
+            return
         first = max(script, default=-1) + 1
-        for point in range(first, len(outcome.options) if left else 0):
-            for option in range(1, len(outcome.options[point])):
-                if len(report.failed) >= failures_max:
-                    return
-                report.taken[outcome.options[point][option]] += 1
-                follow({**script, point: option}, left - 1)
+        end = len(outcome.options) if within is None or not script else min(len(outcome.options), first + within)
+        others = [(point, option) for point in range(first, end) for option in range(1, len(outcome.options[point]))]
+        for point, option in others if script else others[shard[0] :: shard[1]]:
+            if len(report.failed) >= failures_max:
+                return
+            follow({**script, point: option}, left - 1)
 
     follow({}, deviations)
     return report

@@ -19,7 +19,9 @@ from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.own_process import OwnProcess
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item
+from onefold.engine.workers.full_collections import FullCollections
 from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
+from onefold.engine.workers.storing import StoringThread
 
 __all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "tell_failure"]
 
@@ -71,8 +73,9 @@ class Worker:
         subtasks: Sequence[Subtask],
         readers: Mapping[int, Reader],
         mark: Mark | None = None,
+        storing: StoringThread | None = None,
     ) -> None:
-        self._index, self._subtasks, self._readers = index, subtasks, readers
+        self._index, self._subtasks, self._readers, self._storing = index, subtasks, readers, storing
         self._orders, self._answers = Incoming(control), Outgoing(control)
         self._outgoing = {(k.exchange, k.receiver): Outgoing(s) for k, s in sockets.items() if k.sender == index}
         self._incoming = {(k.exchange, k.sender): Incoming(s) for k, s in sockets.items() if k.receiver == index}
@@ -86,7 +89,7 @@ class Worker:
         self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._held: dict[Subtask, int] = {}  # those that wait for room, and the nodes whose batches they have
         self._is_over = False
-        self._own = OwnProcess()
+        self._own, self._collections = OwnProcess(), FullCollections()
         self._worked_at_s: float | None = None  # when it last made progress, on the monotonic clock
         self._selector = selectors.DefaultSelector()
         self._watched: set[socket.socket] = set()
@@ -109,6 +112,8 @@ class Worker:
 
     def _loop(self) -> None:
         self._selector.register(self._orders.socket, selectors.EVENT_READ, self._take_orders)
+        if self._storing is not None:
+            self._selector.register(self._storing.socket, selectors.EVENT_READ, self._storing.woken)
         for subtask in self._subtasks:
             self._note_state(subtask)
         timers = (subtask.timer_ms for subtask in self._subtasks)
@@ -117,6 +122,7 @@ class Worker:
             worked = self._work()
             self._own.check()
             self._mark[NODE] = NOWHERE
+            self._collections.look()
             if worked:
                 self._mark[STEPS] += 1
                 self._worked_at_s = time.monotonic()
@@ -125,7 +131,12 @@ class Worker:
                 key.data()
 
     def _work(self) -> bool:
-        """One step of a subtask, or one part of a source. What is further down the flow comes first."""
+        """What is stored by now, one step of a subtask, or one part of a source. What is further down the flow comes
+        first."""
+        for subtask in self._subtasks:
+            if (done := subtask.acknowledged()) is not None:
+                self._perform(subtask, done)
+                return True
         for subtask in reversed(self._subtasks):
             if subtask in self._halted or subtask.is_ready:
                 full = next((exchange for exchange, to in subtask.receivers if self._is_full(exchange, to)), None)

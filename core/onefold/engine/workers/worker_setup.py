@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
@@ -11,7 +13,7 @@ from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
-from onefold.engine.dataflow.subtask import Subtask, SubtaskState
+from onefold.engine.dataflow.subtask import Keep, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
@@ -19,11 +21,13 @@ from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
-from onefold.engine.workers.messages import Launch, RestoreFrom
+from onefold.engine.workers.full_collections import make_rare
+from onefold.engine.workers.messages import Connect, Launch, RestoreFrom
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
+from onefold.engine.workers.storing import Stored, StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
-__all__ = ["subtask_of", "warm", "worker_of"]
+__all__ = ["keeping", "subtask_of", "warm", "worker_of"]
 
 
 def warm(plan: Plan) -> None:
@@ -38,6 +42,9 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
         launch = receive_message(control)
+        if isinstance(launch, Connect):
+            _connect(launch)
+            launch = receive_message(control)
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
@@ -46,25 +53,34 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
         except BaseException as error:
             tell_failure(Outgoing(control), error)
         else:
+            make_rare()
             worker.run()
 
     return work
+
+
+def _connect(to: Connect) -> None:
+    for end in to.ends:
+        with suppress(Exception):  # who reads or writes says it
+            end.connect(to.pipeline)
 
 
 def _worker(
     plan: Plan, launch: Launch, control: socket.socket, sockets: list[socket.socket], place: Mark | None
 ) -> Worker:
     snapshots = {} if launch.state is None else snapshots_by_uid(launch.state, plan)
-    subtasks = [subtask_of(plan, chain, launch, snapshots, place) for chain in plan.chains]
+    storing = StoringThread() if plan.has_state else None
+    keep = keeping(stored_at_once if storing is None else storing.store)
+    subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place) for chain in plan.chains]
     readers = {
         c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
-    return Worker(plan, launch.index, control, links, subtasks, readers, place)
+    return Worker(plan, launch.index, control, links, subtasks, readers, place, storing)
 
 
 def subtask_of(
-    plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], place: Mark | None
+    plan: Plan, chain: Chain, launch: Launch, snapshots: Mapping[str, Sequence[str]], keep: Keep, place: Mark | None
 ) -> Subtask:
     """The subtask of a chain that a launch asks for. `snapshots` are those that it restores, by their operators."""
     groups = key_groups_of_subtask(launch.index, launch.parallelism, plan.graph.max_parallelism)
@@ -75,7 +91,7 @@ def subtask_of(
         backend = _backend(restoring, storage, plan.graph.max_parallelism)
         backend.restore(snapshots.get(chain.uid, ()), groups)
         mark(backend, chain)
-        state = SubtaskState(backend, _keep)
+        state = SubtaskState(backend, keep)
     backend_of = None if state is None else state.backend
     logics = {
         node.number: make_logic(plan.graph, node, launch.sinks, backend_of, launch.index, launch.parallelism)
@@ -101,12 +117,16 @@ def _backend(restoring: RestoreFrom, storage: Storage, max_parallelism: int) -> 
     return RocksBackend(storage, restoring.generation, max_parallelism, folder=restoring.scratch)
 
 
-def _keep(task: TaskId, frozen: Frozen) -> Committable:
-    """Store the subtask's snapshot of the epoch."""
-    try:
-        handle = frozen.store()
-    finally:
-        frozen.release()
-    kept = committable(handle)
-    require((kept.generation, kept.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {kept}")
-    return kept
+def keeping(store: Callable[[Callable[[], Committable]], Stored]) -> Keep:
+    """How a subtask's snapshot of an epoch is stored: by `store`, which calls what it is given now or later."""
+
+    def kept(task: TaskId, frozen: Frozen) -> Committable:
+        try:
+            handle = frozen.store()
+        finally:
+            frozen.release()
+        found = committable(handle)
+        require((found.generation, found.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {found}")
+        return found
+
+    return lambda task, frozen: store(partial(kept, task, frozen))

@@ -1,4 +1,4 @@
-"""Completes a pipeline's last epoch where none follows soon: else the next one's opening does that."""
+"""Completes a pipeline's last epoch where no decision follows soon: else that does it."""
 
 from __future__ import annotations
 

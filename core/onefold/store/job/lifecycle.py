@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from onefold.core.checks import present
+from onefold.core.contract import EpochRecord
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.effects import EpochRequest, Protocol, ReadStore, StoreFacts, retry
 from onefold.core.protocol.epoch import Initial, Outcome, Started, StoreCache, complete_last, epoch, start, sweep
@@ -55,6 +56,10 @@ class Lifecycle:
         started = present(self.started, "nothing is completed without a start")
         self._cache = yield from complete_last(started.generation, self._cache)
 
+    def complete_beside(self) -> Protocol[None]:
+        """Where an epoch runs for long: tell the store that the one before is complete. Its decision tells it again."""
+        yield from complete_last(present(self.started, "nothing is completed without a start").generation, self._cache)
+
     def sweep(self) -> Protocol[int]:
         """Complete the last epoch, then remove what was prepared and no manifest names. Returns how many parts that
         were."""
@@ -64,8 +69,11 @@ class Lifecycle:
         self.is_swept = True
         return removed
 
-    def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+    def run_epoch(
+        self, request: EpochRequest, runs_max: int = 3, opened: EpochRecord | None = None
+    ) -> Protocol[Outcome]:
         """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
+        `opened` is the epoch, where it was opened before.
 
         After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
         """
@@ -80,7 +88,7 @@ class Lifecycle:
             started = yield from self.start(None)
         cache, self._cache = self._cache, StoreCache(None, self._cache.committed)  # the one left if this one fails
         try:
-            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, cache)
+            outcome = yield from epoch(started.generation, started.store_id, request, runs_max, cache, opened)
         except InDoubt:
             self._is_in_doubt = True
             raise

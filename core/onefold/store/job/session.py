@@ -185,10 +185,11 @@ class Session:
         request: EpochRequest,
         run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
         runs_max: int = 3,
+        opened: EpochRecord | None = None,
     ) -> Outcome:
         """One range, exactly once and with a sweep after it, under the generation of the last start; the writers run
-        at most `runs_max` times."""
-        outcome = self.drive(self.lifecycle.run_epoch(request, runs_max), run_writers)
+        at most `runs_max` times. `opened` is the epoch, where it was opened before."""
+        outcome = self.drive(self.lifecycle.run_epoch(request, runs_max, opened), run_writers)
         if not outcome.replayed:
             self.drive(self.lifecycle.sweep())
         return outcome
@@ -208,12 +209,13 @@ class Session:
                 self.lock.release()
 
     def _complete_idle(self) -> bool:
-        """Complete the last epoch, between epochs. False where that is to be tried again; it waits for no server."""
-        if not self.lock.acquire(blocking=False):
-            return False  # an epoch runs, whose opening may complete it
+        """Complete the last epoch, between epochs or beside one. False where that is to be tried again; it waits for no
+        server."""
+        is_between = self.lock.acquire(blocking=False)
         try:
             if not self.lifecycle.is_at_rest:
-                Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.lifecycle.complete())
+                protocol = self.lifecycle.complete() if is_between else self.lifecycle.complete_beside()
+                Coordinator(self.name, self.store, self._driver.committers, _raise).run(protocol)
         except (Retriable, InDoubt) as error:
             log.debug("the last epoch is completed later: %s", error)
             return False
@@ -222,7 +224,8 @@ class Session:
         except OnefoldError as error:
             log.warning("the last epoch is committed, and the store does not know yet that it is complete: %s", error)
         finally:
-            self.lock.release()
+            if is_between:
+                self.lock.release()
         return True
 
     def sweep_at_the_end(self) -> None:
@@ -385,10 +388,8 @@ def _lifetime_s(promise: Guarantee) -> float:
 
 
 def resolved(started: Started) -> str:
-    """What became of the epochs that an earlier start had begun, as a text; empty where there was none."""
-    done = [f"{started.finished} finished"] if started.finished else []
-    done += [f"{started.given_up} given up (the records come again)"] if started.given_up else []
-    return f"Epochs begun before: {', '.join(done)}" if done else ""
+    """What became of the epochs that an earlier start had decided, as a text; empty where there was none."""
+    return f"Epochs decided before: {started.finished} finished" if started.finished else ""
 
 
 def _raise(pause: Pause, _: float) -> None:

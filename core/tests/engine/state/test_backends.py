@@ -42,7 +42,7 @@ def of_memory(storage: Storage, generation: int, _folder: Path) -> StateBackend:
 
 def of_rocks(storage: Storage, generation: int, folder: Path) -> StateBackend:
     folder.mkdir(exist_ok=True)
-    return RocksBackend(storage, generation, GROUPS, folder=str(folder), changes_max=15)
+    return RocksBackend(storage, generation, GROUPS, folder=str(folder), changes_max=15, within_bytes_max=3000)
 
 
 class Flow(RuleBasedStateMachine):

@@ -30,7 +30,7 @@ def storage(tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def backend(storage: Storage, tmp_path: Path) -> Iterator[RocksBackend]:
-    backend = RocksBackend(storage, 1, folder=str(tmp_path))
+    backend = RocksBackend(storage, 1, folder=str(tmp_path), within_bytes_max=0)
     yield backend
     backend.close()
 
@@ -65,6 +65,22 @@ def test_an_epoch_stores_its_new_files_only(storage: Storage, backend: RocksBack
     assert sum(new.values()) < sum(before.values()) / 5
     found = restored(storage, handle)
     assert len(found) == 20_000 and found[(99,)] == (99, "y")
+
+
+def test_small_files_are_in_the_snapshots_own_until_they_have_some_size_together(
+    storage: Storage, tmp_path: Path
+) -> None:
+    backend = RocksBackend(storage, 1, folder=str(tmp_path), within_bytes_max=4000)
+    alone = []
+    for epoch in range(1, 9):
+        put(backend, range(10 * epoch), "x" * epoch)
+        alone.append(len(files(storage)))
+        handle = backend.freeze(epoch).store()
+        assert set(restored(storage, handle).values()) == {(key, "x" * epoch) for key in range(10 * epoch)}
+        alone[-1] = len(files(storage)) - alone[-1]
+    backend.close()
+    assert alone[:2] == [1, 1]
+    assert max(alone) > 1
 
 
 def test_a_file_that_is_gone_or_changed_is_named(storage: Storage, backend: RocksBackend) -> None:

@@ -149,7 +149,7 @@ def test_bytes_follow_the_changes_files_stay_few_and_a_restore_reads_three_times
         committer.commit(decided(epoch, handle), [committable(handle)])
         row = committer.ledger()
         assert row is not None
-        committer._retire(epoch)
+        committer._retire()
         footer, own = read_footer(storage, handle)
         named = [*footer.pieces, own]
         files.append(len(named))

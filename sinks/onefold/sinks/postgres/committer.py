@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 
+from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import driver_errors, trust
 from onefold.clients.postgres import sessions as pool
 from onefold.core.checks import present, require
@@ -24,11 +26,15 @@ from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.prepared import NotOurs
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
+from onefold.sinks.staged.attempts import leftover
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
 
 __all__ = ["PostgresCommitter"]
 
 log = logging.getLogger("onefold")
+
+
+_open = PerProcess(WeakSet["PostgresCommitter"])
 
 
 class PostgresCommitter(LedgerCommitter[pool.Connection]):
@@ -46,6 +52,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         self._looked_by: pool.Connection | None = None
         self._reported: set[prepared.Other] = set()
         self._deleted_bytes = 0  # of rows in the stage
+        with _open.lock:
+            _open.now.add(self)
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -144,9 +152,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         name = self._settings.name
-        with self._borrow("looking for leftovers") as connection, connection.transaction():
-            there, others = prepared.named(connection, self._prefix)
-            staged = staging.leftovers(connection, self._books, up_to_generation)
+        asked = prepared.asking_named(self._prefix), staging.asking_leftovers(self._books, up_to_generation)
+        with self._borrow("looking for leftovers") as connection:
+            named, staged = connection.together(*asked)
+        there, others = prepared.told_apart(named.rows)
         self._report(others)
         gids = [Gid.parse(self._prefix, text) for text in sorted(there)]
         left = [
@@ -154,7 +163,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             for gid in gids
             if gid is not None and gid.generation <= up_to_generation
         ]
-        return [*left, *staged]
+        return [*left, *(leftover(name, *row) for row in staged.rows)]
 
     def _report(self, others: Sequence[prepared.Other]) -> None:
         """Once each: what a manifest names is not among them, so nothing is lost with them."""
@@ -238,7 +247,12 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             connection.execute("COMMIT")
 
     def close(self) -> None:
-        pool.close_idle(self._conninfo)
+        """Its sessions stay where another committer goes on with them: that of `open` does with those of `recover`."""
+        with _open.lock:
+            _open.now.discard(self)
+            is_last = all(each._conninfo != self._conninfo for each in _open.now)
+        if is_last:
+            pool.close_idle(self._conninfo)
 
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
         """What is prepared, and what is staged: of rows that come with an attempt nothing is here."""

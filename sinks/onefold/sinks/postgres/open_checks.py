@@ -86,6 +86,8 @@ def checks(
     if settings.on_error == "dead_letter":
         yield from tried(lambda: _check_letters(connection, settings))
     where = shown(store_url(settings.url, settings.role, ledger))
+    if not has_ledger and (made := layout.making(connection, ledger)):
+        yield Finding.making(f"the ledger in schema {ledger} is made by the first start", where, made)
     for says, statements in _makes(connection, settings, pipeline, schema, found, (delivery, reason)):
         if statements:
             yield Finding.making(says, where, statements)
@@ -153,8 +155,6 @@ def _makes(
     """What the first start makes, or alters, and by which statements; none for what is there as the rows need it.
     `found` is the target, None where a start makes it. Without a schema nothing that depends on the rows is known."""
     books, changes = settings.bookkeeping(pipeline), settings.changes
-    says = f"the ledger in schema {books.schema} is made by the first start"
-    yield says, layout.making(connection, books.schema)
     there = found
     if schema is not None:
         there, says, statements = _table(connection, settings, schema, found)

@@ -6,8 +6,9 @@ committed. So that a name is there says nothing of whose it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import psycopg
 
@@ -17,7 +18,7 @@ from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
 
-__all__ = ["NotOurs", "Other", "end", "named"]
+__all__ = ["NotOurs", "Other", "asking_named", "end", "named", "told_apart"]
 
 
 class NotOurs(ConfigError):
@@ -36,13 +37,21 @@ def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Othe
     """The prepared transactions of this database with that prefix: those that this session may end, and the others.
 
     It may set its role to whatever the login is a member of, also where it works as another role."""
-    found = (
+    (found,) = connection.together(asking_named(prefix))
+    return told_apart(found.rows)
+
+
+def asking_named(prefix: str) -> pool.Statement:
+    """Answers with what `told_apart` tells apart, and `named` returns."""
+    return (
         """SELECT gid, owner,
                   coalesce(pg_has_role(session_user, owner, 'MEMBER'), current_setting('is_superuser')::boolean)
            FROM pg_prepared_xacts WHERE starts_with(gid, %s) AND database = current_database() ORDER BY gid""",
         (prefix,),
     )
-    ((rows, _),) = connection.together(found)
+
+
+def told_apart(rows: Sequence[Any]) -> tuple[set[str], list[Other]]:
     return {gid for gid, _, is_ours in rows if is_ours}, [
         Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
     ]

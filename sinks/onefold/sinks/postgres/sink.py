@@ -170,13 +170,18 @@ class PostgresSink:
         settings = self._settings
         found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            settings.bookkeeping(pipeline).create(connection)
+            books = settings.bookkeeping(pipeline)
+            (books.register if found.has_ledger else books.create)(connection)
             with connection.transaction(settings.lock_timeout_s):
                 plan = open_checks.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
         committer.ledger()  # from here on it notices a server that is an older copy
         return committer
+
+    def connect(self, pipeline: str) -> None:
+        info = self._settings.conninfo(pipeline)
+        pool.give_back(info, pool.take(info))
 
     def writers_max(self) -> int | None:
         return self._plan.writers_max if self._plan else None

@@ -14,8 +14,9 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging
 from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.databases import database_of, over
-from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.ledger_committer import LedgerCommitter
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 __all__ = ["SqlCommitter"]
 
@@ -25,8 +26,8 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
 
     _books: SqlBookkeeping
 
-    def __init__(self, settings: SqlSettings, pipeline: str, plan: SqlPlan | None) -> None:
-        super().__init__(settings.name, settings.changes, settings.bookkeeping(pipeline))
+    def __init__(self, settings: SqlSinkConfig, pipeline: str, plan: SqlPlan | None) -> None:
+        super().__init__(settings.name, settings.changes, SqlBookkeeping(pipeline, settings.name))
         self._settings, self._plan = settings, plan
         self._database = database_of(settings, pipeline)
         self._may_be_outgrown = plan is not None  # other stages, by this plan's

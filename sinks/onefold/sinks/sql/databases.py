@@ -18,7 +18,7 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
 from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
-from onefold.sinks.sql.sink_plan import SqlSettings
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 __all__ = ["SqlDatabase", "adapter_of", "creating", "database_of", "dialect_of", "over"]
 
@@ -39,10 +39,10 @@ class SqlDatabase(Database):
             yield connection
 
 
-_databases = PerProcess(dict[tuple[str, SqlSettings], SqlDatabase])
+_databases = PerProcess(dict[tuple[str, SqlSinkConfig], SqlDatabase])
 
 
-def database_of(settings: SqlSettings, pipeline: str) -> SqlDatabase:
+def database_of(settings: SqlSinkConfig, pipeline: str) -> SqlDatabase:
     """`close` lets its idle connections go; it can be used again."""
     key = (pipeline, settings)
     with _databases.lock:

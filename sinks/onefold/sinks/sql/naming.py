@@ -19,10 +19,10 @@ __all__ = [
     "RESERVED",
     "ROW",
     "TIMESTAMP",
+    "check_users",
     "exactly",
     "own_table",
     "unusable",
-    "users_table",
 ]
 
 ATTEMPT, ROW, DELETED = "onefold_attempt", "onefold_row", "onefold_deleted"  # of a stage
@@ -39,14 +39,12 @@ _OURS = re.compile(
 )
 
 
-def users_table(text: str) -> TableName:
-    """The table that a user named. Raises ConfigError, also for one of onefold's own."""
-    table = TableName.parse(text)
+def check_users(table: TableName) -> None:
+    """Raise ConfigError for one of onefold's own tables."""
     if _OURS.fullmatch(table.name) or unusable([table.name]):
         raise ConfigError(
-            "option-value", f"table={text!r} is one of onefold's own tables, or no name: name a table of yours"
+            "option-value", f"table={str(table)!r} is one of onefold's own tables, or no name: name a table of yours"
         )
-    return table
 
 
 def unusable(names: Iterable[str]) -> list[str]:

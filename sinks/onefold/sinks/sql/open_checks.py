@@ -12,21 +12,22 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters.adapter import driver_of
-from onefold.sinks.sql.bookkeeping import metadata
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping, metadata
 from onefold.sinks.sql.databases import SqlDatabase, adapter_of, creating, database_of, dialect_of
 from onefold.sinks.sql.naming import RESERVED, exactly, own_table, unusable
-from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.staging import OwnTables
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 __all__ = ["checks", "resolve"]
 
 
-def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
+def checks(settings: SqlSinkConfig, pipeline: str, schema: pa.Schema | None) -> Checks[bool]:
     """What `resolve` rests on, with nothing made; the value is whether the ledger is there. Raises ConfigError,
     SchemaMismatch."""
     database = database_of(settings, pipeline)
     if schema is None:
-        says = f"the rows are not known here: whether they fit into table {settings.table} is checked at the start"
+        says = f"the rows are not known here: whether they fit into table {settings.target} is checked at the start"
         yield Finding(Level.UNCHECKED, says)
     if not database.is_there():
         yield from tried(database.check_new)
@@ -37,14 +38,14 @@ def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Ch
     with database.connected() as connection:
         driver = driver_of(connection)
         database.backend.check_ours(driver)
-        has_ledger = settings.bookkeeping(pipeline).check(connection)
+        has_ledger = SqlBookkeeping(pipeline, settings.name).check(connection)
         if has_ledger:
             database.backend.check_may_work(driver, ((one.name, one.columns.keys()) for one in metadata.sorted_tables))
         else:
             missing = [one for one in metadata.sorted_tables if not sa.inspect(connection).has_table(one.name)]
             made = [*database.backend.making(driver), *creating(connection.dialect, missing)]
             yield Finding.making(f"the ledger at {database} is made by the first start", str(database), made)
-        there = target.find(connection, settings.table)
+        there = target.find(connection, settings.target)
         if there is not None:
             yield from _fits(connection, settings, pipeline, schema, there)
         yield from _makes(database, connection, settings, pipeline, schema, there)
@@ -56,7 +57,7 @@ def checks(settings: SqlSettings, pipeline: str, schema: pa.Schema | None) -> Ch
 def _makes(
     database: SqlDatabase,
     connection: sa.Connection | None,
-    settings: SqlSettings,
+    settings: SqlSinkConfig,
     pipeline: str,
     schema: pa.Schema | None,
     there: Mapping[str, target.There] | None,
@@ -66,13 +67,13 @@ def _makes(
     `connection` is None where there is no database yet, and `there` where there is no target.
     """
     dialect = dialect_of(database.url) if connection is None else connection.dialect
-    says = f"table {settings.table} is made by the first start"
+    says = f"table {settings.target} is made by the first start"
     if schema is None:
         if there is None:
-            yield Finding.making(says, str(database), [f"CREATE TABLE {settings.table} (...)"])
+            yield Finding.making(says, str(database), [f"CREATE TABLE {settings.target} (...)"])
         return
     if there is None:
-        made = target.new(dialect, settings.table, _written(dialect, settings, schema), settings.key)
+        made = target.new(dialect, settings.target, _written(dialect, settings, schema), settings.key)
         yield Finding.making(says, str(database), creating(dialect, [made]))
         there = target.as_found(made)
     _, own = _planned(dialect, settings, pipeline, schema, there)
@@ -82,14 +83,14 @@ def _makes(
 
 def _fits(
     connection: sa.Connection,
-    settings: SqlSettings,
+    settings: SqlSinkConfig,
     pipeline: str,
     schema: pa.Schema | None,
     there: Mapping[str, target.There],
 ) -> Iterator[Finding]:
     changes = settings.changes
     if changes is not None:
-        yield from tried(lambda: target.check_key(connection, settings.table, changes))
+        yield from tried(lambda: target.check_key(connection, settings.target, changes))
     names = [name for name, column in there.items() if not column.get("computed")]
     if schema is not None:
         plan, own = _planned(connection.dialect, settings, pipeline, schema, there)
@@ -97,23 +98,23 @@ def _fits(
         yield from tried(lambda: staging.check(connection, own))
     verbs = ("INSERT",) if changes is None else ("SELECT", "INSERT", "UPDATE", *(["DELETE"] if changes.deletes else []))
     into = sa.table(
-        exactly(settings.table.name), *(sa.column(exactly(name)) for name in names), schema=settings.table.schema
+        exactly(settings.target.name), *(sa.column(exactly(name)) for name in names), schema=settings.target.schema
     )
     adapter_of(connection.dialect).check_rights(connection, into, verbs)
 
 
-def resolve(connection: sa.Connection, settings: SqlSettings, pipeline: str, schema: pa.Schema) -> SqlPlan:
+def resolve(connection: sa.Connection, settings: SqlSinkConfig, pipeline: str, schema: pa.Schema) -> SqlPlan:
     """Make what is missing, in `SqlDatabase.making_tables`, after the checks. Raises ConfigError, SchemaMismatch."""
-    there = target.find(connection, settings.table)
+    there = target.find(connection, settings.target)
     if there is None:
-        target.create(connection, settings.table, _written(connection.dialect, settings, schema), settings.key)
-        there = present(target.find(connection, settings.table), f"no table {settings.table} after it was made")
+        target.create(connection, settings.target, _written(connection.dialect, settings, schema), settings.key)
+        there = present(target.find(connection, settings.target), f"no table {settings.target} after it was made")
         if settings.changes is not None:
-            target.check_key(connection, settings.table, settings.changes)
+            target.check_key(connection, settings.target, settings.changes)
     return staging.create(connection, *_planned(connection.dialect, settings, pipeline, schema, there))
 
 
-def _written(dialect: sa.Dialect, settings: SqlSettings, schema: pa.Schema) -> pa.Schema:
+def _written(dialect: sa.Dialect, settings: SqlSinkConfig, schema: pa.Schema) -> pa.Schema:
     """The columns that go into the table. Raises ConfigError, SchemaMismatch for names that cannot be there."""
     reserved = RESERVED & {*schema.names}
     if reserved:
@@ -142,7 +143,7 @@ def _written(dialect: sa.Dialect, settings: SqlSettings, schema: pa.Schema) -> p
 
 def _planned(
     dialect: sa.Dialect,
-    settings: SqlSettings,
+    settings: SqlSinkConfig,
     pipeline: str,
     schema: pa.Schema,
     there: Mapping[str, target.There],
@@ -151,10 +152,10 @@ def _planned(
     changes = settings.changes
     order = changes.order if changes is not None else ()
     written = _written(dialect, settings, schema)
-    columns = target.columns_of(dialect, settings.table, there, written, order)
+    columns = target.columns_of(dialect, settings.target, there, written, order)
     plan = SqlPlan(
         pipeline,
-        settings.table,
+        settings.target,
         columns,
         tuple(schema.names),
         stage=own_table("stage", pipeline, settings.name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,10 +21,11 @@ from onefold.core.findings import Checks, Finding, Target, passed
 from onefold.sinks.sink_writer import opened
 from onefold.sinks.sql import open_checks, staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter
+from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
-from onefold.sinks.sql.naming import users_table
-from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.naming import check_users
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.table_options import SqlSinkConfig
 
@@ -66,25 +67,20 @@ class SqlSink:
 
     @constructed_from(SqlSinkConfig)
     def __init__(self, config: SqlSinkConfig) -> None:
-        self._settings = SqlSettings(
-            url=_complete(config.url),
-            table=users_table(config.table),
-            name=config.name,
-            changes=config.changes,
-            lock_timeout_s=config.lock_timeout_s,
-        )
+        check_users(config.target)
+        self._settings = replace(config, url=_complete(config.url))
         self._plan: SqlPlan | None = None
 
     def __repr__(self) -> str:
         mode = "upsert" if self._settings.changes else "append"
-        return f"SqlSink(table={str(self._settings.table)!r}, name={self.name!r}, mode={mode!r})"
+        return f"SqlSink(table={self.table!r}, name={self.name!r}, mode={mode!r})"
 
     @property
     def name(self) -> str:
         return self._settings.name
 
     @property
-    def settings(self) -> SqlSettings:
+    def settings(self) -> SqlSinkConfig:
         return self._settings
 
     @property
@@ -94,7 +90,7 @@ class SqlSink:
 
     @property
     def table(self) -> str:
-        return str(self._settings.table)
+        return str(self._settings.target)
 
     def guarantee(self) -> Guarantee:
         changes = self._settings.changes
@@ -121,11 +117,11 @@ class SqlSink:
         if not database.is_there():
             return Target(name, is_there=False)
         with database.connected() as connection:
-            return Target(name, target.is_there(connection, self._settings.table))
+            return Target(name, target.is_there(connection, self._settings.target))
 
     def is_empty(self, pipeline: str) -> bool:
         with database_of(self._settings, pipeline).connected() as connection:
-            return target.is_empty(connection, self._settings.table)
+            return target.is_empty(connection, self._settings.target)
 
     def exposure(self) -> str:
         return of_url(self.url, "the SQL sink's")
@@ -135,14 +131,14 @@ class SqlSink:
 
     def recover(self, pipeline: str) -> Committer:
         with database_of(self._settings, pipeline).making_tables() as connection:
-            self._settings.bookkeeping(pipeline).create(connection)
+            SqlBookkeeping(pipeline, self.name).create(connection)
         return SqlCommitter(self._settings, pipeline, None)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         database = database_of(self._settings, pipeline)
         passed(open_checks.checks(self._settings, pipeline, schema))
         with database.making_tables() as connection:
-            self._settings.bookkeeping(pipeline).create(connection)
+            SqlBookkeeping(pipeline, self.name).create(connection)
             self._plan = open_checks.resolve(connection, self._settings, pipeline, schema)
         with database.connected() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.

@@ -1,8 +1,8 @@
-"""What a SqlSink was told, and what `open` made of it: both travel to the executors."""
+"""What `open` made of a SqlSink's settings: it travels to the executors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -10,30 +10,10 @@ import sqlalchemy as sa
 
 from onefold.sinks.name_parts import TableName
 from onefold.sinks.sql.adapters.sql_kinds import SqlFamily, SqlKind
-from onefold.sinks.sql.bookkeeping import SqlBookkeeping
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["SqlColumn", "SqlPlan", "SqlSettings"]
-
-
-@dataclass(frozen=True, slots=True)
-class SqlSettings:
-    """A sink's settings as the user gave them; the URL, which may hold a password, stays out of every text."""
-
-    url: str = field(repr=False)
-    table: TableName
-    name: str
-    changes: Changes | None  # None: rows are appended
-    lock_timeout_s: float
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns that name a row; none where rows are appended."""
-        return self.changes.key if self.changes is not None else ()
-
-    def bookkeeping(self, pipeline: str) -> SqlBookkeeping:
-        return SqlBookkeeping(pipeline, self.name)
+__all__ = ["SqlColumn", "SqlPlan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from onefold.sinks.sql.adapters.sql_kinds import values_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import adapter_of, database_of, dialect_of
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
-from onefold.sinks.sql.sink_plan import SqlPlan, SqlSettings
+from onefold.sinks.sql.sink_plan import SqlPlan
 from onefold.sinks.staged.attempts import attempt_number, handle
+from onefold.sinks.staged.table_options import SqlSinkConfig
 
 __all__ = ["SqlWriter"]
 
@@ -52,7 +53,7 @@ class _Spool:
 class SqlWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
-    def __init__(self, settings: SqlSettings, plan: SqlPlan, task: TaskId) -> None:
+    def __init__(self, settings: SqlSinkConfig, plan: SqlPlan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
         self._plan = plan

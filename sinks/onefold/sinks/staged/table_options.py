@@ -9,6 +9,7 @@ from typing import Literal
 
 from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
+from onefold.sinks.name_parts import TableName
 from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
 __all__ = ["SqlSinkConfig"]
@@ -40,6 +41,10 @@ class SqlSinkConfig:
                 "options-conflict", "key, order, delete_when_true and delete_when_null go with mode='upsert'"
             )
         _ = self.changes
+
+    @cached_property
+    def target(self) -> TableName:
+        return TableName.parse(self.table)
 
     @cached_property
     def changes(self) -> Changes | None:

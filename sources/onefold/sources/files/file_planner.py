@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from onefold.core.errors import CheckpointMismatch
@@ -57,6 +57,7 @@ class FilePlanner:
         self._learned = ""  # the position that it knows
         self._held: dict[tuple[str, str], float] = {}  # since when a file is seen as it is
         self._rests_until_s = 0.0
+        self._is_cut = False
 
     @cached_property
     def _folder(self) -> Folder:
@@ -66,7 +67,7 @@ class FilePlanner:
         return Positions() if self._frozen is None else self._frozen
 
     def latest(self, start: Positions) -> Positions:
-        return self._planned(start, None, None)
+        return self._planned(start, None, None)[0]
 
     def behind(self, start: Positions) -> Mapping[str, int]:
         """By their paths: one that was read under another path counts until it is looked into."""
@@ -76,7 +77,13 @@ class FilePlanner:
     def end(self, start: Positions) -> Positions:
         if time.monotonic() < self._rests_until_s:
             return start
-        return self._planned(start, self._source.max_files_per_trigger, self._source.max_bytes_per_trigger)
+        source = self._source
+        end, self._is_cut = self._planned(start, source.max_files_per_trigger, source.max_bytes_per_trigger)
+        return end
+
+    def cut(self) -> Collection[str]:
+        """Also where a file is left that somebody has written to within `settle_s`."""
+        return [position_of(self._source.name)] if self._is_cut else []
 
     def splits(self, span: Range) -> list[Split]:
         found = []
@@ -96,7 +103,8 @@ class FilePlanner:
     def close(self) -> None:
         self.__dict__.pop("_folder", None)
 
-    def _planned(self, start: Positions, files_max: int | None, bytes_max: int | None) -> Positions:
+    def _planned(self, start: Positions, files_max: int | None, bytes_max: int | None) -> tuple[Positions, bool]:
+        """The end, and whether files are left that are there."""
         at = self._standing(start)
         begun_s = time.monotonic()
         base = self._folder.base
@@ -109,18 +117,20 @@ class FilePlanner:
             if len(new) < len(unknown):
                 left = next(file.name for path, file in unknown.items() if path not in new)
                 log.warning("%s is left out, like all that was written within settle_s", self._folder.shown(left))
+        is_cut = self._ends is None and len(new) < len(unknown)
         if self._ends is not None:
             new = self._of_the_end(at, there, new)
-        taken = self._within_limits(self._not_read(at, there, new), files_max, bytes_max)
+        taken, is_limited = self._within_limits(self._not_read(at, there, new), files_max, bytes_max)
+        is_cut |= is_limited
         if not taken:
             self._rests_until_s = time.monotonic() + listing_s if listing_s > LISTING_S_MIN else 0.0
-            return start
+            return start, is_cut
         self._moved = {path: entry for path, entry in self._moved.items() if path not in at.known}
         ends = None
         if self._is_bounded and at.index.ends is None:
             ends = [Entry(path, version) for path, version in (self._ends or {}).items()]
         position = self._log.extended(at, base, taken, [*self._moved.values()], there.keys(), ends)
-        return Positions.of({position_of(self._source.name): position})
+        return Positions.of({position_of(self._source.name): position}), is_cut
 
     def _standing(self, positions: Positions) -> LogStanding:
         """What was read up to there. Raises CheckpointMismatch where that was another folder's."""
@@ -216,16 +226,16 @@ class FilePlanner:
 
     def _within_limits(
         self, new: Iterable[tuple[Entry, ListedFile]], files_max: int | None, bytes_max: int | None
-    ) -> list[Entry]:
-        """As many as an epoch may have; one at least."""
+    ) -> tuple[list[Entry], bool]:
+        """As many as an epoch may have, one at least; and whether some are left."""
         taken: list[Entry] = []
         bytes_left = bytes_max
         for entry, file in new:
             if len(taken) == files_max or (taken and bytes_left is not None and bytes_left < file.size):
-                break
+                return taken, True
             bytes_left = None if bytes_left is None else bytes_left - file.size
             taken.append(entry)
-        return taken
+        return taken, False
 
     def _position(self, positions: Positions) -> str:
         """Where the log is there. Raises CheckpointMismatch for positions that are not this source's."""

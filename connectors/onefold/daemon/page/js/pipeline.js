@@ -89,11 +89,8 @@ function epochs({ name, counts, latest: { completed, failed, savepoint, restore,
   ];
 }
 
-/** What became of the epochs that an earlier start had begun. */
-function resolved({ epochs_finished: finished, epochs_given_up: givenUp }) {
-  const done = [finished ? `${count(finished)} finished` : null, givenUp ? `${count(givenUp)} given up` : null].filter(Boolean);
-  return done.length ? `; epochs begun before: ${done.join(", ")}` : "";
-}
+/** What became of the epochs that an earlier start had decided. */
+const resolved = ({ epochs_finished: finished }) => finished ? `; epochs decided before: ${count(finished)} finished` : "";
 
 /** A line for each of what is counted, from before this page was opened. */
 function lagPlots(lags) {

@@ -78,6 +78,7 @@ class Promise(enum.Enum):
     SOURCE_PICKLES = "source: it and its splits reach another process as they are"
     SOURCE_INITIAL = "initial: the same however often it is asked, by any planner; and what was frozen, once it is"
     SOURCE_END = "end: goes on to all there is, which is latest; equal to the start where nothing came"
+    SOURCE_CUT = "cut: the partitions of which the last end left something that was there, and no others"
     SOURCE_BEHIND = "behind, unit: above 0 until all there is was read, then 0, by partitions that the source covers"
     SOURCE_SCHEMA = "read: rows have arrow_schema, and bad records BAD_COLUMNS"
     SOURCE_SPLITS = "splits: cover a range without gap or overlap, and name partitions that the source covers"

@@ -127,6 +127,8 @@ def _read_once(subject: _Subject, source: ReadOnce) -> None:
         end = planner.end(begin)
         held.expect(end != begin, "an epoch of the records that there are", f"end({begin}) is the same")
         held.expect(planner.latest(begin) == end, f"the latest, {end}", planner.latest(begin))
+    with book.holding(Promise.SOURCE_CUT, "cut") as held:
+        held.expect(not planner.cut(), "nothing where all was planned", planner.cut())
     _counted(subject, planner, begin, end)
     with book.holding(Promise.SOURCE_UNTIL, "end, is_done") as held:
         held.expect(not planner.is_done(begin) and planner.is_done(end), f"done at {end}", "otherwise")
@@ -193,6 +195,15 @@ def _planned(subject: _Subject) -> None:
         held.expect(subject.at == latest, f"the latest, {latest}", subject.at)
         held.expect(planner.end(subject.at) == subject.at, "the same where nothing came", planner.end(subject.at))
     _counted(subject, planner, begin, subject.at)
+    with book.holding(Promise.SOURCE_CUT, "cut") as held:
+        subject.put()
+        at, end = subject.at, planner.end(subject.at)
+        while end != at:
+            left = sorted(name for name, count in planner.behind(end).items() if count)
+            held.expect(sorted(planner.cut()) == left, f"{left} after end({at})", planner.cut())
+            subject.ranges.append(Range(at, end))
+            at, end = end, planner.end(end)
+        held.expect(not planner.cut(), "nothing where all was planned", planner.cut())
 
 
 def _read(subject: _Subject) -> None:

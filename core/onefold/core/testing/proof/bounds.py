@@ -71,22 +71,24 @@ ADOPTION = frozenset({"before:Bind", "after:Bind", "before:Adopt", "after:Adopt"
 JUMPS = frozenset({Fault.CLOCK_AHEAD, Fault.CLOCK_BACK})
 BACK, FORKED = frozenset({Fault.CLOCK_BACK}), frozenset({Fault.OLD_DATABASE_CUT_ANEW})
 DECIDES = frozenset({"before:Decide"})
-REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
+# An epoch is opened in the store where it writes through; else its driver only looks at its clock.
+OPENS = frozenset({"before:OpenEpoch", "before:ReadClock"})
+REMOVALS = OPENS | {"before:ListLeftovers", "before:Abort"}
 DECIDING, COMMITTING = frozenset({"before:Decide", "after:Decide"}), frozenset({"before:Commit"})
-# An epoch that is committed is complete in the store from the next one's opening on, or when its process idles.
+# An epoch that is committed is complete in the store from the next decision or opening on, or when its process idles.
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:CommitBatch", "before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
 LETTERS = frozenset({Fault.DEAD_LETTERS})
 SLEEPERS = (Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN)
 OLDER = frozenset({Fault.OLD_DATABASE})
-STARTS, OPENS = frozenset({"before:AcquireGeneration"}), frozenset({"before:OpenEpoch"})
+STARTS = frozenset({"before:AcquireGeneration"})
 PREPARED = frozenset({"after:RunAttempt"})
 READS_STORE, READS_LEDGER = frozenset({"before:ReadStore"}), frozenset({"before:ReadLedger"})
 ABORTS = frozenset({"before:Abort", "inside:Abort", "after:Abort"})
 DAMAGES = frozenset(f"{when}:{step}" for when in ("before", "after") for step in ("MarkDamaged", "AcceptDamage"))
 NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
 # One moment of an epoch's each state: planned, begun, decided, committed.
-MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit"}) | COMPLETES
+MOMENTS = OPENS | DECIDES | COMMITTING | COMPLETES
 # One moment of all that a process does, where each later point would be too many.
 STATES = MOMENTS | {"before:AcquireGeneration", "before:Bind", "before:RunAttempt", "before:WriteLedger"} | COMMITS
 

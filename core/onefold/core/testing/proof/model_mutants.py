@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onefold.core.checks import require
-from onefold.core.testing.proof.mutants import AS_IDLE, IDLE, LR, MODELS, STORE, TP, WT, Mutant
+from onefold.core.testing.proof.mutants import LR, MODELS, STORE, TP, WT, Mutant
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.faults import Fault
 
@@ -24,6 +24,7 @@ FIRST = {
     "a task rolls another attempt back": Fault.STRAGGLE,
     "an epoch is opened on its range alone": Fault.LATE,
     "a fenced process decides": Fault.SLEEP,
+    "a decision compares neither number nor chain": Fault.BACKUP,
     "a write-through sink forgets to ask whether it was written whole": Fault.BACKUP,
     "the input that a range stands for is not compared": Fault.BACKUP,
 }
@@ -84,8 +85,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "T is the clock alone",
         STORE,
-        "max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0)",
-        "max(self._now(), 0)",
+        "max(self.now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0)",
+        "max(self.now(), 0)",
         WT,
     ),
     _mutant(
@@ -118,20 +119,35 @@ _ALL: tuple[Mutant, ...] = (
             Patch(STORE, "if (last.epoch if last else 0) != after: ...", "if after < 0: ..."),
             Patch(STORE, "if found is not None and found.epoch > self.moved: ...", "if after < 0: ..."),
         ),
-        (IDLE,),
+        ("write-through, idle",),
     ),
     _mutant(
         "an opening does not complete the epoch before",
         STORE,
-        "if completes is not None:\n    self.complete(generation, completes, now_ms)",
-        "",
+        "if completes is not None:\n    self.complete(generation, completes, now_ms)\ntimestamp_ms = ...",
+        "timestamp_ms = max(self.now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0)",
+        WT,
     ),
     _mutant(
-        "an epoch is opened beside any that is decided",
+        "a decision does not complete the epoch before",
         STORE,
-        "if record.epoch == completed: ...",
-        "if record.state is EpochState.DECIDED: ...",
-        AS_IDLE,
+        "if completes is not None:\n    self.complete(generation, completes, now_ms)\nnewest = ...",
+        "newest = present(self.newest, 'a decision without a generation')",
+    ),
+    _mutant(
+        "an epoch is decided beside any that is decided",
+        STORE,
+        "last is None or last.state is EpochState.COMPLETE or last.epoch == completed",
+        "True",
+        "two-phase, idle",
+    ),
+    Mutant(
+        "a decision compares neither number nor chain",
+        (
+            Patch(STORE, "(last.epoch if last else 0) == record.epoch - 1 and ...", "record.epoch > 0"),
+            Patch(STORE, "self._begins_at_last(record.range, last)", "True"),
+        ),
+        (WT,),
     ),
     _mutant(
         "a write-through sink forgets to ask whether it was written whole",

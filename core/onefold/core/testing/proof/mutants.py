@@ -51,7 +51,8 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 VERIFY = "yield Verify(sink, tuple(c for c in manifest if c.sink == sink))"
 DECIDES = """
 manifest = yield from _prepare(record)
-decided = yield from decide(generation, store_id, record, manifest)
+completes = ...
+decided = yield from decide(generation, store_id, record, manifest, completes)
 """
 DOUBT = """
 try: ...
@@ -74,12 +75,6 @@ if record.state is EpochState.DECIDED:
     yield from _finish(generation, store_id, Decided(record))
 """
 COMMITS = "damage = yield from _commit_all(decided)"
-LISTS = """
-listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
-if not listed:
-    continue
-facts: StoreFacts = yield from _retry(ReadStore())
-"""
 SWEEPS_FROM = """
 for sink in sinks:
     listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
@@ -102,7 +97,6 @@ FIRST = {
     "doubt forgotten when a later try is merely refused": Fault.LATE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
-    "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
     "the generation from the store alone": Fault.BACKUP,
     "T is not compared": Fault.BACKUP,
     "where an epoch ends is not compared": Fault.CLOCK_BACK,
@@ -130,7 +124,8 @@ _ALL: tuple[Mutant, ...] = (
         DECIDES,
         """
         manifest = yield RunWriters(record)
-        decided = yield from decide(generation, store_id, record, manifest)
+        completes = committed
+        decided = yield from decide(generation, store_id, record, manifest, completes)
         for sink in record.sinks:
             yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
         """,
@@ -146,7 +141,8 @@ _ALL: tuple[Mutant, ...] = (
                 import dataclasses
                 chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
                 yield from _commit_all(Decided(chosen))
-                decided = yield from decide(generation, store_id, record, manifest)
+                completes = committed
+                decided = yield from decide(generation, store_id, record, manifest, completes)
                 """,
             ),
         ),
@@ -210,8 +206,14 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a sweep takes the running epoch's work",
         RECOVERY,
-        "running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}",
-        "running: set[tuple[int, int]] = set()",
+        "c.generation != generation.number or c.epoch <= last",
+        "c.generation != generation.number or c.epoch > 0",
+    ),
+    _mutant(
+        "a sweep spares only what the store has as open",
+        RECOVERY,
+        "c.generation != generation.number or c.epoch <= last",
+        "(c.epoch, c.generation) not in {(r.epoch, r.generation) for r in facts.unfinished}",
     ),
     _mutant(
         "a sweep takes what was decided",
@@ -229,17 +231,6 @@ _ALL: tuple[Mutant, ...] = (
                 "[... for work in self.prepared.values()]",
             ),
         ),
-    ),
-    _mutant(
-        "a sweep reads the store before it lists",
-        PROTOCOL,
-        LISTS,
-        """
-        facts: StoreFacts = yield from _retry(ReadStore())
-        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
-        if not listed:
-            continue
-        """,
     ),
     _mutant("forget the leftovers", PROTOCOL, "if condemned: ...", "if condemned and not sinks: ..."),
     _mutant(
@@ -274,13 +265,6 @@ _ALL: tuple[Mutant, ...] = (
             ),
         ),
         (WT,),
-    ),
-    _mutant(
-        "an open write-through epoch is given up",
-        RECOVERY,
-        "r.state is EpochState.OPEN and not r.write_through",
-        "r.state is EpochState.OPEN",
-        WT,
     ),
     _mutant(
         "a write-through epoch is not announced",
@@ -360,13 +344,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 STORE,
-                "request.range.start.relation_to(base) is not Relation.SAME",
-                "request.range.start.relation_to(base) is Relation.BEHIND",
-            ),
-            Patch(
-                STORE,
-                "record.range.start.relation_to(last.range.end) is Relation.SAME",
-                "record.range.start.relation_to(last.range.end) is not Relation.BEHIND",
+                "span.start.relation_to(base) is Relation.SAME",
+                "span.start.relation_to(base) is not Relation.BEHIND",
             ),
         ),
         ("two-phase, another source",),
@@ -381,13 +360,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 STORE,
-                "request.range.start.relation_to(base) is not Relation.SAME",
-                "request.range.start.relation_to(base) is Relation.AHEAD",
-            ),
-            Patch(
-                STORE,
-                "record.range.start.relation_to(last.range.end) is Relation.SAME",
-                "record.range.start.relation_to(last.range.end) is not Relation.AHEAD",
+                "span.start.relation_to(base) is Relation.SAME",
+                "span.start.relation_to(base) is not Relation.AHEAD",
             ),
         ),
     ),
@@ -473,16 +447,16 @@ _ALL: tuple[Mutant, ...] = (
         "if damage is not None: ...\nyield from ()",
     ),
     _mutant(
-        "the next epoch is opened before the last one is committed",
+        "the next epoch is decided before the last one is committed",
         PROTOCOL,
         "yield from _commit(generation, store_id, decided)\nfacts = ...",
         "facts = ...",
     ),
     _mutant(
-        "what is to be completed is forgotten where the store is asked",
+        "the last epoch is not completed before the store is asked",
         PROTOCOL,
-        "yield from complete_last(generation, cache)",
-        "yield from ()",
+        "committed = (yield from complete_last(generation, cache)).committed",
+        "committed = None",
         AS,
     ),
     _mutant(
@@ -567,8 +541,33 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a sweep spares all of its own generation",
         RECOVERY,
-        "(c.epoch, c.generation) not in running",
+        "c.generation != generation.number or c.epoch <= last",
         "c.generation != generation.number",
+    ),
+    _mutant(
+        "an epoch that writes through is opened in the driver's memory alone",
+        PROTOCOL,
+        "if request.write_through: ...",
+        "if facts is None: ...",
+        WT,
+    ),
+    _mutant(
+        "the next decision does not complete the epoch before",
+        PROTOCOL,
+        "completes = None if record.write_through else committed",
+        "completes = None",
+    ),
+    _mutant(
+        "an epoch's number is that of the last one",
+        PROTOCOL,
+        "return request.opened(generation, number + 1, ...)",
+        "return request.opened(generation, max(number, 1), ...)",
+    ),
+    _mutant(
+        "T of an epoch in memory is the clock alone",
+        PROTOCOL,
+        "max(newest_ms + 1, now_ms)",
+        "now_ms",
     ),
     _mutant(
         "the first batch ends where it likes",
@@ -599,7 +598,7 @@ _ALL: tuple[Mutant, ...] = (
         LATE,
     ),
     _mutant("a move without the fence", QUERY, TAKES_OVER, BORROWS),
-    _mutant("a move leaves the checkpoint where it is", MOVING, "yield from _retry(SetAside(after))", ""),
+    _mutant("a move leaves the checkpoint where it is", MOVING, "yield from _retry(SetAside(...))", ""),
     _mutant(
         "a move back doubles records",
         MOVING,
@@ -690,16 +689,23 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # the store refuses what does not start at its last end, but not a range that goes back
         "what is known is taken for a range that follows",
         PROTOCOL,
-        "asks = not cache.is_followed_by(request)",
-        "asks = facts is None",
+        "facts is None or not cache.is_followed_by(request)",
+        "facts is None",
         "test_protocol.py::test_a_range_that_does_not_follow_is_not_opened_on_what_is_known",
     ),
-    _unit(  # a store that goes back under a live driver: started again, it hears of it too
-        "a store that is not as it was left is not asked",
+    _unit(  # its writers run at most three times more, and what they prepare is its successor's to sweep
+        "a run that failed does not ask the store before it runs again",
         PROTOCOL,
-        "return (yield from epoch(generation, store_id, request, runs_max, StoreCache(None, committed)))",
-        "raise",
-        "test_protocol.py::test_a_store_that_is_not_as_its_driver_left_it_is_asked_what_it_is",
+        "if facts.generation != generation.number: ...",
+        "if facts.generation < 0: ...",
+        "test_protocol.py::test_a_driver_that_was_taken_over_writes_no_second_time",
+    ),
+    _unit(  # of a query's batches none is asked for again in one process once it was decided
+        "positions that do not grow are taken for new",
+        PROTOCOL,
+        "if request.range.end.relation_to(request.range.start) is not Relation.AHEAD: ...",
+        "if request.range.end is None: ...",
+        "test_protocol.py::test_positions_that_do_not_grow_may_come_again_and_so_the_store_is_asked",
     ),
     _unit(  # its query ends there, and the next start does not complete what is damaged
         "an epoch of which a second call was refused is completed",
@@ -732,8 +738,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # what is prepared grows no older in the simulator while somebody waits
         "after a wait for a ledger nothing is verified again",
         PROTOCOL,
-        "attempt += 1\nyield Pause(attempt, Decide(generation, record, manifest), error)\ncontinue",
-        "yield Pause(attempt, Decide(generation, record, manifest), error)\ncontinue",
+        "attempt += 1\nyield Pause(attempt, deciding, error)\ncontinue",
+        "yield Pause(attempt, deciding, error)\ncontinue",
         "test_protocol.py::test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided",
     ),
     _unit(  # a call that fails after its epoch, within a process that goes on: Spark's own query never asks again
@@ -795,9 +801,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
 )
 
 # Equivalent, and therefore in no list:
-# - the next epoch's opening does not say what it completes: it is refused, the store is asked, and told first.
-# - what a driver knows of the store outlives an epoch that failed: the compare-and-set of OpenEpoch refuses what is not
-#   so any more, and the store is asked.
+# - what a driver knows of the store outlives an epoch that failed: the compare-and-set of Decide refuses what is not
+#   so any more.
 # - the generations of a ledger's members do not count: whoever meets members of a generation that the store does not
 #   know meets an epoch that it never decided, and is refused.
 # - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,

@@ -1,6 +1,7 @@
 """The proof: every schedule within a bound on every configuration, every counter above zero, every mutant caught.
 
-The work is spread over processes. What comes back is counted, never listed: memory stays flat.
+The work is spread over processes. What comes back is counted, never listed: memory stays flat. The engine's part is in
+`onefold.engine.testing.proof`, which has the table of both.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import get_args
+from functools import cache, partial
+from itertools import product
+from typing import TypeVar, get_args
 
 from onefold.core.protocol.effects import Effect
 from onefold.core.testing.proof.bounds import BOUNDS, DEFAULT, ONE_FAULT, Bound
@@ -24,14 +25,28 @@ from onefold.core.testing.proof.subject import Branch, Subject, load
 from onefold.core.testing.simulator.faults import Fault
 from onefold.core.testing.simulator.simulator import CONFIGURATIONS, Report, explore
 
-__all__ = ["Caught", "Proof", "catch_mutants", "figures", "prove"]
+__all__ = [
+    "OF_MODELS",
+    "OF_PROTOCOL",
+    "Caught",
+    "Progress",
+    "Proof",
+    "Try",
+    "catch",
+    "catch_mutants",
+    "prove",
+    "spread",
+    "tries",
+]
 
 SHARDS = 8
+OF_PROTOCOL, OF_MODELS = "the protocol", "the models"  # what mutants are of
 # `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
 STEPS = frozenset(each.__name__ for each in get_args(Effect)) - {"RunWriters", "Pause"}
 STEPS |= {"RunAttempt", "PlanBatch", "CommitBatch"}
 INSIDE = frozenset({"RunAttempt", "Merge", "Commit", "Abort"})
 Progress = Callable[[int, int, str], None]
+T = TypeVar("T")
 # What no schedule brings about so far, by function and first words: unit tests reach it, which UNIT_MUTANTS hold to it.
 BY_UNIT_TESTS = (
     ("check_bound", "raise DataLoss"),
@@ -88,6 +103,10 @@ class Proof:
         """The branches that no schedule reached."""
         return [branch for branch, count in self.branches.items() if count == 0]
 
+    def by_unit_tests(self) -> list[Branch]:
+        """Those of them that unit tests reach."""
+        return [branch for branch in self.unvisited() if _is_unit_tested(branch)]
+
     @property
     def holds(self) -> bool:
         return not self.violated and not self.never()
@@ -95,8 +114,9 @@ class Proof:
 
 @dataclass(frozen=True)
 class Caught:
-    """What became of a mutant: which invariants it broke, after how many schedules. None: it survived."""
+    """What became of a mutant of something: which invariants it broke, after how many schedules. None: it survived."""
 
+    of: str
     mutant: str
     schedules: int
     invariants: tuple[str, ...]
@@ -107,19 +127,19 @@ class Caught:
         return not self.invariants
 
 
+Try = Callable[[], Caught]
+
+
 def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progress = lambda *_: None) -> Proof:
     """Run everything within the bound. `progress` is told how many of how many parts are done, and what was struck."""
     proof = Proof(bound.name, {name: Report() for name in CONFIGURATIONS})
     proof.branches.update(dict.fromkeys(_counted_subject().branches, 0))
-    parts = [(name, bound.name, shard) for shard in range(SHARDS) for name in CONFIGURATIONS]
-    with _pool(processes) as pool:
-        waiting = [pool.submit(_explore_part, *part) for part in parts]
-        for done, future in enumerate(as_completed(waiting), start=1):
-            name, report, counts = future.result()
-            proof.reports[name].add(report)
-            for branch, count in zip(_counted_subject().branches, counts, strict=True):
-                proof.branches[branch] += count
-            progress(done, len(parts), f"{proof.schedules:,} schedules, the last of {name}")
+    parts = [partial(_explore_part, name, bound.name, shard) for shard in range(SHARDS) for name in CONFIGURATIONS]
+    for done, (name, report, counts) in enumerate(spread(parts, processes), start=1):
+        proof.reports[name].add(report)
+        for branch, count in zip(_counted_subject().branches, counts, strict=True):
+            proof.branches[branch] += count
+        progress(done, len(parts), f"{proof.schedules:,} schedules, the last of {name}")
     return proof
 
 
@@ -129,49 +149,41 @@ def catch_mutants(
     progress: Progress = lambda *_: None,
 ) -> list[Caught]:
     """Try each mutant until something breaks, at most to the end of the default bound."""
-    with _pool(processes) as pool:
-        waiting = [pool.submit(_try_mutant, mutant) for mutant in mutants]
-        for done, future in enumerate(as_completed(waiting), start=1):
-            progress(done, len(mutants), f"mutants, the last {future.result().mutant}")
-        return [future.result() for future in waiting]
+    return catch(tries(mutants), processes, progress)
 
 
-def figures(proof: Proof, caught: Sequence[Caught]) -> str:
-    """What a proof shows, as the table of docs/guarantee.md."""
-    of_models = {mutant.name for mutant in MODEL_MUTANTS}
-    production = [mutant for mutant in caught if mutant.mutant not in of_models]
-    models = [mutant for mutant in caught if mutant.mutant in of_models]
-    rows = {
-        "pipelines": len(proof.reports),
-        "schedules": f"{proof.schedules:,}",
-        "violations of any invariant": proof.violated.total(),
-        "branches of protocol and recovery": len(proof.branches),
-        "of these reached by unit tests alone": sum(map(_is_unit_tested, proof.unvisited())),
-        "crash points, faults and branches never reached": len(proof.never()),
-        "mutants of protocol and recovery caught": _caught(production),
-        "mutants of the models caught": _caught(models),
-    }
-    return "\n".join(
-        ["| counted | in the last run |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())]
-    )
+def tries(mutants: Sequence[Mutant]) -> list[Try]:
+    return [partial(_try_mutant, mutant) for mutant in mutants]
+
+
+def catch(each: Sequence[Try], processes: int | None = None, progress: Progress = lambda *_: None) -> list[Caught]:
+    """What became of each mutant that is tried, by its name within what it is a mutant of."""
+    found: list[Caught] = []
+    for done, caught in enumerate(spread(each, processes), start=1):
+        found.append(caught)
+        progress(done, len(each), f"mutants, the last {caught.mutant}")
+    return sorted(found, key=lambda each: (each.of, each.mutant))
+
+
+def spread(parts: Sequence[Callable[[], T]], processes: int | None = None) -> Iterator[T]:
+    """What each part gives, as it is done, in so many processes."""
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=_collect_seldom)
+    try:
+        for future in as_completed([pool.submit(part) for part in parts]):
+            yield future.result()
+    finally:  # a run that is interrupted does not go on with all the rest
+        pool.shutdown(cancel_futures=True)
 
 
 def _is_unit_tested(branch: Branch) -> bool:
     return any(branch.function == function and branch.text.startswith(text) for function, text in BY_UNIT_TESTS)
 
 
-def _caught(mutants: Sequence[Caught]) -> str:
-    return f"{sum(not mutant.survived for mutant in mutants)} of {len(mutants)}"
-
-
-@contextmanager
-def _pool(processes: int | None) -> Iterator[ProcessPoolExecutor]:
-    """One that is left with what it is at: a run that is interrupted does not go on with all the rest."""
-    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _collect_seldom() -> None:
+    """Worlds are many and small, and what is imported stays."""
+    gc.freeze()
+    gc.set_threshold(2_000, 50, 1000)
 
 
 @cache
@@ -182,19 +194,27 @@ def _counted_subject() -> Subject:
 def _explore_part(name: str, bound: str, shard: int) -> tuple[str, Report, list[int]]:
     subject = _counted_subject()
     before = list(subject.counts)
-    gc.set_threshold(20_000, 20, 20)  # worlds are many and small
     report = explore(CONFIGURATIONS[name], BOUNDS[bound], subject, (shard, SHARDS))
     return name, report, [now - then for now, then in zip(subject.counts, before, strict=True)]
 
 
 def _try_mutant(mutant: Mutant) -> Caught:
     subject, schedules = load(*mutant.patches), 0
-    for bound, only in ((ONE_FAULT, frozenset(Fault)), (DEFAULT, mutant.first)):
-        for name in mutant.configurations:
-            start = CONFIGURATIONS[name]
-            report = explore(start, bound, subject, only=only, is_enough=lambda report: bool(report.violated))
-            schedules += report.schedules
-            if report.failures:
-                failure = report.failures[0]
-                return Caught(mutant.name, schedules, failure.invariants, failure.points)
-    return Caught(mutant.name, schedules, ())
+    of = OF_MODELS if mutant.is_of_models else OF_PROTOCOL
+    # One that says what strikes first needs more than one fault.
+    bounds = (ONE_FAULT, DEFAULT) if mutant.first == frozenset(Fault) else (DEFAULT,)
+    # In shards: what reveals it is found sooner where first faults of the whole run take turns.
+    for bound, name, shard in product(bounds, mutant.configurations, range(SHARDS)):
+        report = explore(
+            CONFIGURATIONS[name],
+            bound,
+            subject,
+            (shard, SHARDS),
+            only=mutant.first,
+            is_enough=lambda report: bool(report.violated),
+        )
+        schedules += report.schedules
+        if report.failures:
+            failure = report.failures[0]
+            return Caught(of, mutant.name, schedules, failure.invariants, failure.points)
+    return Caught(of, mutant.name, schedules, ())

@@ -9,32 +9,36 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from onefold.core.checks import present
 from onefold.core.contract import SinkKind
+from onefold.core.positions import Positions
 from onefold.core.testing.proof.patching import Patch
 from onefold.core.testing.simulator.models import ModelSink
+from onefold.store.job.offset_json import parse_offsets
 
 __all__ = ["Branch", "Subject", "load"]
 
+OFFSET_LOG = "onefold.store.job.offset_log"
 MODULES = (
     "onefold.core.protocol.binding",
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
     "onefold.core.protocol.moving",
-    "onefold.store.job.offset_log",
+    OFFSET_LOG,
     "onefold.store.job.lifecycle",
     "onefold.store.job.query",
     "onefold.core.testing.simulator.models",
     "onefold.core.testing.simulator.model_store",
 )
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
-COUNTED = frozenset(MODULES[:7]) - {"onefold.store.job.offset_log"}
+COUNTED = frozenset(MODULES[:7]) - {OFFSET_LOG}
 COUNTER = "__reached__"
 
 
@@ -82,8 +86,19 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
+    vars(loaded[OFFSET_LOG])["parse_offsets"] = _parsed
     protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[6:]))
     return Subject(protocol, query, models.MODELS, model_store.ModelStore, loaded, tuple(branches), counts)
+
+
+def _parsed(texts: Iterable[str | None]) -> Positions:
+    """What `parse_offsets` gives, once for each text: schedules have the same few."""
+    return _parsed_once(tuple(texts))
+
+
+@cache
+def _parsed_once(texts: tuple[str | None, ...]) -> Positions:
+    return parse_offsets(texts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
@@ -97,11 +112,7 @@ def _parse(name: str, patches: list[Patch]) -> ast.Module:
 
 def _execute(name: str, tree: ast.Module, counts: list[int]) -> ModuleType:
     module = ModuleType(name)
-
-    def reached(number: int) -> None:
-        counts[number] += 1
-
-    module.__dict__[COUNTER] = reached
+    module.__dict__[COUNTER] = counts
     # The dataclass decorator looks its module up by name: the caller keeps it there while this runs.
     sys.modules[name] = module
     exec(compile(tree, f"<{name}>", "exec"), module.__dict__)  # our own source
@@ -152,6 +163,5 @@ class _Counting(ast.NodeTransformer):
         text = ast.unparse(body[at]).splitlines()[0][:90]
         self.branches.append(Branch(self.module, body[at].lineno, self.function, text))
         self.counts.append(0)
-        number = ast.Constant(len(self.counts) - 1)
-        call = ast.Expr(ast.Call(ast.Name(COUNTER, ast.Load()), [number], []))
-        body.insert(at, ast.copy_location(call, body[at]))
+        count = ast.Subscript(ast.Name(COUNTER, ast.Load()), ast.Constant(len(self.counts) - 1), ast.Store())
+        body.insert(at, ast.copy_location(ast.AugAssign(count, ast.Add(), ast.Constant(1)), body[at]))

@@ -95,19 +95,13 @@ class ModelStore:
             if record.epoch == completed:
                 continue
             if record.state is EpochState.OPEN and request.is_again(record):
-                if record.generation == generation.number:
-                    return record
-                if record.write_through:
-                    mine = replace(record, generation=generation.number)
-                    self.epochs[record.epoch] = mine
-                    return mine
+                mine = replace(record, generation=generation.number)
+                self.epochs[record.epoch] = mine
+                return mine
             raise CheckpointMismatch("epoch-in-progress", f"epoch {record.epoch} is still {record.state.value}")
         last = self._last(DECIDED_STATES)
-        base = last.range.end if last else self.frozen
-        if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
-            raise CheckpointMismatch(
-                "epoch-not-next", f"not at the end of the last epoch: {request.range.start.differences(base)}"
-            )
+        if not self._begins_at_last(request.range, last):
+            raise CheckpointMismatch("epoch-not-next", f"{request.range} is not at the end of the last epoch")
         if (last.epoch if last else 0) != after:
             raise CheckpointMismatch("epoch-not-next", f"epoch {after} is not the end of the last one any more")
         found = None if request.query_id == MOVED else self.find(generation.pipeline, request)
@@ -115,21 +109,8 @@ class ModelStore:
             raise CheckpointMismatch("epoch-not-next", f"the range is epoch {found.epoch}'s already")
         if completes is not None:
             self.complete(generation, completes, now_ms)
-        return self._put(
-            EpochRecord(
-                pipeline=generation.pipeline,
-                epoch=max(self.epochs, default=0) + 1,
-                generation=generation.number,
-                state=EpochState.OPEN,
-                range=request.range,
-                timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),
-                query_id=request.query_id,
-                batch_id=request.batch_id,
-                fingerprint=request.fingerprint,
-                sinks=request.sinks,
-                write_through=request.write_through,
-            )
-        )
+        timestamp_ms = max(self.now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0)
+        return self._put(request.opened(generation, max(self.epochs, default=0) + 1, timestamp_ms))
 
     def decide(
         self,
@@ -138,20 +119,23 @@ class ModelStore:
         manifest: Sequence[Committable],
         now_ms: int,
         merge: Merge | None = None,
+        completes: Decided | None = None,
     ) -> Decided:
         require(now_ms > 0, "a call without its time")
         self._mine(generation)
+        if completes is not None:
+            self._check_state(completes.record, DECIDED_STATES)
+        completed = completes.record.epoch if completes is not None else 0
         stored = self.epochs.get(record.epoch)
         if stored is not None and stored.state in DECIDED_STATES:
             if stored.manifest == tuple(manifest):
                 return Decided(stored)
             raise CheckpointMismatch("other-manifest", f"epoch {record.epoch} was decided with another manifest")
         last = self._last(DECIDED_STATES)
-        continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
-        if stored is None or stored != record or not continues:
-            raise CheckpointMismatch(
-                "epoch-not-decidable", f"epoch {record.epoch} can't be decided: the store has {stored}"
-            )
+        is_next = (last.epoch if last else 0) == record.epoch - 1 and record.generation == generation.number
+        is_resolved = last is None or last.state is EpochState.COMPLETE or last.epoch == completed
+        if not (is_next and is_resolved and stored in (None, record) and self._begins_at_last(record.range, last)):
+            raise CheckpointMismatch("epoch-not-decidable", f"epoch {record.epoch} can't be decided after {last}")
         transaction = ModelTransaction()
         if merge is not None:
             try:
@@ -159,19 +143,17 @@ class ModelStore:
             except BaseException:
                 transaction.rollback()
                 raise
+        if completes is not None:
+            self.complete(generation, completes, now_ms)
         newest = present(self.newest, "a decision without a generation")
         self.decisions.append(Decision(record.epoch, generation.number, newest.number))
         if record.is_move and not record.range.is_empty:
             self.origin, self.moved = record.range.end, record.epoch
-        return Decided(self._put(replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))))
+        return Decided(self._put(replace(record, state=EpochState.DECIDED, manifest=tuple(manifest))))
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         require(now_ms > 0, "a call without its time")
         self._move(generation, decided.record, DECIDED_STATES, EpochState.COMPLETE)
-
-    def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        require(not record.write_through, "it may show already: it must run again")
-        self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         require(evidence, "damage without evidence")
@@ -232,7 +214,7 @@ class ModelStore:
         """The clock is set, as by an operator or by NTP."""
         self._clock += by
 
-    def _now(self) -> int:
+    def now(self) -> int:
         """A clock that goes on, also where an older copy is restored, but for its jumps."""
         self._clock += 1
         return self._clock
@@ -254,6 +236,10 @@ class ModelStore:
         if stored is None or stored.state not in allowed:
             raise went_back(record, stored)
         return stored
+
+    def _begins_at_last(self, span: Range, last: EpochRecord | None) -> bool:
+        base = last.range.end if last else self.frozen
+        return base is None or span.start.relation_to(base) is Relation.SAME
 
     def _put(self, record: EpochRecord) -> EpochRecord:
         self.epochs[record.epoch] = record

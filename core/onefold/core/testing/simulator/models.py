@@ -114,13 +114,13 @@ class ModelSink(ABC):
         self.reached = reached
         self.prepared: dict[str, PreparedRows] = {}
         self.committed: dict[str, PreparedRows] = {}
-        self.times_ms: dict[tuple[int, int], int] = {}
+        self.times_ms: dict[str, int] = {}
         self.entry: LedgerEntry | None = None
 
     def keep(self, work: PreparedRows, timestamp_ms: int) -> None:
         """What a writer's prepare leaves here."""
         self.prepared[work.committable.handle] = work
-        self.times_ms[work.committable.epoch, work.committable.generation] = timestamp_ms
+        self.times_ms[work.committable.handle] = timestamp_ms
 
     def backup(self) -> dict[str, Any]:
         """All that a copy of the destination holds."""
@@ -229,8 +229,9 @@ class ModelTwoPhaseSink(ModelSink):
     def ledger(self) -> LedgerEntry | None:
         """Its row, and the members beyond it."""
         row = self.entry or UNBOUND
-        keys = sorted({(w.committable.epoch, w.committable.generation) for w in self.committed.values()})
-        members = tuple(CommittedPart(e, g, self.times_ms[e, g]) for e, g in keys if e > row.epoch)
+        work = [w.committable for w in self.committed.values() if w.committable.epoch > row.epoch]
+        keys = sorted({(c.epoch, c.generation, self.times_ms[c.handle]) for c in work})
+        members = tuple(CommittedPart(*key) for key in keys)
         return replace(row, members=members) if self.entry or members else None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from onefold.core.contract import Committable, EpochRecord, Generation
@@ -35,11 +35,12 @@ class CommitBatch:
 
 @dataclass(frozen=True, slots=True)
 class RunAttempt:
-    """-> Committable | None: one attempt of one task writes its rows and prepares."""
+    """-> Committable | None: one attempt of one task writes its rows and prepares. `is_first` of its job."""
 
     sink: str
     record: EpochRecord
     rows: tuple[str, ...]
+    is_first: bool
 
 
 Step = Effect | PlanBatch | CommitBatch | RunAttempt
@@ -58,25 +59,30 @@ class Process:
         self.next: Step | None = next(steps, None)
 
     def answer(self, value: Any) -> None:
-        self._go_on(lambda: self.steps.send(value))
+        self._go_on(self.steps.send, value)
 
     def fail(self, error: OnefoldError) -> None:
-        self._go_on(lambda: self.steps.throw(error))
+        self._go_on(self.steps.throw, error)
 
-    def _go_on(self, resume: Callable[[], Step]) -> None:
+    def _go_on(self, resume: Callable[[Any], Step], told: Any) -> None:
         self.next = None
-        with suppress(StopIteration):
-            self.next = resume()
+        try:
+            self.next = resume(told)
+        except StopIteration:
+            return
 
 
-def with_tasks(protocol: Generator[Effect, Any, T], data: Range) -> Generator[Step, Any, T]:
+def with_tasks(
+    protocol: Generator[Effect, Any, T], data: Range, beside: Callable[[], Steps]
+) -> Generator[Step, Any, T]:
     """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
-    one attempt each."""
+    one attempt each. `beside` them another thread of the driver takes its steps."""
     try:
         effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
+                    yield from beside()
                     answer: Any = yield from _job(effect.record, data)
                 else:
                     answer = yield effect
@@ -93,14 +99,15 @@ def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committ
     accepted: list[Committable | None] = []
     for sink in record.sinks:
         for rows in records_of(data).values():
-            accepted.append((yield RunAttempt(sink, record, tuple(rows))))
+            accepted.append((yield RunAttempt(sink, record, tuple(rows), not accepted)))
     return tuple(committable for committable in accepted if committable is not None)
 
 
-def records_of(span: Range) -> dict[str, list[str]]:
+@cache
+def records_of(span: Range) -> Mapping[str, Sequence[str]]:
     """The source records of each partition in a range."""
     first = dict(span.start.items)
     return {
-        partition: [f"{partition}@{offset}" for offset in range(int(first.get(partition, 0)), int(end))]
+        partition: tuple(f"{partition}@{offset}" for offset in range(int(first.get(partition, 0)), int(end)))
         for partition, end in span.end.items
     }

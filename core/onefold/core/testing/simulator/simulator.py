@@ -36,7 +36,7 @@ class SimulationPlan:
     patience: int = 3
     freezes: bool = True  # off: another source than ours
     late: bool = False  # the last sink is for dead letters, which may come late
-    idles: bool = False  # time passes after each batch: its process completes the epoch by itself
+    idles: bool = False  # its process completes epochs by itself
 
     def to_json(self) -> str:
         faults = [[point, fault.name] for point, fault in self.faults]
@@ -197,9 +197,9 @@ def explore(
     for number, plan in enumerate(_first_faults(start, undisturbed)):
         if number % shard[1] != shard[0] or plan.faults[0][1] not in only:
             continue
+        _follow(plan, run(plan), bound, run, lambda: is_enough(report))
         if is_enough(report):
             break
-        _follow(plan, run(plan), bound, run)
     return report
 
 
@@ -225,11 +225,12 @@ def _first_faults(start: SimulationPlan, undisturbed: SimulatedRun) -> Iterator[
                     yield replace(start.and_then(point, fault), patience=patience)
 
 
-def _idle_points(steps: list[str]) -> range:
-    """Where a process that idles differs from one that does not: from its first ledger row to the next epoch's opening.
-    All else is struck in the pipelines that don't idle."""
-    completes = steps.index("before:Complete")
-    return range(completes, steps.index("after:OpenEpoch", completes) + 1)
+def _idle_points(steps: list[str]) -> list[int]:
+    """Where a process that idles differs from one that does not: from where it completes an epoch to the next one's
+    opening, or to the tasks beside which it did. All else is struck in the pipelines that don't idle."""
+    ends = [n for n, step in enumerate(steps) if step in ("after:OpenEpoch", "after:ReadClock", "before:RunAttempt")]
+    completes = [n for n, step in enumerate(steps) if step == "before:Complete" and n < ends[-1]]
+    return [point for n in completes for point in range(n, next(end for end in ends if end > n) + 1)]
 
 
 def _patiences(fault: Fault) -> tuple[int, ...]:
@@ -240,7 +241,11 @@ def _patiences(fault: Fault) -> tuple[int, ...]:
 
 
 def _follow(
-    plan: SimulationPlan, outcome: SimulatedRun, bound: Bound, run: Callable[[SimulationPlan], SimulatedRun]
+    plan: SimulationPlan,
+    outcome: SimulatedRun,
+    bound: Bound,
+    run: Callable[[SimulationPlan], SimulatedRun],
+    is_over: Callable[[], bool],
 ) -> None:
     """Strike again at the later points, as the bound says for what has struck so far."""
     faults = tuple(fault for _, fault in plan.faults)
@@ -255,11 +260,13 @@ def _follow(
             name = outcome.steps[point - 1]
             if (rule.at and name not in rule.at) or (rule.sparse and name.startswith("after:")):
                 continue
+            if is_over():
+                return
             for fault in rule.faults:
                 if (point, fault) not in tried and can_follow(fault, name, plan.sinks):
                     tried.add((point, fault))
                     then = plan.and_then(point, fault)
-                    _follow(then, run(then), bound, run)
+                    _follow(then, run(then), bound, run, is_over)
 
 
 def _window(steps: list[str], after: int, window: Window) -> Iterator[int]:

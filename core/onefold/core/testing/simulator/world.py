@@ -43,6 +43,7 @@ from onefold.core.protocol.effects import (
     ListFolder,
     OpenEpoch,
     Pause,
+    ReadClock,
     ReadFile,
     ReadStore,
     StoreFacts,
@@ -94,7 +95,8 @@ class World(Scene):
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
 
-    With `idles`, so much time passes after each batch that its process completes the epoch by itself.
+    With `idles`, so much time passes that its process completes an epoch by itself: after each other batch, else beside
+    the tasks of the next.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class World(Scene):
         self._inherited: Generation | None = None
         self._sweeping: Iterator[Effect] | None = None
         self._observations: set[Observation] = set()
+        self._spans: dict[str, Range] = {}  # of the epochs, by what was prepared of them
         self._looked_at: dict[str, object] = {}
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
@@ -132,8 +135,9 @@ class World(Scene):
 
     def rest(self) -> None:
         """Live until a life ends of its own accord: all is done, or somebody else has taken over."""
-        while self.advance():
-            pass
+        with in_words_of(SPARK_FLOW):  # which tell the operator what helps
+            while self.advance():
+                pass
 
     def advance(self) -> bool:
         """One step of the process that runs, or of a new one. False once there is nothing to do for anybody."""
@@ -144,9 +148,8 @@ class World(Scene):
             self.awake = self.begin()
         process = self.awake
         try:
-            with in_words_of(SPARK_FLOW):  # which tell the operator what helps
-                if self.step(process):
-                    return True
+            if self.step(process):
+                return True
         except (Crash, Retriable, InDoubt):
             self.awake = None  # its supervisor starts it again
             return True
@@ -279,7 +282,7 @@ class World(Scene):
                 yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             if operator.calls_twice:
                 yield from self._batch(life, run, batch, job, running)
-            if self.idles:
+            if self.idles and batch % 2 == 0:
                 with suppress(Retriable, InDoubt):  # it is tried again later
                     yield from life.complete()
             yield CommitBatch(batch)
@@ -316,9 +319,17 @@ class World(Scene):
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
-        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        outcome = yield from with_tasks(
+            life.run(request), Range(running.start, running.end), partial(self._beside, life)
+        )
         require(not self.subject.query.must_drain(run, outcome), "it keeps no state")
         life.returned(batch, outcome)
+
+    def _beside(self, life: Any) -> Steps:
+        """What its process does by itself while tasks run long."""
+        if self.idles and not life.is_at_rest:
+            with suppress(Retriable, InDoubt, Fenced):
+                yield from life.complete_beside()
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
         last = max(ends, default=None)
@@ -340,10 +351,8 @@ class World(Scene):
             return begin
         return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
 
-    def _cuts(self) -> list[Positions]:
-        start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
-        cuts = [start + Counter(cut) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
-        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + self.late_records]]
+    def _cuts(self) -> tuple[Positions, ...]:
+        return _cuts_after(self.first_start or Positions(), self.operator.cuts_anew, tuple(self.late_records.items()))
 
     @property
     def source_end(self) -> Positions | None:
@@ -369,16 +378,22 @@ class World(Scene):
             case CommitBatch(batch):
                 self.checkpoint.commit(batch)
                 return None
-            case RunAttempt():
+            case RunAttempt(record=record):
+                if step.is_first:
+                    self._check_alone(record)
                 return self._attempt(step)
+            case ReadClock():
+                return self.store.now()
             case Pause():
                 return process.driver.perform(step)
         self._answers(step)
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
-        if isinstance(step, OpenEpoch):
-            self._check_opened(step, answer)
+        if isinstance(step, Decide):
+            self._check_decided(step.record)
+        if isinstance(step, OpenEpoch | Decide) and step.completes is not None:
+            self._check_completed(step.completes.record)
         if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
             self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
         if isinstance(step, Complete):
@@ -394,25 +409,33 @@ class World(Scene):
             self._verified |= {c.handle for c in step.committables}
         return answer
 
-    def _check_opened(self, step: OpenEpoch, opened: EpochRecord) -> None:
-        """Nothing of an earlier run of the same epoch is in its way, its range is no other's, and what is complete by
-        now is so in every sink."""
+    def _check_alone(self, record: EpochRecord) -> None:
+        """Nothing of an earlier run of the same epoch is in this one's way."""
         if AT_ONCE.issuperset(self.plan.values()):
-            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(opened.generation)}
-            mine = (opened.generation, opened.epoch)
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(record.generation)}
+            mine = (record.generation, record.epoch)
             of = {h for h, w in self.written.items() if (w.committable.generation, w.committable.epoch) == mine}
             self.complaints += [
                 f"a run of the writers begins beside {handle}, of the run before it" for handle in held & of
             ]
-        found = None if opened.is_move else self.store.find(PIPELINE, step.request)
-        if found is not None and self.store.facts(PIPELINE).moved < found.epoch < opened.epoch:
-            self.complaints.append(f"epoch {opened.epoch} is opened over the range of epoch {found.epoch}")
+
+    def _check_decided(self, record: EpochRecord) -> None:
+        """Its range is no other epoch's, of the same input."""
+        others = [r for r in self.store.history() if self.store.moved < r.epoch < record.epoch and not r.is_move]
+        same_batch = (record.query_id, record.batch_id)
+        self.complaints += [
+            f"epoch {record.epoch} is decided over the range of epoch {other.epoch}"
+            for other in others
+            if other.range == record.range
+            and record.fingerprint.partition("/")[2] == other.fingerprint.partition("/")[2]
+            and (not record.range.is_empty or (other.query_id, other.batch_id) == same_batch)
+        ]
+
+    def _check_completed(self, last: EpochRecord) -> None:
         complete = self.store.facts(PIPELINE).complete
-        last = None if step.completes is None else step.completes.record
-        if last is not None and (complete is None or complete.epoch < last.epoch):
-            self.complaints.append(f"epoch {opened.epoch} is opened beside epoch {last.epoch}, which is not complete")
-        if last is not None:
-            self._check_ledgers(last)
+        if complete is None or complete.epoch < last.epoch:
+            self.complaints.append(f"an epoch is opened or decided beside epoch {last.epoch}, which is not complete")
+        self._check_ledgers(last)
 
     def _check_ledgers(self, complete: EpochRecord) -> None:
         """An epoch becomes complete in the store: every sink says so already."""
@@ -425,7 +448,7 @@ class World(Scene):
 
     def _answers(self, effect: Effect) -> None:
         """Whether the server that the effect needs is up."""
-        if isinstance(effect, ReadFile | ListFolder):
+        if not self._down or isinstance(effect, ReadFile | ListFolder):
             return
         name = getattr(effect, "sink", "store")
         if self._down.get(name, 0) > self.lives:
@@ -443,6 +466,7 @@ class World(Scene):
         committable = writer.prepare()
         if committable is not None:
             self.written[committable.handle] = PreparedRows(committable, attempt.rows)
+            self._spans[committable.handle] = record.range
         return committable
 
     def _pause(self, pause: Pause, _: float) -> None:
@@ -583,8 +607,9 @@ class World(Scene):
         if not sink.committed:
             return
         newest = max(work.committable.epoch for work in sink.committed.values())
-        rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
-        whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
+        parts = {handle: len(w.rows) for handle, w in sink.committed.items() if w.committable.epoch == newest}
+        rows = sum(parts.values())
+        whole = sum(len(rows) for rows in records_of(self._spans[min(parts)]).values())
         self._observations.add(Observation(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
@@ -597,6 +622,7 @@ class World(Scene):
             spans = covered(begin, known, end, "sink-0")
             return frozenset(r for span in ranges(spans, end) for rows in records_of(span).values() for r in rows)
 
+        due = records(facts.complete)
         operator = self.operator
         astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
         sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
@@ -606,9 +632,9 @@ class World(Scene):
         there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
-            due=records(facts.complete),
-            decided=records(facts.last),
-            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
+            due=due,
+            decided=due if facts.last == facts.complete else records(facts.last),
+            shown={sink.name: self._shown(sink, due) for sink in sinks},
             initial=None if adopted else begin,
             epochs=tuple(r for r in epochs if r.epoch >= adopted),
             ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
@@ -642,6 +668,14 @@ class World(Scene):
             is_known = all(r.query_id != ADOPTED for r in epochs)
             shown.update(row for row in missed if is_known or row not in shown)
         return shown
+
+
+@cache
+def _cuts_after(start: Positions, anew: bool, late: tuple[tuple[str, int], ...]) -> tuple[Positions, ...]:
+    """Where batches end, the last one with the records that came late."""
+    begun = Counter(dict(start.items))
+    cuts = [begun + Counter(cut) for cut in (OTHER_CUTS if anew else CUTS)]
+    return tuple(Positions.of(cut) for cut in [*cuts, cuts[-1] + Counter(dict(late))])
 
 
 @cache

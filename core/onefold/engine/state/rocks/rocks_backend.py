@@ -3,8 +3,9 @@
 Changes go into dicts first, as in the memory backend; `freeze` takes them away, whatever the size of the state. Storing
 a snapshot puts them into RocksDB, which nothing else writes to meanwhile, so that its checkpoint is the state at that
 barrier. Of the checkpoint's SST files those are stored that no earlier snapshot has: RocksDB never changes one. The
-rest of it (its MANIFEST and options) is in the snapshot's own file. Which files are still needed is counted from the
-snapshots that are kept, by the participant `state`.
+rest of it (its MANIFEST and options) is in the snapshot's own file, and so are new SST files, again in each snapshot,
+until they have some size together: so a small epoch writes and syncs one file. Which files are still needed is counted
+from the snapshots that are kept, by the participant `state`.
 
 A read looks into the newest changes first, then into those that are being stored, then into RocksDB.
 """
@@ -49,6 +50,7 @@ with naming_extras():
 __all__ = ["RocksBackend"]
 
 CHANGES_MAX = 200_000  # entries in dicts, before they go into RocksDB without waiting for a barrier
+WITHIN_BYTES_MAX = 64 << 10  # of new SST files together, in the snapshot's own file
 _SST = ".sst"
 _SETTINGS = "rocksdict-config.json"  # says that values are to be unpickled, if it likes; snapshots of before have it
 _BATCH_BYTES = 4 << 20
@@ -68,14 +70,17 @@ class RocksBackend(BaseBackend):
         *,
         folder: str | None = None,
         changes_max: int = CHANGES_MAX,
+        within_bytes_max: int = WITHIN_BYTES_MAX,
     ) -> None:
         super().__init__(storage, generation, max_parallelism)
         self._changes_max = changes_max
+        self._within_bytes_max = within_bytes_max
         self._naming = Naming(Path(folder or tempfile.gettempdir()))
         with self._naming:
             self._home = Path(tempfile.mkdtemp(dir=folder))
         self._tables: dict[StateSpec, RocksTable] = {}
-        self._stored: dict[str, Piece] = {}  # the SST files that a snapshot has, by their names here
+        self._stored: dict[str, Piece] = {}  # the SST files that have a file of their own, by their names here
+        self._bytes = 0  # of all SST files of the last snapshot
         self._db: Rdict | None = None
         self._number = 0  # of folders in `home`
 
@@ -85,7 +90,9 @@ class RocksBackend(BaseBackend):
         mine = [pair for pair in found if pair[0].first < self._groups.stop and pair[0].end > self._groups.start]
         if len(mine) == 1 and (mine[0][0].first, mine[0][0].end) == (self._groups.start, self._groups.stop):
             with self._naming:
-                self._db = self._open(self._fetched(*mine[0]))
+                folder = self._fetched(*mine[0])
+                self._bytes = sum(path.stat().st_size for path in folder.glob(f"*{_SST}"))
+                self._db = self._open(folder)
             self._stored = {_local(piece.name): piece for piece in mine[0][0].pieces}
             return
         for footer, own in mine:
@@ -104,7 +111,7 @@ class RocksBackend(BaseBackend):
     def size(self) -> StateSize:
         return StateSize(
             sum(table.estimated_entries for table in self._tables.values()),
-            sum(piece.bytes for piece in self._stored.values()),
+            self._bytes,
         )
 
     def close(self) -> None:
@@ -157,10 +164,14 @@ class RocksBackend(BaseBackend):
         files = sorted(path for path in folder.iterdir() if path.is_file())
         tables = {path.name: path for path in files if path.suffix == _SST}
         kept = {file: self._stored[file] for file in tables if file in self._stored}
+        sizes = {file: path.stat().st_size for file, path in tables.items()}
+        unstored = [path for file, path in tables.items() if file not in kept]
+        others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
+        if sum(sizes[path.name] for path in unstored) <= self._within_bytes_max:
+            others, unstored = [*others, *unstored], []
         failpoint("before:StoreState")
         try:
-            new = {file: self._upload(name, path) for file, path in tables.items() if file not in kept}
-            others = [path for path in files if path.suffix != _SST and path.name != _SETTINGS]
+            new = {path.name: self._upload(name, path) for path in unstored}
             footer = self._footer(epoch, (kept | new).values())
             write_snapshot(self._storage, name, footer, self._drafts(others, deltas[-1]))
         except BaseException:
@@ -169,7 +180,7 @@ class RocksBackend(BaseBackend):
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         failpoint("after:StoreState")
-        self._stored = kept | new
+        self._stored, self._bytes = kept | new, sum(sizes.values())
         for delta in deltas:
             for spec in delta.changes:
                 self._tables[spec].drop_taken()

@@ -49,8 +49,8 @@ _ids = PerProcess(_Ids)
 def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
     """A transactional id for one attempt, and for no other until a later epoch runs.
 
-    An id of an earlier epoch is used again once its transaction has ended. That epoch is complete or given up, since
-    this one runs, so how the transaction ended no longer matters.
+    An id of an earlier epoch is used again once its transaction has ended. That epoch is committed, since this
+    one runs, so how the transaction ended no longer matters.
     """
     with _ids.lock:
         ours = _ids.now

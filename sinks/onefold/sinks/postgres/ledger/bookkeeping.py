@@ -43,6 +43,10 @@ class Bookkeeping(SinkBookkeeping[Connection]):
     def create(self, connection: Connection) -> None:
         """Make the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
         layout.create(connection, self.schema)
+        self.register(connection)
+
+    def register(self, connection: Connection) -> None:
+        """Make this sink's row in the tables, where it is not there."""
         if not self._is_registered(connection):
             with connection.transaction(layout.LOCK_TIMEOUT_S):
                 layout.lock(connection, self.schema)
@@ -112,21 +116,23 @@ class Bookkeeping(SinkBookkeeping[Connection]):
         """Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself."""
         del there
         mine = (self.pipeline, self.sink)
-        written = connection.execute(
+        moving = (
             f"""UPDATE {self.table("ledger")} SET epoch = %s, generation = %s, timestamp_ms = %s, positions = %s::jsonb,
                     store_id = %s, updated_at = now()
                 WHERE pipeline = %s AND sink = %s""",
             (row.epoch, row.generation, row.timestamp_ms, row.positions.to_json(), row.store_id, *mine),
-        ).rowcount
-        if written != 1:
+        )
+        passing = (
+            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s",
+            (*mine, row.epoch),
+        )
+        written, _ = connection.together(moving, passing)
+        if written.rowcount != 1:
             raise ConfigError(
                 "ledger-row-lost",
                 f"sink {self.sink!r} of pipeline {self.pipeline!r} has lost its row in {self.schema}.onefold_ledger"
                 " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again",
             )
-        connection.execute(
-            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s", (*mine, row.epoch)
-        )
 
     def moving_on(self, entry: LedgerEntry, since: int, *, must: bool = False) -> Statement:
         """Does what `write_over` does, and answers with one row, where nothing is in the way: the row is this store's,

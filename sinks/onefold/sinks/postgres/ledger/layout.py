@@ -6,7 +6,7 @@ here: drivers that start at once wait for each other. Tables of another layout a
 
 from __future__ import annotations
 
-from onefold.clients.postgres import own_schema, trust
+from onefold.clients.postgres import own_schema
 from onefold.clients.postgres.own_schema import LOCKS
 from onefold.clients.postgres.quoting import identifier
 from onefold.clients.postgres.sessions import Connection
@@ -71,9 +71,7 @@ CREATE TABLE {s}.onefold_evolutions (
 def is_there(connection: Connection, schema: str, *, to_look: bool = False) -> bool:
     """Whether the tables are in `schema`. Raises ConfigError for another layout, for tables of another role or such
     that this role may not use, and where some are missing. `to_look` asks for no right to write."""
-    trust.check_ours(connection, TABLES, schema)
-    own_schema.check_rights(connection, TABLES, schema, to_look=to_look)
-    missing = {*TABLES} - own_schema.tables(connection, schema)
+    missing = {*TABLES} - own_schema.checked_tables(connection, TABLES, schema, to_look=to_look)
     if missing.issuperset({*TABLES} - {LOCKS}):
         return False
     found = None

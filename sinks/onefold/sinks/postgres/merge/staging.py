@@ -28,11 +28,12 @@ from onefold.sinks.postgres.dead_letters import LetterOrigin, TooManyRefused
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge.merge import appending, check_types, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.schema.target import asking_types, declared
+from onefold.sinks.postgres.schema.target import asking_declared, asking_types, declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
-from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
+from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest
 
 __all__ = [
+    "asking_leftovers",
     "check_joined",
     "clear",
     "create",
@@ -40,7 +41,6 @@ __all__ = [
     "drop_outgrown",
     "empty",
     "joined",
-    "leftovers",
     "making",
     "merge",
     "verify",
@@ -54,6 +54,8 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: PostgresPlan) 
     wanted = plan.stage_columns
     stage, made = _creating(books, plan)
     name = stage_sql(books.schema, stage)
+    if _is_held(connection, books.schema, stage, wanted):
+        return replace(plan, stage=stage, stage_table=name)
     with connection.transaction():
         while not _held(connection, books.schema, stage, made):
             pass  # an older driver dropped it meanwhile, and has no reason to make it again
@@ -62,6 +64,19 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: PostgresPlan) 
             connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
             connection.execute(made)
     return replace(plan, stage=stage, stage_table=name)
+
+
+def _is_held(connection: pool.Connection, schema: str, stage: str, wanted: list[tuple[str, str]]) -> bool:
+    """Whether the stage is there as it is to be, and kept from `drop_outgrown` to the transaction's end."""
+    name = stage_sql(schema, stage)
+    locking = f"LOCK TABLE {name} IN ACCESS SHARE MODE", None
+    try:
+        with connection.transaction():
+            _, foreign, columns = connection.ask(locking, trust.asking_foreign([stage], schema), asking_declared(name))
+    except psycopg.ProgrammingError:  # it is missing, or none that this role may lock
+        return False
+    trust.refuse_foreign(connection, foreign)
+    return columns == wanted
 
 
 def making(connection: pool.Connection, books: Bookkeeping, plan: PostgresPlan) -> list[str]:
@@ -276,10 +291,10 @@ def discard(
             connection.begin(lock_timeout_s, is_durable=False, first=[listed], then="COMMIT")
 
 
-def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation: int) -> list[Committable]:
-    rows = connection.execute(
+def asking_leftovers(books: Bookkeeping, up_to_generation: int) -> pool.Statement:
+    """Answers with what `leftover` takes, beside the sink."""
+    return (
         f"""SELECT stage, attempt, generation, epoch FROM {books.table("staged")}
             WHERE pipeline = %s AND sink = %s AND generation <= %s ORDER BY generation, epoch, attempt""",
         (books.pipeline, books.sink, up_to_generation),
-    ).fetchall()
-    return [leftover(books.sink, *row) for row in rows]
+    )

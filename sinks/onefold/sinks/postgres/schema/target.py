@@ -19,6 +19,7 @@ __all__ = [
     "TargetColumn",
     "TargetTable",
     "UniqueIndex",
+    "asking_declared",
     "asking_types",
     "created",
     "creating",
@@ -152,7 +153,7 @@ SELECT DISTINCT 'foreign key ' || conname FROM pg_constraint JOIN tree ON conrel
 ORDER BY 1
 """
 _RIGHTS = """
-SELECT r FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) r WHERE NOT has_table_privilege(%s::oid, r)
+SELECT r FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) r WHERE NOT has_table_privilege(%(t)s::oid, r)
 """
 _UNSAFE = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
@@ -201,7 +202,13 @@ def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
 
     Empty if the table is missing.
     """
-    return connection.execute(_DECLARED, (name,)).fetchall()
+    (found,) = connection.ask(asking_declared(name))
+    return found
+
+
+def asking_declared(name: str) -> Statement:
+    """Answers with what `declared` says."""
+    return _DECLARED, (name,)
 
 
 def asking_types(name: str, columns: Sequence[str]) -> Statement:
@@ -263,9 +270,11 @@ def find(connection: Connection, table: TargetName) -> TargetTable | None:
             f"table {found} is UNLOGGED or temporary: a crash of the server empties it, and exactly-once with it. "
             f"ALTER TABLE {found.sql} SET LOGGED",
         )
-    unsafe = connection.execute(_UNSAFE, {"t": oid}).fetchone()
-    if unsafe is not None:
-        partition, is_foreign = unsafe
+    unsafe, obstacles, unique, rights, columns, cautions = connection.ask(
+        *((asked, {"t": oid}) for asked in (_UNSAFE, _OBSTACLES, _UNIQUE, _RIGHTS, _COLUMNS, _CAUTIONS))
+    )
+    if unsafe:
+        partition, is_foreign = unsafe[0]
         raise ConfigError(
             "partition-not-durable",
             f"partition {partition} of {found} is a foreign table, which does not commit with its parent"
@@ -273,26 +282,18 @@ def find(connection: Connection, table: TargetName) -> TargetTable | None:
             else f"partition {partition} of {found} is UNLOGGED: a crash of the server empties it, and exactly-once "
             f"with it. ALTER TABLE {partition} SET LOGGED",
         )
-    obstacles = [r[0] for r in connection.execute(_OBSTACLES, {"t": oid})]
+    against = [obstacle for (obstacle,) in obstacles]
     if kind == "v":
-        obstacles.append("it is a view")
+        against.append("it is a view")
     if row_security:
-        obstacles.append("row-level security, which COPY refuses")
-    unique = [
-        UniqueIndex(name, frozenset(columns if is_key else ()), is_own)
-        for name, is_key, columns, is_own in connection.execute(_UNIQUE, {"t": oid})
-    ]
-    rights = connection.execute(_RIGHTS, (oid,)).fetchall()
+        against.append("row-level security, which COPY refuses")
     return TargetTable(
         found,
         kind,
-        tuple(
-            TargetColumn(c[0], PostgresType(c[1], c[2], c[3], c[4], c[5]), *c[6:])
-            for c in connection.execute(_COLUMNS, {"t": oid})
-        ),
-        tuple(unique),
-        tuple(obstacles),
-        tuple(r[0] for r in connection.execute(_CAUTIONS, {"t": oid})),
+        tuple(TargetColumn(c[0], PostgresType(*c[1:6]), *c[6:]) for c in columns),
+        tuple(UniqueIndex(name, frozenset(of if is_key else ()), is_own) for name, is_key, of, is_own in unique),
+        tuple(against),
+        tuple(caution for (caution,) in cautions),
         tuple(right for (right,) in rights),
         owner,
         is_mine,

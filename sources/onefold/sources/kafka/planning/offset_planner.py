@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class KafkaSourcePlanner:
         self._planner = Planner(source, None if frozen is None else OffsetSnapshot.of(frozen), broker)
         self._until = None if until is None else OffsetSnapshot.of(until).offsets
         self._group = GroupPositions(source)
+        self._cut: Collection[str] = ()
         self.seen: OffsetSnapshot | None = None  # where the topics ended when that was asked last
 
     def initial(self) -> Positions:
@@ -58,9 +59,13 @@ class KafkaSourcePlanner:
         at = OffsetSnapshot.of(start)
         self.seen = seen = self._planner.ends(at)
         goal = seen.offsets if self._until is None else up_to(self._until, at, seen)
-        if self._planner.wait_s(at, goal) > 0:
-            return start
-        return self._planner.next(at, seen, goal, self._source.max_offsets_per_trigger).positions()
+        waits = self._planner.wait_s(at, goal) > 0
+        end = at if waits else self._planner.next(at, seen, goal, self._source.max_offsets_per_trigger)
+        self._cut = [f"{topic}/{n}" for (topic, n), there in goal.items() if end.offsets.get((topic, n), 0) < there]
+        return start if waits else end.positions()
+
+    def cut(self) -> Collection[str]:
+        return self._cut
 
     def splits(self, span: Range) -> list[Split]:
         begin, end = OffsetSnapshot.of(span.start), OffsetSnapshot.of(span.end)

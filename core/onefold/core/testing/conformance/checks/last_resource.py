@@ -13,7 +13,6 @@ from onefold.core.contract import (
     Committable,
     Decided,
     EpochRecord,
-    EpochState,
     Generation,
     LastResource,
     LedgerEntry,
@@ -54,9 +53,7 @@ class StoreEpochs:
         request = EpochRequest(
             Range(start, positions(self.offset)), "conformance", self.offset, "conformance", (self.bench.sink.name,)
         )
-        return self.store.open_epoch(
-            self.generation, request, last.epoch if last else 0, 1_700_000_000_000 + self.offset
-        )
+        return request.opened(self.generation, (last.epoch if last else 0) + 1, 1_700_000_000_000 + self.offset)
 
     def entry(self, record: EpochRecord) -> LedgerEntry:
         return entry_of(record, self.store_id)
@@ -81,8 +78,7 @@ class StoreEpochs:
         self.bench.look(held, stray=held.promise)
         there = self.bench.elsewhere().ledger()
         held.expect(there == before, f"the ledger as it was: {before}", there)
-        unfinished = [(r.epoch, r.state) for r in self.store.facts(record.pipeline).unfinished]
-        held.expect(unfinished == [(record.epoch, EpochState.OPEN)], f"epoch {record.epoch} still open", unfinished)
+        held.expect(not self.is_decided(record), f"epoch {record.epoch} not decided", "its decision")
 
 
 def epochs(bench: Workbench, generation: int) -> StoreEpochs:

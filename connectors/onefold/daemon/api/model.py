@@ -1,0 +1,34 @@
+"""What the API answers: times are ISO 8601 in UTC, names end in their unit, null is what is not known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Model", "Offsets", "Problem", "at", "at_ms", "moment"]
+
+Offsets = dict[str, int | str]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Problem(Model):
+    """Why a request was not answered, or not obeyed."""
+
+    code: str = Field(description="docs/errors.md and docs/daemon.md list the codes")
+    message: str
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def at(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)
+
+
+def at_ms(ms: int | None) -> datetime | None:
+    return None if ms is None else moment(ms / 1000)
