@@ -21,7 +21,6 @@ from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Commit, Complete, Decide, EpochRequest
 from onefold.sinks import PostgresSink
 from onefold.store.checkpoint_store import CheckpointStore
-from onefold.store.job.session import Session
 
 pytestmark = pytest.mark.servers
 TARGET = "CREATE TABLE t (id bigint, name text)"
@@ -214,12 +213,3 @@ def test_a_table_that_copy_does_not_fill_as_insert_does_is_refused_by_name(postg
     ask("CREATE VIEW v AS SELECT * FROM t")
     with raises(ConfigError, "direct-unsuitable"):
         PostgresSink(postgres_url, "v", delivery="direct").open("p", SCHEMA)
-
-
-@pytest.mark.parametrize("is_alone", [True, False])
-def test_auto_is_direct_where_no_other_sink_could_decide(postgres_url: str, is_alone: bool) -> None:
-    sinks = [PostgresSink(postgres_url, "t")] + ([] if is_alone else [PostgresSink(postgres_url, "u")])
-    session = Session("p", sinks, CheckpointStore(sinks[0].store_url() or ""), 5.0)
-    session.open_sinks(SCHEMA)
-    assert (sinks[0].guarantee().mode == "direct") is is_alone
-    session.close()

@@ -171,17 +171,14 @@ def test_settings_that_lose_what_was_acknowledged_break_no_loss(
 def test_a_postgres_sinks_delivery_comes_with_its_reason_and_the_slots_that_are_free(
     postgres_url: str, make: MakeWorld
 ) -> None:
-    alone = diagnose("p", [PostgresSink(postgres_url, "t")])
-    assert alone.holds and holding(alone) == ALWAYS | {"atomic-epoch"}
-    assert "delivery is direct: the checkpoint store is in this database" in says(alone)
-    before = diagnose("p", [PostgresSink(postgres_url, "t"), PostgresSink(postgres_url, "u")])
+    before = diagnose("p", [PostgresSink(postgres_url, "t")])
     assert before.holds and holding(before) == ALWAYS
     assert "delivery is two_phase: max_prepared_transactions is" in says(before) and "are free" in says(before)
     with psycopg.connect(postgres_url) as connection:
         made = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'onefold_sinks'").fetchone()
     assert made == (0,), "examining makes nothing"
 
-    upserts = PostgresSink(postgres_url, "t", mode="upsert", key="id", order="n", on_error="dead_letter")
+    upserts = PostgresSink(postgres_url, "t", mode="upsert", key="id", order="n")
     staged = diagnose("p", [upserts])
     assert staged.holds and holding(staged) == ALWAYS | {"atomic-epoch"}
     assert "delivery is staged: upserts merge at once" in says(staged)

@@ -16,10 +16,9 @@ from onefold.core.errors import BadRecord, ConfigError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.committer import PostgresCommitter
-from onefold.sinks.postgres.schema.target import TargetColumn, TargetTable
-from onefold.sinks.postgres.schema.type_mapping import Column, PostgresType, own
+from onefold.sinks.postgres.schema.type_mapping import Column, own
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
-from onefold.sinks.postgres.sink_plan import PostgresPlan, choose, planned
+from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.postgres.writer import PostgresWriter
 
 NOWHERE = "postgresql://postgres@localhost:1/none"
@@ -136,24 +135,6 @@ def test_dead_letters_need_a_stage() -> None:
         settings(on_error="dead_letter")
     of = settings()
     assert PostgresCommitter(of, "p", plan(of, rejects="r")).joined(RECORD, [], ENTRY) is None
-
-
-def test_auto_is_direct_where_the_sink_may_decide_and_nothing_speaks_against_it() -> None:
-    assert choose(None, 10, None, None, (), is_elected=True)[0] is Delivery.DIRECT
-    assert choose(None, 10, None, None, (), is_elected=False)[0] is Delivery.TWO_PHASE
-    assert choose(None, 10, None, None, ("a rule",), is_elected=True)[0] is Delivery.TWO_PHASE
-    assert choose(Delivery.DIRECT, 10, None, None, (), is_elected=False)[0] is Delivery.DIRECT
-    with raises(ConfigError, "direct-unsuitable"):
-        choose(Delivery.DIRECT, 10, None, None, ("a rule",), is_elected=True)
-
-
-def test_an_epochs_attempts_share_the_bound() -> None:
-    kind = PostgresType("int8", -1, None, False, "bigint")
-    column = TargetColumn("id", kind, False, False, True)
-    table = TargetTable(settings().target, "r", (column,), (), (), (), (), "", is_mine=True)
-    for attempts, each in ((1, 64 << 20), (256, 256 << 10)):
-        made = planned(settings(), "p", ROWS.schema, table, (Delivery.DIRECT, ""), 0, attempts)
-        assert made.direct_bytes_max == each
 
 
 def test_it_promises_what_staged_promises() -> None:

@@ -26,7 +26,6 @@ __all__ = [
     "Connecting",
     "Counting",
     "Decided",
-    "Electable",
     "EpochRecord",
     "EpochState",
     "Generation",
@@ -388,16 +387,6 @@ class Sink(Protocol):
 
     def writer(self, task: TaskId) -> SinkWriter:
         """Executor: a writer for one attempt. Only after `open`."""
-        ...
-
-
-@runtime_checkable
-class Electable(Sink, Protocol):
-    """A sink that can be the last resource, and need not."""
-
-    def elect(self, attempts: int) -> None:
-        """Before `open`: it may be, since no other sink can, and the store is in its database. An epoch has so many
-        attempts at most, as a rule."""
         ...
 
 

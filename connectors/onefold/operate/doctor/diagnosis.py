@@ -13,7 +13,7 @@ from onefold.clients.exposure import of_url
 from onefold.core import Guarantee, Sink
 from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
-from onefold.core.protocol.committer_kinds import ATTEMPTS, candidate, sole_last_resource
+from onefold.core.protocol.committer_kinds import sole_last_resource
 from onefold.core.source import Source
 from onefold.core.values.names import check_pipeline_name
 from onefold.flow.planning import check_replayable
@@ -116,9 +116,6 @@ def diagnose(
     """
     everyone = [(sink, None if schemas is None else schemas[sink.name]) for sink in sinks]
     url = store or next((url for sink, _ in everyone if (url := sink.store_url())), None)
-    able = candidate(sinks)
-    if able is not None and url == able[1]:
-        able[0].elect(ATTEMPTS)
     look = StoreLook(pipeline, url)
     refused = Level.PROBLEM if require_tls else Level.CAUTION
     about_store = (*exposed(of_url(url, "the checkpoint store's") if url else "", refused), *asked(look.at))

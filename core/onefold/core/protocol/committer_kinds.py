@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from onefold.core.contract import Committer, Electable, Guarantee, LastResource, Sink, SinkKind, WriteThrough
+from onefold.core.contract import Committer, Guarantee, LastResource, SinkKind, WriteThrough
 from onefold.core.errors import ConfigError, InternalError
 
-__all__ = ["ATTEMPTS", "candidate", "check_shared", "last_resource", "sole_last_resource", "write_through"]
-
-ATTEMPTS = 256  # that an epoch has of a sink at most, as a rule, where a runtime does not know
-
-
-def candidate(sinks: Sequence[Sink]) -> tuple[Electable, str] | None:
-    """The one sink whose database the checkpoint store can live in, and that store's URL, if it can be elected."""
-    able = [(sink, url) for sink in sinks if (url := sink.store_url()) is not None]
-    match able:
-        case [(Electable() as sink, url)]:
-            return sink, url
-    return None
+__all__ = ["check_shared", "last_resource", "sole_last_resource", "write_through"]
 
 
 def last_resource(committer: Committer) -> LastResource:

@@ -209,7 +209,7 @@ class FlowRun:
             initial = initial_of(session.name, self._sources.values(), facts, begin)
             started = session.start(initial, goes_on=has_started)
             session.drive(session.lifecycle.sweep())
-            fingerprint = session.open_sinks(self._schemas(), self._settings.workers)
+            fingerprint = session.open_sinks(self._schemas())
             self._check_writers()
             check_same_again(self._plan.graph, session.write_through)
             self._in_order = in_fixed_order(self._plan.graph, session.write_through)

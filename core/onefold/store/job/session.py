@@ -32,7 +32,7 @@ from onefold.core.contract import (
 from onefold.core.errors import ConfigError, Fenced, InDoubt, InternalError, OnefoldError, Retriable
 from onefold.core.findings import Finding
 from onefold.core.positions import Range
-from onefold.core.protocol.committer_kinds import ATTEMPTS, candidate, check_shared, last_resource, sole_last_resource
+from onefold.core.protocol.committer_kinds import check_shared, last_resource, sole_last_resource
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause, Protocol, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -300,22 +300,9 @@ class Session:
                 committer.close()
             self.store.close()
 
-    def _elect(self, attempts: int) -> str | None:
-        """Tell the one sink that can decide that it may, where the store is in its database. Returns its name."""
-        able = candidate(self.sinks)
-        if able is None or not self._is_shared(able[0].name):
-            return None
-        able[0].elect(attempts)
-        return able[0].name
-
-    def _is_shared(self, sink: str) -> bool:
-        resource = last_resource(self._driver.committers[sink])
-        return self.patience.retry(lambda: resource.shares_store(self.store.id()), "looking for the checkpoint store")
-
-    def open_sinks(self, schema: pa.Schema | Mapping[str, pa.Schema], attempts: int = ATTEMPTS) -> str:
+    def open_sinks(self, schema: pa.Schema | Mapping[str, pa.Schema]) -> str:
         """Before the first writers of a query: tables, settings, permissions. `schema` is the rows', or those of each
-        sink, by its name; `attempts` is how many an epoch has of a sink. Returns the job's fingerprint."""
-        elected = self._elect(attempts)
+        sink, by its name. Returns the job's fingerprint."""
         for caution in self.check_targets():
             log.warning(caution.says)
         for sink in self.sinks:
@@ -327,8 +314,12 @@ class Session:
         for name, promise in guarantees.items():
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         self._driver.last_resource = merging = sole_last_resource(guarantees)
-        if merging is not None and merging != elected:
-            check_shared(merging, guarantees[merging], self._is_shared(merging))
+        if merging is not None:
+            resource = last_resource(self._driver.committers[merging])
+            is_shared = self.patience.retry(
+                lambda: resource.shares_store(self.store.id()), "looking for the checkpoint store"
+            )
+            check_shared(merging, guarantees[merging], is_shared)
         if (started := self.started) is not None:
             self.patience.retry(lambda: self._note_ends(started.generation), "noting what the sinks write to")
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.

@@ -15,7 +15,6 @@ from onefold.clients.sql.url import shown
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
-from onefold.core.protocol.committer_kinds import ATTEMPTS
 from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.ledger import layout
 from onefold.sinks.postgres.merge import staging, tombstones
@@ -25,7 +24,7 @@ from onefold.sinks.postgres.schema.target import TargetTable
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import (
     PostgresPlan,
-    against_direct,
+    check_direct,
     check_stage,
     choose,
     is_staged,
@@ -49,25 +48,19 @@ class TableChecks:
     reason: str
     slots_free: int
     has_ledger: bool
-    attempts: int
 
 
 def checks(
-    connection: Connection,
-    settings: PostgresSinkConfig,
-    pipeline: str,
-    schema: pa.Schema | None,
-    elected: int | None,
+    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema | None
 ) -> Checks[TableChecks]:
-    """What `resolve` rests on, for a transaction that only reads. `elected` is None, or with how many attempts of an
-    epoch the sink may decide. Raises ConfigError, SchemaMismatch."""
+    """What `resolve` rests on, for a transaction that only reads. Raises ConfigError, SchemaMismatch."""
     ledger, changes = settings.ledger, settings.changes
     has_ledger = settings.bookkeeping(pipeline).check(connection)
     slots_max, slots_used = slots(connection)
     found = target.find(connection, settings.target)
-    against = against_direct(connection, settings, found)
-    is_elected = elected is not None
-    delivery, reason = choose(settings.wanted, slots_max, found, changes, against, is_elected=is_elected)
+    delivery, reason = choose(settings.wanted, slots_max, found, changes)
+    if delivery is Delivery.DIRECT:
+        check_direct(connection, found, changes)
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     yield _slots(slots_max, slots_used, delivery)
     if is_staged(delivery, changes):
@@ -91,7 +84,7 @@ def checks(
     for says, statements in _makes(connection, settings, pipeline, schema, found, (delivery, reason)):
         if statements:
             yield Finding.making(says, where, statements)
-    return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger, elected or ATTEMPTS)
+    return TableChecks(found, delivery, reason, slots_max - slots_used, has_ledger)
 
 
 def _fits(
@@ -169,7 +162,7 @@ def _makes(
         says = f"table {settings.rejects}, for rows that Postgres refuses, is made by the first start"
         yield says, dead_letters.creating(settings.rejects)
     if there is not None and schema is not None:
-        plan = planned(settings, pipeline, schema, there, delivery, 1, ATTEMPTS)
+        plan = planned(settings, pipeline, schema, there, delivery, 1)
         if plan.stage_table is not None:
             yield "the stage is made by the first start", staging.making(connection, books, plan)
 
@@ -212,7 +205,7 @@ def resolve(
             tombs = tombstones.create(connection, books.schema, there, changes)
     if settings.on_error == "dead_letter":
         letters = dead_letters.create(connection, settings.rejects)
-    plan = planned(settings, pipeline, schema, there, (delivery, found.reason), found.slots_free, found.attempts)
+    plan = planned(settings, pipeline, schema, there, (delivery, found.reason), found.slots_free)
     plan = replace(plan, tombstones=tombs, rejects=letters)
     return plan if plan.stage_table is None else staging.create(connection, books, plan)
 

@@ -37,11 +37,10 @@ class PostgresSink:
     - `two_phase`: every task prepares a transaction, the driver commits them; readers see a task's rows at once;
     - `staged`: every task fills a stage, the driver moves an epoch's rows in one transaction, which is also the
       decision; the checkpoint store then has to live in this database (`store_url`);
-    - `direct`: as `staged`, and the rows of small attempts go to the driver with what it is told of them, and into the
-      table within the decision: one transaction and one write to the disk an epoch. At most 64 MiB of an epoch's rows
-      do (256 KiB of a Spark task's); the rest is staged. It has no place for rows that Postgres refuses;
-    - `auto`: `direct` if no other sink of the pipeline could decide, the checkpoint store is in this database and the
-      table allows it; else `two_phase` if the server and the table do and rows are appended, else `staged`;
+    - `direct`: as `staged`, and the rows of small tasks, of 1 MiB at most, go to the driver with what it is told of
+      them, and into the table within the decision: one transaction and one write to the disk an epoch. It has no place
+      for rows that Postgres refuses;
+    - `auto`: `two_phase` if the server and the table allow it and rows are appended, else `staged`;
       `delivery_reason` says why.
 
     `mode="upsert"` needs `key`, the columns that name a row (the table has a unique index on exactly them), and
@@ -68,7 +67,6 @@ class PostgresSink:
     @constructed_from(PostgresSinkConfig)
     def __init__(self, settings: PostgresSinkConfig) -> None:
         self._settings = settings
-        self._elected: int | None = None
         self._plan: PostgresPlan | None = None
 
     def __repr__(self) -> str:
@@ -108,9 +106,7 @@ class PostgresSink:
         with pool.borrow(self._settings.conninfo("doctor"), f"sink {self.name!r}, probing the server") as connection:
             slots_max, _ = plans.slots(connection)
             found = targets.find(connection, self._settings.target)
-            against = plans.against_direct(connection, self._settings, found)
-        is_elected, changes = self._elected is not None, self._settings.changes
-        return self._promise(plans.choose(None, slots_max, found, changes, against, is_elected=is_elected)[0])
+        return self._promise(plans.choose(None, slots_max, found, self._settings.changes)[0])
 
     def _promise(self, delivery: Delivery) -> Guarantee:
         promise, changes = _GUARANTEES[delivery], self._settings.changes
@@ -148,9 +144,6 @@ class PostgresSink:
     def store_url(self) -> str | None:
         return store_url(self._settings.url, self._settings.role, self._settings.ledger)
 
-    def elect(self, attempts: int) -> None:
-        self._elected = attempts
-
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
             self._settings.bookkeeping(pipeline).create(connection)
@@ -164,7 +157,7 @@ class PostgresSink:
         doing = self._doing(pipeline, "opening")
         with pool.borrow(self._settings.conninfo(whose), doing) as connection, connection.transaction():
             connection.execute("SET TRANSACTION READ ONLY")
-            return (yield from open_checks.checks(connection, self._settings, pipeline, schema, self._elected))
+            return (yield from open_checks.checks(connection, self._settings, pipeline, schema))
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings

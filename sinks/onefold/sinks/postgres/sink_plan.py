@@ -21,7 +21,7 @@ __all__ = [
     "ATTEMPT",
     "DELETED",
     "PostgresPlan",
-    "against_direct",
+    "check_direct",
     "check_stage",
     "choose",
     "is_staged",
@@ -36,7 +36,7 @@ __all__ = [
 ATTEMPT = "onefold_attempt"
 DELETED = "onefold_deleted"
 _POSITION = "onefold_position_"
-DIRECT_BYTES_MAX = 64 << 20  # of an epoch's rows that come to the driver
+DIRECT_BYTES_MAX = 1 << 20  # of an attempt's rows that come to the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PostgresPlan:
     tombstones: str | None = None  # where deletions are remembered
     rejects: str | None = None  # None: a row that is refused stops the pipeline
     position: tuple[Column, ...] = ()  # what says in a dead letter where the row came from
-    direct_bytes_max: int = 0  # of an attempt's rows that come to the driver: more go to the stage
+    direct_bytes_max: int = DIRECT_BYTES_MAX  # of an attempt's rows that come to the driver: more go to the stage
 
     @property
     def column_list(self) -> str:
@@ -104,37 +104,23 @@ def slots(conn: sessions.Connection) -> tuple[int, int]:
     return slots_max, taken
 
 
-def against_direct(
-    connection: sessions.Connection, settings: PostgresSinkConfig, target: TargetTable | None
-) -> tuple[str, ...]:
-    """Reasons against direct delivery, for people."""
-    reasons = list(target.obstacles) if target is not None and settings.changes is None else []
-    if settings.on_error == "dead_letter":
-        reasons.append("on_error='dead_letter'")
+def check_direct(connection: sessions.Connection, target: TargetTable | None, changes: Changes | None) -> None:
+    """Raise ConfigError where direct delivery cannot work."""
+    against = list(target.obstacles) if target is not None and changes is None else []
     if connection.execute("SELECT has_database_privilege(current_database(), 'TEMP')").fetchone() != (True,):
-        reasons.append("its role may make no temporary tables: GRANT TEMPORARY ON DATABASE")
-    return tuple(reasons)
-
-
-def choose(
-    wanted: Delivery | None,
-    slots_max: int,
-    target: TargetTable | None,
-    changes: Changes | None,
-    against: Sequence[str],
-    *,
-    is_elected: bool,
-) -> tuple[Delivery, str]:
-    """The delivery, and why. `against` are reasons against `direct`, which `auto` takes where the sink `is_elected`.
-    Raises ConfigError where what was asked for cannot work."""
-    if wanted is Delivery.DIRECT and against:
+        against.append("its role may make no temporary tables: GRANT TEMPORARY ON DATABASE")
+    if against:
         raise ConfigError(
             "direct-unsuitable",
             f"delivery='direct' does not suit table {target.table if target else ''} ({', '.join(against)}): use"
             " delivery='staged'",
         )
-    if wanted is None and is_elected and not against:
-        return Delivery.DIRECT, "the checkpoint store is in this database, so that one transaction does it all"
+
+
+def choose(
+    wanted: Delivery | None, slots_max: int, target: TargetTable | None, changes: Changes | None
+) -> tuple[Delivery, str]:
+    """The delivery, and why. Raises ConfigError where what was asked for cannot work."""
     blockers = target.blockers(changes.key if changes is not None else ()) if target is not None else ()
     cautions = target.cautions if target is not None else ()
     if wanted is Delivery.TWO_PHASE:
@@ -201,7 +187,6 @@ def planned(
     target: TargetTable,
     delivery: tuple[Delivery, str],
     slots_free: int,
-    attempts: int,
 ) -> PostgresPlan:
     """The plan for a table that is there as it is to be, without what is kept beside it. Raises SchemaMismatch."""
     chosen, reason = delivery
@@ -220,5 +205,4 @@ def planned(
         names=tuple(schema.names),
         changes=settings.changes,
         position=position_of(schema, settings.source_position),
-        direct_bytes_max=DIRECT_BYTES_MAX // attempts,
     )
