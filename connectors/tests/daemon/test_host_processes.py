@@ -83,7 +83,14 @@ def hosts_of(pipeline: Pipeline) -> Iterator[Hosts]:
 
 def host_of(hosts: Hosts) -> int:
     (host,) = hosts._hosts.values()
-    return host._process.pid
+    return host.pid
+
+
+def driver_of(hosts: Hosts) -> int:
+    """The process that its host has forked, where a pipeline runs."""
+    (driver,) = hosts._drivers.values()
+    assert driver._process.pid != host_of(hosts)
+    return driver._process.pid
 
 
 def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
@@ -156,7 +163,7 @@ def test_what_keeps_a_host_from_being_started_leaves_none_and_may_pass(
             super().__init__(*args, **more)
             started.append(self.pid)
 
-    def no_socket() -> None:
+    def no_socket(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     class NoThread(threading.Thread):

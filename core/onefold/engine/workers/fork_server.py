@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-__all__ = ["ForkServer", "ForkServerLost", "fill_standard_streams"]
+__all__ = ["ForkServer", "ForkServerLost", "end_with", "fill_standard_streams"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -132,6 +132,13 @@ def fill_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
+def end_with(parent: int) -> None:
+    """From now on this process is killed when `parent` ends, which has forked it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that was set
+        os._exit(1)
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed before this process began
@@ -158,10 +165,9 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
     try:
         _heed_no_signals()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a driver's parent may ignore it, and nobody could be waited for
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent:  # else it ended before that was set
-            run()
-            status = 0
+        end_with(parent)
+        run()
+        status = 0
     except BaseException:
         traceback.print_exc()
     finally:
