@@ -182,14 +182,22 @@ class Daemon:
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
-        found: list[psutil.Process] = []
+        return self._only_child_of(self.process.pid)
+
+    @property
+    def driver(self) -> int:
+        """The process that its only host has forked, once that is there."""
+        return self._only_child_of(self.host)
+
+    def _only_child_of(self, pid: int) -> int:
+        found: list[int] = []
 
         def look() -> bool:
-            found[:] = [each for each in self.members()[1:] if each.ppid() == self.process.pid]
+            found[:] = [each.pid for each in self.members()[1:] if each.ppid() == pid]
             return bool(found)
 
-        wait_until(look, 30, "a host")
-        return found[0].pid
+        wait_until(look, 30, f"a child of process {pid}")
+        return found[0]
 
 
 Start = Callable[..., Daemon]

@@ -31,6 +31,7 @@ from onefold.pipeline import Engine, Pipeline
 __all__ = ["Hosted", "Hosts", "resident_bytes"]
 
 _END_S = 30.0  # for a host whose pipelines are at rest; a session of Spark takes a while to close
+_EXIT_S = 1.0  # for a driver that has said its last word: its host forks no other before
 _NUMBERS = count(1)
 
 log = logging.getLogger("onefold")
@@ -61,6 +62,9 @@ class Hosts:
         key = _shared(pipeline)
         members = self._members[key]
         names = [each.name for each in members]
+        driver = self._drivers.get(key)
+        if driver is not None and driver.is_over:
+            driver.wait(_EXIT_S)
         with self._starting:
             driver = self._drivers.get(key)
             if driver is None or driver.is_over:
@@ -247,6 +251,9 @@ class _Driver:
     @property
     def has_ended(self) -> bool:
         return self._process.status is not None
+
+    def wait(self, within_s: float) -> None:
+        self._process.wait(within_s)
 
     def close(self) -> None:
         """It ends, and its host."""
