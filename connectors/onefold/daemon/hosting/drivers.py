@@ -29,7 +29,7 @@ from onefold.core.extras import uncollected
 from onefold.engine.workers.fork_server import end_with
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["SIGNALS", "Forked", "Host", "driver_of", "modules_of"]
+__all__ = ["SIGNALS", "Forked", "Host", "driver_of", "import_all", "modules_of"]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -157,7 +157,7 @@ def driver_of(control: socket.socket) -> socket.socket:
         if not request:
             sys.exit()
         channel, tells = (socket.socket(fileno=number) for number in files)
-        _import(request.decode().split())
+        import_all(request.decode().split())
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a driver has no use for `end`
         driver = _forked()
         if not driver:
@@ -175,7 +175,7 @@ def driver_of(control: socket.socket) -> socket.socket:
         tells.close()
 
 
-def _import(modules: Sequence[str]) -> None:
+def import_all(modules: Sequence[str]) -> None:
     with uncollected(), suppress(Exception):  # what cannot be imported, the driver says
         for name in modules:
             import_module(name)
