@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onefold.daemon.hosting.drivers import modules_of
+from onefold.daemon.hosting.host_process import modules_of
 from onefold.pipeline import read
 
 FILE = """\
@@ -34,7 +34,7 @@ print(*sys.modules)
 FORKED = """
 import sys
 import onefold.daemon.hosting.process
-from onefold.daemon.hosting.drivers import import_all
+from onefold.daemon.hosting.host_process import import_all
 import_all(sys.argv[2:])
 known = {*sys.modules}
 from onefold.pipeline import read

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.core.values.names import signal_name
-from onefold.daemon.hosting.drivers import Host, modules_of
 from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.host_process import HostProcess, modules_of
 from onefold.daemon.hosting.identity import identity
 from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Do, LogLine, Order, Report, Status, Totals
@@ -45,8 +45,8 @@ class Hosts:
         self._members: dict[object, list[Pipeline]] = {}  # by what they share
         for pipeline in pipelines:
             self._members.setdefault(_shared(pipeline), []).append(pipeline)
-        self._hosts: dict[object, Host] = {}
-        self._left: list[Host] = []  # that others have replaced, while their processes end
+        self._hosts: dict[object, HostProcess] = {}
+        self._left: list[HostProcess] = []  # that others have replaced, while their processes end
         self._drivers: dict[object, _Driver] = {}  # the last of each host
         self.traffic: dict[str, TrafficRates] = {}  # this and the next: by the pipelines' names
         self.epochs: dict[str, EpochTimes] = {}
@@ -75,12 +75,12 @@ class Hosts:
                     driver = self._drivers[key] = _Driver(names, host, modules_of(members))
             return driver
 
-    def _instead_of(self, host: Host | None, names: Sequence[str]) -> Host:
+    def _instead_of(self, host: HostProcess | None, names: Sequence[str]) -> HostProcess:
         if host is not None:
             host.close()
             self._left.append(host)
         self._left = [each for each in self._left if not each.has_ended]
-        return Host(names, self._logs)
+        return HostProcess(names, self._logs)
 
     def close(self) -> None:
         """All end: with their pipelines at rest, in good order."""
@@ -213,7 +213,7 @@ def _known(now: Status, before: Status) -> Status:
 class _Driver:
     """A driver, and what it reports."""
 
-    def __init__(self, names: Sequence[str], host: Host, modules: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], host: HostProcess, modules: Sequence[str]) -> None:
         self.is_over = False  # it takes no start any more
         self._names, self._host = names, host
         self._running: dict[int, Hosted] = {}

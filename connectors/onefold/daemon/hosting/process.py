@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
-from onefold.daemon.hosting.drivers import SIGNALS, driver_of
+from onefold.daemon.hosting.host_process import SIGNALS, forked_driver
 from onefold.daemon.hosting.identity import changed
 from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
@@ -35,7 +35,7 @@ from onefold.store.job.logs import logged_as
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Driver", "main"]
+__all__ = ["DriverProcess", "main"]
 
 _REPORT_S = 0.2
 _FLOWING_S = 1.0
@@ -45,7 +45,7 @@ _TELL_S = 1.0
 log = logging.getLogger("onefold")
 
 
-class Driver:
+class DriverProcess:
     """The main thread starts what is to be run, another one obeys orders and reports."""
 
     def __init__(self, connection: socket.socket, title: str, tail: LogTail) -> None:
@@ -251,11 +251,11 @@ def main() -> None:
         from onefold.spark.errors.exits import show_progress
 
         show = partial(show_progress, is_alone=False)
-    connection = driver_of(socket.socket(fileno=int(number)))
+    connection = forked_driver(socket.socket(fileno=int(number)))
     show()
     tail = LogTail(names)
     logging.getLogger().addHandler(tail)
-    driver = Driver(connection, " ".join(names), tail)
+    driver = DriverProcess(connection, " ".join(names), tail)
     for signalled in SIGNALS:
         signal.signal(signalled, lambda _number, _frame: driver.end())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from onefold.core.waiting import Wait
-from onefold.daemon.hosting.drivers import Forked, Host, modules_of
+from onefold.daemon.hosting.host_process import Forked, HostProcess, modules_of
 from onefold.flow import Flow
 from onefold.pipeline import Engine, Pipeline
 from onefold.sinks import SqlSink
@@ -25,7 +25,7 @@ RESTARTS = 50
 class Started:
     """A driver that waits for orders."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostProcess) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self.process: Forked = host.fork(["onefold.daemon.hosting.works"], theirs)
@@ -49,8 +49,8 @@ class Started:
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
-    made = Host(["orders"], "text")
+def host() -> Iterator[HostProcess]:
+    made = HostProcess(["orders"], "text")
     yield made
     made.kill()
     made.wait()
@@ -62,7 +62,7 @@ def until(is_so: Callable[[], bool]) -> None:
         assert wait.again()
 
 
-def test_a_host_forks_one_driver_after_the_other_and_nothing_is_left_of_any(host: Host) -> None:
+def test_a_host_forks_one_driver_after_the_other_and_nothing_is_left_of_any(host: HostProcess) -> None:
     first = Started(host)
     process = psutil.Process(first.pid)
     until(lambda: process.num_threads() > 1)  # it waits for orders, with its own files alone
@@ -79,7 +79,7 @@ def test_a_host_forks_one_driver_after_the_other_and_nothing_is_left_of_any(host
     assert last.end() == 0 and not host.is_gone
 
 
-def test_a_driver_is_another_process_that_is_called_as_its_host_is(host: Host) -> None:
+def test_a_driver_is_another_process_that_is_called_as_its_host_is(host: HostProcess) -> None:
     driver = Started(host)
     assert driver.pid != host.pid
     command = psutil.Process(host.pid).cmdline()
@@ -88,14 +88,14 @@ def test_a_driver_is_another_process_that_is_called_as_its_host_is(host: Host) -
     assert driver.end() == 0
 
 
-def test_a_driver_that_is_asked_to_end_ends_alone(host: Host) -> None:
+def test_a_driver_that_is_asked_to_end_ends_alone(host: HostProcess) -> None:
     driver = Started(host)
     assert driver.end(signal.SIGTERM) == 0
     assert not host.is_gone and Started(host).end() == 0
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_host_that_is_asked_to_end_does_after_its_driver(host: Host, is_running: bool) -> None:
+def test_a_host_that_is_asked_to_end_does_after_its_driver(host: HostProcess, is_running: bool) -> None:
     driver = Started(host)
     assert driver.pid
     if not is_running:
@@ -109,7 +109,7 @@ def test_a_host_that_is_asked_to_end_does_after_its_driver(host: Host, is_runnin
     assert Started(host).end() == 0, "none: it has ended as its host has"
 
 
-def test_a_host_that_is_killed_takes_its_driver_with_it(host: Host) -> None:
+def test_a_host_that_is_killed_takes_its_driver_with_it(host: HostProcess) -> None:
     driver = Started(host)
     process = psutil.Process(driver.pid)
     os.kill(host.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_a_host_that_is_killed_takes_its_driver_with_it(host: Host) -> None:
     process.wait(20)
 
 
-def test_a_host_whose_daemon_is_gone_ends_after_its_driver(host: Host) -> None:
+def test_a_host_whose_daemon_is_gone_ends_after_its_driver(host: HostProcess) -> None:
     driver = Started(host)
     process = psutil.Process(driver.pid)
     host.close()
@@ -136,7 +136,7 @@ def test_a_host_with_a_thread_is_not_forked_but_becomes_the_driver(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    host = Host(["orders"], "text")
+    host = HostProcess(["orders"], "text")
     driver = Started(host)
     until(lambda: host.is_gone)  # it forks no other
     assert not host.has_ended and psutil.Process(host.pid).children() == []

@@ -1,4 +1,4 @@
-"""A host and its drivers: a process that has imported what its pipelines need, and forks one driver after the other.
+"""A host: a process that has imported what its pipelines need, and forks one driver after the other.
 
 So what a driver is started with after it failed, or was killed, is there already. The host itself reads no pipeline,
 has no client, no thread and nothing of a user's: what a driver does of that is its own. It forks the next driver only
@@ -29,7 +29,7 @@ from onefold.core.extras import uncollected
 from onefold.engine.workers.fork_server import end_with
 from onefold.pipeline import Engine, Pipeline
 
-__all__ = ["SIGNALS", "Forked", "Host", "driver_of", "import_all", "modules_of"]
+__all__ = ["SIGNALS", "Forked", "HostProcess", "forked_driver", "import_all", "modules_of"]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,7 +43,7 @@ _REQUEST_BYTES = 1 << 16
 _NUMBER = struct.Struct("<i")
 
 
-class Host:
+class HostProcess:
     """The daemon's side of it."""
 
     def __init__(self, names: Sequence[str], logs: str) -> None:
@@ -79,8 +79,11 @@ class Host:
     def fork(self, modules: Sequence[str], connection: socket.socket) -> Forked:
         """A driver, which has a copy of that socket."""
         told, tells = socket.socketpair()
-        with tells, suppress(OSError):  # it is gone, and so is this driver
-            socket.send_fds(self._control, [" ".join(modules).encode()], [connection.fileno(), tells.fileno()])
+        with tells:
+            try:
+                socket.send_fds(self._control, [" ".join(modules).encode()], [connection.fileno(), tells.fileno()])
+            except OSError:  # it is gone, or has to go: its end is this driver's
+                self.close()
         return Forked(self, told)
 
     def _await_end(self) -> None:
@@ -106,7 +109,7 @@ class Host:
 class Forked:
     """A driver's process, as its host tells of it."""
 
-    def __init__(self, host: Host, told: socket.socket) -> None:
+    def __init__(self, host: HostProcess, told: socket.socket) -> None:
         self.pid = host.pid  # until it has one of its own
         self.status: int | None = None  # how it ended: negative for a signal
         self._host, self._told = host, told
@@ -135,7 +138,7 @@ def modules_of(pipelines: Sequence[Pipeline]) -> list[str]:
     return sorted({*engine, *(name for name in found if name.startswith("onefold."))})
 
 
-def driver_of(control: socket.socket) -> socket.socket:
+def forked_driver(control: socket.socket) -> socket.socket:
     """Called in a host. Returns in each of its drivers, with the driver's socket and with SIGNALS blocked; in the host
     it does not return: that ends once the daemon has let go of it, or a signal has asked it to, after its driver.
 
@@ -169,13 +172,15 @@ def driver_of(control: socket.socket) -> socket.socket:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         channel.close()
         _tell(tells, driver)
-        _, status = os.waitpid(driver, 0)
-        driver = None
+        os.waitid(os.P_PID, driver, os.WEXITED | os.WNOWAIT)  # its id is its own until `end` no longer has it
+        ended, driver = driver, None
+        _, status = os.waitpid(ended, 0)
         _tell(tells, os.waitstatus_to_exitcode(status))
         tells.close()
 
 
 def import_all(modules: Sequence[str]) -> None:
+    """These, and what they import."""
     with uncollected(), suppress(Exception):  # what cannot be imported, the driver says
         for name in modules:
             import_module(name)
