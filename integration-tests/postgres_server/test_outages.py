@@ -82,6 +82,8 @@ def end(server: Any, how: str) -> None:
         ("staged", "after:prepare", "immediate"),  # the stage is emptied
         ("staged", "staged.merge", "fast"),
         ("staged", "commit", "fast"),  # in Decide; an emptied stage would leave it in doubt until the next start
+        ("direct", "staged.merge", "crash"),
+        ("direct", "commit", "crash"),
     ],
 )
 def test_a_server_that_goes_away_and_comes_back_changes_nothing(
