@@ -212,7 +212,7 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
     chain.run()
     restore_tables(rig, *tables)
     for checkpoint in ("checkpoint", "new"):
-        with pytest.raises(DataLoss, match=r"epoch 1, but epoch 3 .*older copy.*to begin anew, give the flow another name"):
+        with pytest.raises(DataLoss, match=r"epoch 1, but epoch 3 .*older copy.*anew, give the flow another name"):
             chain.run(checkpoint)
     rig.sql("TRUNCATE rows")
     rig.run(chain.pipeline("second"), checkpoint="second")
