@@ -213,7 +213,8 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     rig.forget_commit(0)
     run("checkpoint")
     assert replayed(rig.outcomes) == [False, True]
-    with pytest.raises(CheckpointMismatch, match=r"Restore the checkpoint directory.*give the writer another name"):
+    ways = "Restore the checkpoint directory", "give the writer another name"
+    with raises(CheckpointMismatch, "checkpoint-directory-new", *ways):
         run("second")
     rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
     rig.sql("DROP TABLE onefold_sinks.onefold_store, onefold_sinks.onefold_pipelines, onefold_sinks.onefold_epochs")
