@@ -23,7 +23,7 @@ from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import check_moved
 
-__all__ = ["WITHOUT_STAGE", "check_joined", "encoded", "is_direct", "joined", "merge", "verify"]
+__all__ = ["WITHOUT_STAGE", "check_joined", "encoded", "is_direct", "joined", "loading", "merge", "verify"]
 
 WITHOUT_STAGE = "direct"  # in a handle, in the place of a stage's name
 # Of COPY's binary format (Postgres manual, COPY): the signature, no flags, no extension; and the end.
@@ -80,6 +80,13 @@ def check_joined(
         raise Retriable("table-altered", f"{where}: the table was altered since the sink was opened")
 
 
+def loading(plan: PostgresPlan, committables: Sequence[Committable]) -> list[Statement]:
+    """Sends the rows into the session's own table: before the pipeline is locked, since no time limit reaches a COPY
+    whose client is frozen."""
+    _, table = _through_temporary(plan)
+    return [_making(plan), _loading(plan, committables, table)]
+
+
 def merge(
     connection: Connection,
     plan: PostgresPlan,
@@ -88,10 +95,13 @@ def merge(
     lock_timeout_s: float,
     where: str,
 ) -> None:
-    """By the session's own table, inside the store's transaction. Raises WorkLost unless exactly these rows moved."""
+    """By the session's own table, inside the store's transaction, which has loaded it already or does so now. Raises
+    WorkLost unless exactly these rows moved."""
     by, table = _through_temporary(plan)
     waiting = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None
-    connection.together(waiting, _making(plan), _loading(plan, committables, table))
+    *_, loaded = connection.together(waiting, _making(plan), (f"SELECT FROM {table} LIMIT 1", None))
+    if not loaded.rows:
+        connection.together(_loading(plan, committables, table))
     moved, _ = merge_attempts(connection, by, None, timestamp_ms, 0)
     check_moved(where, moved, sum(committable.rows for committable in committables))
 
