@@ -244,6 +244,19 @@ def test_a_driver_that_is_frozen_in_copy_does_not_keep_the_pipeline_from_another
     ask("SET lock_timeout = 3000; SELECT FROM onefold_sinks.onefold_pipelines FOR UPDATE")
 
 
+def test_a_driver_that_is_frozen_in_copy_does_not_keep_others_from_its_keys(
+    direct: Callable[..., Direct], ask: Ask, freezing: Callable[[Callable[[], Any]], None]
+) -> None:
+    ask("CREATE TABLE t (id bigint PRIMARY KEY)")
+    pipeline = direct(pa.record_batch({"id": range(20_000)}))  # more than the server keeps before it writes
+    record = pipeline.open()
+    work = pipeline.work(record)
+    freezing(lambda: pipeline.decide(record, work))
+    ask("SET lock_timeout = 3000; INSERT INTO t VALUES (0); DELETE FROM t")
+    pipeline.decide(record, work)
+    assert len(ask.ids()) == 20_000
+
+
 @pytest.mark.parametrize("deletes", [False, True])
 def test_upserts_keep_the_newest_version(direct: Callable[..., Direct], ask: Ask, deletes: bool) -> None:
     ask(KEYED)

@@ -18,7 +18,7 @@ from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import Retriable, WorkLost
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.merge.merge import SORT_MEMORY, merge_attempts, upserting
+from onefold.sinks.postgres.merge.merge import SORT_MEMORY, appending, merge_attempts, upserting
 from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import check_moved
@@ -60,13 +60,16 @@ def verify(committables: Sequence[Committable], where: str) -> None:
 
 def joined(plan: PostgresPlan, committables: Sequence[Committable]) -> list[Statement]:
     """Moves the rows of a plan without dead letters and deletions, and then asks for the target's types. It waits for
-    others' locks for a moment only: `merge` has the time."""
+    others' locks for a moment only: `merge` has the time. Where rows have keys all have come before one is written: a
+    driver that is frozen in COPY would keep its successor from the same keys."""
     asking = asking_types(plan.target, list(plan.types))
-    if plan.changes is None:
+    if plan.changes is None and not plan.has_unique:
         return [_HASTY, _loading(plan, committables, plan.target), asking]
-    by, table = _through_temporary(plan)
-    merging = upserting(by, plan.changes), None
-    return [_HASTY, (SORT_MEMORY, None), _making(plan), _loading(plan, committables, table), merging, asking]
+    by, _ = _through_temporary(plan)
+    loaded = [_HASTY, *loading(plan, committables)]
+    if plan.changes is None:
+        return [*loaded, (appending(by), None), asking]
+    return [*loaded, (SORT_MEMORY, None), (upserting(by, plan.changes), None), asking]
 
 
 def check_joined(
@@ -74,7 +77,7 @@ def check_joined(
 ) -> None:
     """What `joined` was answered. Raises WorkLost; Retriable where the target was altered since the sink was opened:
     COPY takes bytes for whatever type the column has."""
-    copied, types = answers[1 if plan.changes is None else 3], dict(answers[-1].rows)
+    copied, types = answers[-2 if plan.changes is None else 2], dict(answers[-1].rows)
     check_moved(where, copied.rowcount, sum(committable.rows for committable in committables))
     if types != plan.types:
         raise Retriable("table-altered", f"{where}: the table was altered since the sink was opened")
