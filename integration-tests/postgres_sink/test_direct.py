@@ -258,6 +258,13 @@ def test_a_driver_that_is_frozen_in_copy_does_not_keep_others_from_its_keys(
 
 
 @pytest.mark.parametrize("deletes", [False, True])
+def test_no_temporary_table_outlives_an_epoch(direct: Callable[..., Direct], ask: Ask, deletes: bool) -> None:
+    ask(KEYED)
+    direct(**{**UPSERT, "delete_when_true": "gone" if deletes else None}).write()
+    assert ask("SELECT relname FROM pg_class WHERE relpersistence = 't'") == []
+
+
+@pytest.mark.parametrize("deletes", [False, True])
 def test_upserts_keep_the_newest_version(direct: Callable[..., Direct], ask: Ask, deletes: bool) -> None:
     ask(KEYED)
     pipeline = direct(**{**UPSERT, "delete_when_true": "gone" if deletes else None})

@@ -126,6 +126,7 @@ def _through_temporary(plan: PostgresPlan) -> tuple[PostgresPlan, str]:
 
 
 def _making(plan: PostgresPlan) -> Statement:
-    """Makes the session's own table, unless it is there: each commit empties it."""
+    """Makes the session's own table, unless this transaction has. It does not stay: nobody vacuums it but its session,
+    so that one of a driver that lives for weeks would keep the whole database's oldest transaction number."""
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in plan.stage_columns)
-    return f"CREATE TEMP TABLE IF NOT EXISTS {identifier(plan.stage)} ({columns}) ON COMMIT DELETE ROWS", None
+    return f"CREATE TEMP TABLE IF NOT EXISTS {identifier(plan.stage)} ({columns}) ON COMMIT DROP", None
