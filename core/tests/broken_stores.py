@@ -8,7 +8,7 @@ from typing import Any
 
 from onefold.clients.sql.database import Transaction
 from onefold.clients.sql.database_backend import Answer, Statement
-from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
+from onefold.core import Committable, Decided, EpochRecord, Generation, Joined, Positions
 from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.store.checkpoint_store import CheckpointStore
@@ -19,9 +19,11 @@ class FencesNobody(CheckpointStore):
     """Any generation may do anything."""
 
     @contextmanager
-    def _mine(self, generation: Generation, *then: Statement) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
+    def _mine(
+        self, generation: Generation, *then: Statement, joined: Joined | None = None
+    ) -> Iterator[tuple[Transaction, Any, list[Answer]]]:
         first = LOCKED_ROW, {"pipeline": generation.pipeline}
-        with self.database.transaction(first, *then) as transaction:
+        with self.database.transaction(first, *then, joined=joined) as transaction:
             locked, *found = transaction.found
             yield transaction, locked.rows[0], found
 

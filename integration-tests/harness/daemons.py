@@ -179,25 +179,28 @@ class Daemon:
             return [first, *first.children(recursive=True)]
         return []
 
+    def hosts(self) -> list[psutil.Process]:
+        """The processes that it has started, one for each engine pipeline and one for each Spark."""
+        return _children_of(self.process.pid)
+
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
-        return self._only_child_of(self.process.pid)
+        wait_until(lambda: bool(self.hosts()), 30, "a host")
+        return self.hosts()[0].pid
 
     @property
     def driver(self) -> int:
         """The process that its only host has forked, once that is there."""
-        return self._only_child_of(self.host)
+        host = self.host
+        wait_until(lambda: bool(_children_of(host)), 30, "a driver")
+        return _children_of(host)[0].pid
 
-    def _only_child_of(self, pid: int) -> int:
-        found: list[int] = []
 
-        def look() -> bool:
-            found[:] = [each.pid for each in self.members()[1:] if each.ppid() == pid]
-            return bool(found)
-
-        wait_until(look, 30, f"a child of process {pid}")
-        return found[0]
+def _children_of(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children()
+    return []
 
 
 Start = Callable[..., Daemon]

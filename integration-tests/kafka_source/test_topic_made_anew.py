@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
+from harness.errors import raises
 from harness.kafka.topics import make_anew
 from harness.support import Rig, through_spark
 
@@ -44,7 +45,7 @@ class Anew:
         self.run(sink, "before", change)
         make_anew(self.rig.servers, self.rig.topic, 4)
         put()
-        with pytest.raises(DataLoss, match="read the new one under a new pipeline name"):
+        with raises(DataLoss, "topic-recreated", "the topic was deleted and made anew", "under another name"):
             self.run(sink, "before", change)
         with pytest.raises(ConfigError, match=REFUSED):
             self.run(sink, "refused", change)

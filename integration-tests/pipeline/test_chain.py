@@ -211,8 +211,9 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
     rig.put(600)
     chain.run()
     restore_tables(rig, *tables)
+    named = "epoch 1, but epoch 3", "older copy", "anew, give the flow another name"
     for checkpoint in ("checkpoint", "new"):
-        with pytest.raises(DataLoss, match=r"epoch 1, but epoch 3 .*older copy.*anew, give the flow another name"):
+        with raises(DataLoss, "destination-older-copy", *named):
             chain.run(checkpoint)
     rig.sql("TRUNCATE rows")
     rig.run(chain.pipeline("second"), checkpoint="second")

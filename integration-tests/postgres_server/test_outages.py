@@ -18,7 +18,7 @@ from harness.passwords import at, let_roles_in, plain_url
 from harness.pipeline_drivers import Line, assert_exact, at_failpoint, later
 from harness.support import wait_until
 
-from onefold.core import CheckpointMismatch, ConfigError, DataLoss, OutOfResources, Retriable
+from onefold.core import CheckpointMismatch, ConfigError, DataLoss, InDoubt, OutOfResources, Retriable
 from onefold.local.process import ProcessRef, wait_gone
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import describe
@@ -80,8 +80,10 @@ def end(server: Any, how: str) -> None:
         ("two_phase", "postgres.commit_prepared", "crash"),  # between two COMMIT PREPARED
         ("staged", "writers:written", "crash"),
         ("staged", "after:prepare", "immediate"),  # the stage is emptied
-        ("staged", "staged.merge", "crash"),
+        ("staged", "staged.merge", "fast"),
         ("staged", "commit", "fast"),  # in Decide; an emptied stage would leave it in doubt until the next start
+        ("direct", "staged.merge", "crash"),
+        ("direct", "commit", "crash"),
     ],
 )
 def test_a_server_that_goes_away_and_comes_back_changes_nothing(
@@ -111,6 +113,29 @@ def test_a_server_that_goes_away_and_comes_back_changes_nothing(
     line.to(30)
     (timer,) = timers
     timer.join()
+    line.close()
+    assert_exact(url, 30)
+
+
+def test_a_stage_that_a_crash_empties_under_the_decision_leaves_it_in_doubt_until_the_next_start(
+    server: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(url, delivery="staged").start()
+    line.to(10)
+    timers = []
+
+    def strike(*_connection: object) -> None:
+        end(server, "crash")
+        timers.append(later(0.3, server.start))
+
+    at_failpoint(monkeypatch, "staged.merge", strike)
+    with raises(InDoubt, "decision-unanswered"):
+        line.to(20)
+    timers[0].join()
+    line.close()
+    line = Line(url, delivery="staged").start(from_ledger=True)
+    assert line.at == 10
+    line.to(30)
     line.close()
     assert_exact(url, 30)
 

@@ -4,8 +4,10 @@ another way, or is told by its name."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -14,12 +16,14 @@ import pytest
 from harness.calls import BATCH, SCHEMA, Ask, prepared, task
 from harness.errors import raises
 
+from onefold.clients.postgres.message import CopyData
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, Generation
 from onefold.core.errors import BadRecord, ConfigError, Fenced, OnefoldError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Commit, Complete, Decide, EpochRequest
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.merge import direct as of_direct
 from onefold.store.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.servers
@@ -73,6 +77,50 @@ class Direct:
         self.driver.perform(Commit("t", decided))
         self.driver.perform(Complete(self.generation, decided))
         return decided
+
+
+class FrozenCopy(Sequence[bytes]):
+    """The pieces of a COPY, of a driver that is frozen before the last one until it `goes_on`."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces, self.is_frozen, self.goes_on = pieces, threading.Event(), threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, at: Any) -> Any:
+        if at == len(self._pieces) - 1:
+            self.is_frozen.set()
+            self.goes_on.wait(30)
+        return self._pieces[at]
+
+
+@pytest.fixture
+def freezing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """Has a thread of its own call what is given, up to the middle of its first COPY, where it freezes."""
+    with ExitStack() as ending:
+
+        def freeze(call: Callable[[], Any]) -> None:
+            found: SimpleQueue[FrozenCopy] = SimpleQueue()
+
+            def frozen(pieces: Sequence[bytes]) -> CopyData:
+                monkeypatch.undo()
+                found.put(copy := FrozenCopy(pieces))
+                return CopyData(copy)
+
+            def called() -> None:
+                with suppress(OnefoldError):
+                    call()
+
+            monkeypatch.setattr(of_direct, "CopyData", frozen)
+            thread = threading.Thread(target=called)
+            thread.start()
+            ending.callback(thread.join)
+            copy = found.get(timeout=30)
+            ending.callback(copy.goes_on.set)
+            assert copy.is_frozen.wait(30)
+
+        yield freeze
 
 
 @pytest.fixture
@@ -182,6 +230,38 @@ def test_attempts_above_the_bound_are_staged_and_decided_with_the_others(
     decided = pipeline.decide(record, small, large)
     pipeline.driver.perform(Commit("t", decided))
     assert (pipeline.steps, ask.ids(), ask.stage_rows()) == (0, [1, 1, 2, 2, 3, 3], 0)
+
+
+@pytest.mark.parametrize("deletes", [False, True])  # in one message; step by step
+def test_a_driver_that_is_frozen_in_copy_does_not_keep_the_pipeline_from_another(
+    direct: Callable[..., Direct], ask: Ask, freezing: Callable[[Callable[[], Any]], None], deletes: bool
+) -> None:
+    ask(KEYED)
+    pipeline = direct(**{**UPSERT, "delete_when_true": "gone" if deletes else None})
+    record = pipeline.open()
+    work = pipeline.work(record)
+    freezing(lambda: pipeline.decide(record, work))
+    ask("SET lock_timeout = 3000; SELECT FROM onefold_sinks.onefold_pipelines FOR UPDATE")
+
+
+def test_a_driver_that_is_frozen_in_copy_does_not_keep_others_from_its_keys(
+    direct: Callable[..., Direct], ask: Ask, freezing: Callable[[Callable[[], Any]], None]
+) -> None:
+    ask("CREATE TABLE t (id bigint PRIMARY KEY)")
+    pipeline = direct(pa.record_batch({"id": range(20_000)}))  # more than the server keeps before it writes
+    record = pipeline.open()
+    work = pipeline.work(record)
+    freezing(lambda: pipeline.decide(record, work))
+    ask("SET lock_timeout = 3000; INSERT INTO t VALUES (0); DELETE FROM t")
+    pipeline.decide(record, work)
+    assert len(ask.ids()) == 20_000
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_no_temporary_table_outlives_an_epoch(direct: Callable[..., Direct], ask: Ask, deletes: bool) -> None:
+    ask(KEYED)
+    direct(**{**UPSERT, "delete_when_true": "gone" if deletes else None}).write()
+    assert ask("SELECT relname FROM pg_class WHERE relpersistence = 't'") == []
 
 
 @pytest.mark.parametrize("deletes", [False, True])

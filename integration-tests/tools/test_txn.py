@@ -61,14 +61,13 @@ def test_decided_work_is_committed_and_the_next_start_completes_its_epoch(
     world.assert_exact(2)
 
 
-def test_a_lost_attempt_beside_a_decided_epoch_is_rolled_back_once_its_generation_is_over(
+def test_a_lost_attempt_beside_a_decided_epoch_is_rolled_back(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = died(make, monkeypatch, "after:Decide")
     (record,) = world.store.facts("p").unfinished
     (lost,) = world.attempt(world.sinks[0], record, [1, 2])
-    assert sorted(fates(txn).values()) == ["commit", "commit", "leave alone"]
-    world.store.acquire("p", 1)
+    assert sorted(fates(txn).values()) == ["commit", "commit", "roll back"]
     assert fates(txn)[lost.handle] == "roll back"
     txn.resolve("p")
     world.assert_exact(1)

@@ -347,7 +347,7 @@ WRONG = {
     ),
     "a character that no terminal shows": ('name = "orders"', 'name = "a\\u001b"', "slash or control character"),
     "a table for a list": ("[[sinks]]", "[sinks]", r"sinks: a list is wanted: \[\[sinks\]\] begins one"),
-    "a word that is none": (SINK, f'{SINK}delivery = "x"', r"sinks\[0\].delivery: .*'two_phase' or 'staged'"),
+    "a word that is none": (SINK, f'{SINK}delivery = "x"', r"sinks\[0\].delivery: .*'two_phase', 'staged' or 'direct'"),
     "a number in a list": ('topics = "orders"', 'topics = ["a", 3]', r"sources\[0\]\.topics\[1\]: a text is wanted"),
     "another type in one of several tables": (
         "[[sinks]]",

@@ -61,7 +61,7 @@ def test_the_schema_is_a_json_schema_of_all_that() -> None:
         assert {*printed["properties"][key]["items"]["discriminator"]["mapping"]} == {*kinds}
     assert {*printed["$defs"]["Step"]["properties"]} >= {"filter", "select", "map_batches", "sql"}
     postgres = printed["$defs"]["PostgresSink"]["properties"]
-    assert postgres["delivery"]["enum"] == ["auto", "two_phase", "staged"]
+    assert postgres["delivery"]["enum"] == ["auto", "two_phase", "staged", "direct"]
     assert postgres["table"]["description"].startswith("the table, orders or shop.orders")
     assert printed["$defs"]["KafkaSource"]["properties"]["kind"]["const"] == "kafka"
 

@@ -330,6 +330,11 @@ class Joining(LastResource, Protocol):
         """What `merge` does; None where only that can do it."""
         ...
 
+    def loading(self, manifest: Sequence[Committable]) -> Sequence[Any]:
+        """What sends the rows that come with attempts into the session, from where `merge` takes them: statements in
+        the message that begins the transaction, before anything of the store is locked. They change nothing else."""
+        ...
+
 
 @runtime_checkable
 class WriteThrough(Committer, Protocol):

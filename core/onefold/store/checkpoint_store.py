@@ -231,14 +231,17 @@ class CheckpointStore:
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction, in which the last epoch
         becomes complete, if it is given as `completes`. The store need not have the epoch as open."""
+        loading: Sequence[Any] = ()
         if isinstance(merge, JoinedMerge) and self.database.backend.joins:
+            loading = merge.loading
             try:
-                return self._decide(generation, record, manifest, now_ms, completes, joined=merge.joined)
+                if merge.joined is not None:
+                    return self._decide(generation, record, manifest, now_ms, completes, joined=merge.joined)
             except (Fenced, InDoubt):
                 raise
             except OnefoldError as error:  # nothing was written: the merge gets past it, or says what it is
                 log.debug("epoch %d is decided step by step: %s", record.epoch, error)
-        return self._decide(generation, record, manifest, now_ms, completes, merge=merge)
+        return self._decide(generation, record, manifest, now_ms, completes, merge=merge, loading=loading)
 
     def _decide(
         self,
@@ -250,10 +253,12 @@ class CheckpointStore:
         *,
         merge: Merge | None = None,
         joined: Joined | None = None,
+        loading: Sequence[Any] = (),
     ) -> Decided:
+        first = joined or (Joined(loading, (), lambda *_: None) if loading else None)
         completing_it = [] if completes is None else [rows.completing(completes.record, now_ms)]
         asking = rows.STORED_AND_LAST, rows.key_of(record)
-        with self._mine(generation, *completing_it, asking, joined=joined) as (transaction, row, found):
+        with self._mine(generation, *completing_it, asking, joined=first) as (transaction, row, found):
             if completes is not None:
                 _check_completed(transaction, completes.record, found[0])
             stored, last = rows.stored_and_last(found[-1].rows, record)

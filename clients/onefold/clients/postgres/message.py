@@ -50,20 +50,19 @@ def send(cursor: Any, statements: Sequence[Statement], *, before: str = "", afte
     """What the statements answer, by a `psycopg.ClientCursor`. `before` them runs what begins their transaction, and
     `after` them the one statement that ends it."""
     plans = _plans.get(cursor.connection)
-    preparing, executing, added = [], [], dict[str, str]()
+    texts, asked, added = list[str](), list[int](), dict[str, str]()
     for query, parameters in statements:
         call = query
-        if isinstance(parameters, CopyData):
-            executing.append(query)
-            continue
-        if plans is not None and parameters is not None:
+        if plans is not None and parameters is not None and not isinstance(parameters, CopyData):
             call = plans.get(query) or added.get(query)
             if call is None:
+                # Not before its turn: it waits for locks, and the statements before it may say for how long.
                 text, call = _prepared(query)
-                preparing.append(text)
+                texts.append(text)
                 added[query] = call
-        executing.append(cursor.mogrify(call, parameters))
-    message = ";".join(text for text in (before, *preparing, *executing, after) if text).encode()
+        asked.append(len(texts))
+        texts.append(call if isinstance(parameters, CopyData) else cursor.mogrify(call, parameters))
+    message = ";".join(text for text in (before, *texts, after) if text).encode()
     copies = [data for _, data in statements if isinstance(data, CopyData)]
     try:
         found = _sent_with_data(cursor.connection, message, copies) if copies else _sent(cursor, message)
@@ -73,7 +72,8 @@ def send(cursor: Any, statements: Sequence[Statement], *, before: str = "", afte
         raise
     if plans is not None:
         plans |= added
-    return found[len(found) - len(statements) - bool(after) :][: len(statements)]
+    first = len(found) - len(texts) - bool(after)
+    return [found[first + number] for number in asked]
 
 
 def _sent(cursor: Any, message: bytes) -> list[Answer]:

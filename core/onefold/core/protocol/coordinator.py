@@ -71,10 +71,12 @@ Merge: TypeAlias = Callable[[Any], None]  # it gets the driver's own connection 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMerge:
-    """A merge step by step, and the same in the message that begins the transaction: of a store that can do both."""
+    """A merge step by step, what it has to have loaded before, and the same in the message that begins the transaction,
+    where that can be: of a store that can do both."""
 
     merge: Merge
-    joined: Joined
+    joined: Joined | None
+    loading: Sequence[Any] = ()
 
     def __call__(self, connection: Any) -> None:
         self.merge(connection)
@@ -275,5 +277,6 @@ class Coordinator:
         def merge(connection: Any) -> None:
             committer.merge(connection, record, mine, entry)
 
-        joined = committer.joined(record, mine, entry) if isinstance(committer, Joining) else None
-        return merge if joined is None else JoinedMerge(merge, joined)
+        if not isinstance(committer, Joining):
+            return merge
+        return JoinedMerge(merge, committer.joined(record, mine, entry), committer.loading(mine))

@@ -208,13 +208,14 @@ def epoch(
     facts, committed = cache.facts, cache.committed
     if facts is None or not cache.is_followed_by(request):
         committed = (yield from complete_last(generation, cache)).committed
-        facts = yield from _facts(generation)
+        facts = yield from _retry(ReadStore())
         found: EpochRecord | None = yield from _retry(FindEpoch(request))
         match place(facts, found, request):
             case Replay(record):
                 if record.state is EpochState.DECIDED:  # maybe since the facts were read
                     yield from _finish(generation, store_id, Decided(record))
                 return Outcome(record, replayed=True)
+        _check_mine(generation, facts)
     record = opened or (yield from open_epoch(generation, request, facts, committed))
     runs = waits = 0
     while True:
@@ -241,7 +242,7 @@ def epoch(
         except OnefoldError:
             yield from _abort_run(generation, record)
             raise
-        yield from _facts(generation)
+        _check_mine(generation, (yield from _retry(ReadStore())))
     yield from _commit(generation, store_id, decided)
     facts = replace(facts, last=decided.record, unfinished=(decided.record,))
     return Outcome(decided.record, replayed=False, cache=StoreCache(facts, decided))
@@ -282,12 +283,10 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
     return removed
 
 
-def _facts(generation: Generation) -> Protocol[StoreFacts]:
+def _check_mine(generation: Generation, facts: StoreFacts) -> None:
     """Before writers run. Raises Fenced where another driver has taken over: it sweeps whatever these prepare."""
-    facts: StoreFacts = yield from _retry(ReadStore())
     if facts.generation != generation.number:
         raise not_mine(generation, facts.generation or None)
-    return facts
 
 
 def _generations(entry: LedgerEntry) -> list[int]:

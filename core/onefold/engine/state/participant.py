@@ -6,8 +6,8 @@ epoch's decision makes the snapshots that it names the flow's state. Commit writ
 what stays, and the newest one is the ledger row. `ledger.json` is the fence, which a start binds.
 
 Snapshots are synced before the decision, and the fence when it is bound. **Notes are not synced**: the store has what
-they say. A power cut may take the last ones, or cut them, and one that is cut counts as none. A start then makes that
-of the last complete epoch again (`note_again`). Where nobody did, the row stands before that epoch, and recovery
+they say. A power cut may take the last ones, or cut them, and one that is cut counts as none. A start then makes those
+of the last epochs again (`note_again`). Where nobody did, the row stands before that epoch, and recovery
 refuses before anything is swept. Earlier epochs that were kept may go with their notes.
 
 What is deleted, and when:
@@ -78,15 +78,18 @@ def noted(root: str, pipeline: str, record: EpochRecord) -> tuple[str, ...]:
 
 
 def note_again(root: str, pipeline: str, facts: StoreFacts) -> None:
-    """Make the note of the last complete epoch again, where a power cut has taken it; before a start reads the ledger.
-    Where files of that epoch are gone, too, or the folder is another store's, recovery says so."""
-    if facts.complete is None or not (work := (decided := Decided(facts.complete)).of(STATE)):
-        return
+    """Make the notes of the last complete epoch and of one that is decided beyond it again, where a power cut has taken
+    them; before a start reads the ledger. With `retain=1` the latter's commit may have removed the former's files.
+    Where files of both are gone, or the folder is another store's, recovery says so."""
     committer = StateCommitter(Storage(root, pipeline))
-    if committer.note(decided.record.epoch) is None and not is_foreign(committer.ledger() or UNBOUND, facts.store_id):
-        with suppress(WorkLost):
-            committer.verify(work)
-            committer.commit(decided, work)
+    for record in filter(None, (facts.complete, facts.last)):
+        decided = Decided(record)
+        if not (work := decided.of(STATE)) or committer.note(record.epoch) is not None:
+            continue
+        if not is_foreign(committer.ledger() or UNBOUND, facts.store_id):
+            with suppress(WorkLost):
+                committer.verify(work)
+                committer.commit(decided, work)
 
 
 @dataclass(frozen=True, slots=True)

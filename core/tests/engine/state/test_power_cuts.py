@@ -48,6 +48,10 @@ def of_memory(storage: Storage, generation: int) -> StateBackend:
     return MemoryBackend(storage, generation, copies_max=3, logged_min=4)
 
 
+def written_anew(storage: Storage, generation: int) -> StateBackend:
+    return MemoryBackend(storage, generation, logged_min=0)
+
+
 def of_rocks(storage: Storage, generation: int) -> StateBackend:
     return RocksBackend(storage, generation)
 
@@ -55,12 +59,14 @@ def of_rocks(storage: Storage, generation: int) -> StateBackend:
 class Life:
     """A driver from a start on, with one subtask that counts; key N is new in its round N, and all count on."""
 
-    def __init__(self, root: Path, store: ModelStore, make: Make = of_memory, makes_notes: bool = True) -> None:
+    def __init__(
+        self, root: Path, store: ModelStore, make: Make = of_memory, makes_notes: bool = True, retain: int = 2
+    ) -> None:
         self.storage, self.store = Storage(str(root), FLOW), store
         if makes_notes:
             note_again(str(root), FLOW, store.facts(FLOW))
         self.life = Lifecycle(FLOW, (STATE,))
-        committer = StateCommitter(self.storage, retain=2)
+        committer = StateCommitter(self.storage, retain)
         self.driver = Coordinator(FLOW, store, {STATE: committer}, _impatient)
         started = self.driver.run(self.life.start(Initial(at(0))))
         self.driver.run(self.life.sweep())
@@ -137,6 +143,24 @@ def test_a_start_after_a_power_cut_anywhere_finds_the_last_decided_state_whole(f
     assert steps > 50
     assert lost > 50, "notes are taken by a cut, or nothing was tried"
     assert refused > 20, "a start that makes no notes refuses, where it would have swept the state"
+
+
+@pytest.mark.parametrize("retain", [1, 2])
+def test_the_notes_of_all_epochs_may_go_also_after_one_that_names_no_earlier_file(folder: Path, retain: int) -> None:
+    store, files = ModelStore(), set[int]()
+    life = Life(folder, store, written_anew, retain=retain)
+    for _ in range(8):
+        life.run_epoch()
+        files.add(len([*folder.glob(f"{FLOW}/1/*")]))
+        cut = shutil.copytree(folder, folder.with_name(f"{folder.name}_cut"))
+        try:
+            for note in cut.glob(f"{FLOW}/epochs/*"):
+                note.unlink()
+            after_it = Life(cut, deepcopy(store), written_anew, retain=retain)
+            assert after_it.counts == after(life.round)
+        finally:
+            shutil.rmtree(cut)
+    assert min(files) == 1 < max(files), "some names no earlier file, and some does"
 
 
 @pytest.mark.parametrize("make", [of_memory, of_rocks])

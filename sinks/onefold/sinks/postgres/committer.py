@@ -219,6 +219,10 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
         return Joined(before, [*after, moving], check)
 
+    def loading(self, manifest: Sequence[Committable]) -> Sequence[Any]:
+        carried = [each for each in manifest if direct.is_direct(each)]
+        return direct.loading(self._plan, carried) if carried and self._plan is not None else []
+
     @contextmanager
     def _deciding(self, connection: Any, doing: str) -> Iterator[pool.Connection]:
         if not isinstance(connection, pool.Connection):

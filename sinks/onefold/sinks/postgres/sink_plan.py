@@ -53,6 +53,7 @@ class PostgresPlan:
     stage_table: str | None  # None: rows go to the target directly
     writers_max: int | None
     names: tuple[str, ...]  # all columns that the rows have
+    has_unique: bool = False  # whether the target had a unique index
     changes: Changes | None = None
     tombstones: str | None = None  # where deletions are remembered
     rejects: str | None = None  # None: a row that is refused stops the pipeline
@@ -203,6 +204,7 @@ def planned(
         stage_table=stage_sql(settings.ledger, stage) if is_staged(chosen, settings.changes) else None,
         writers_max=_writers_max(slots_free) if chosen is Delivery.TWO_PHASE else None,
         names=tuple(schema.names),
+        has_unique=bool(target.unique),
         changes=settings.changes,
         position=position_of(schema, settings.source_position),
     )

@@ -219,7 +219,8 @@ def decide(
         if after_merge is not None:
             after_merge(connection)
 
-    joined = committer.joined(record, manifest, entry) if isinstance(committer, Joining) else None
-    if joined is not None and after_merge is None:
-        return store.decide(generation, record, manifest, record.timestamp_ms, JoinedMerge(merge, joined))
-    return store.decide(generation, record, manifest, record.timestamp_ms, merge)
+    made: Merge = merge
+    if isinstance(committer, Joining):
+        joined = committer.joined(record, manifest, entry) if after_merge is None else None
+        made = JoinedMerge(merge, joined, committer.loading(manifest))
+    return store.decide(generation, record, manifest, record.timestamp_ms, made)

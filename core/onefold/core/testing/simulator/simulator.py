@@ -36,7 +36,8 @@ class SimulationPlan:
     patience: int = 3
     freezes: bool = True  # off: another source than ours
     late: bool = False  # the last sink is for dead letters, which may come late
-    idles: bool = False  # its process completes epochs by itself
+    idles: bool = False  # its process completes each epoch by itself, after its batch
+    long_tasks: bool = False  # it does so beside the tasks of the next
 
     def to_json(self) -> str:
         faults = [[point, fault.name] for point, fault in self.faults]
@@ -46,6 +47,7 @@ class SimulationPlan:
             "freezes": self.freezes,
             "late": self.late,
             "idles": self.idles,
+            "long_tasks": self.long_tasks,
         }
         return json.dumps({"sinks": sinks, "faults": faults, **settings})
 
@@ -54,7 +56,7 @@ class SimulationPlan:
         value = json.loads(text)
         faults = tuple((int(point), Fault[name]) for point, name in value["faults"])
         sinks = tuple(SinkKind(kind) for kind in value["sinks"])
-        flags = (bool(value[name]) for name in ("freezes", "late", "idles"))
+        flags = (bool(value[name]) for name in ("freezes", "late", "idles", "long_tasks"))
         return cls(sinks, faults, int(value["patience"]), *flags)
 
     @property
@@ -78,6 +80,8 @@ CONFIGURATIONS: dict[str, SimulationPlan] = {
     "two-phase, idle": SimulationPlan((TP,), idles=True),
     "last-resource, idle": SimulationPlan((LR,), idles=True),
     "write-through, idle": SimulationPlan((WT,), idles=True),
+    "two-phase, long tasks": SimulationPlan((TP,), long_tasks=True),
+    "write-through, long tasks": SimulationPlan((WT,), long_tasks=True),
     "two-phase + last-resource, idle": SimulationPlan((TP, LR), idles=True),
     "two-phase, another source, idle": SimulationPlan((TP,), freezes=False, idles=True),
     # Dead letters are turned off only beside an epoch that is complete.
@@ -99,7 +103,8 @@ class SimulatedRun:
 
 def simulate(plan: SimulationPlan, subject: Subject) -> SimulatedRun:
     """Run one schedule to rest and judge it."""
-    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes, plan.late, plan.idles)
+    flags = plan.freezes, plan.late, plan.idles, plan.long_tasks
+    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, *flags)
     return judge(world)
 
 
@@ -204,7 +209,7 @@ def explore(
 
 
 def _first_faults(start: SimulationPlan, undisturbed: SimulatedRun) -> Iterator[SimulationPlan]:
-    idle = _idle_points(undisturbed.steps) if start.idles else range(len(undisturbed.steps))
+    idle = _idle_points(undisturbed.steps) if start.idles or start.long_tasks else range(len(undisturbed.steps))
     for point, name in enumerate(undisturbed.steps, start=1):
         passed = undisturbed.steps[:point]
         for fault in Fault:
@@ -226,8 +231,8 @@ def _first_faults(start: SimulationPlan, undisturbed: SimulatedRun) -> Iterator[
 
 
 def _idle_points(steps: list[str]) -> list[int]:
-    """Where a process that idles differs from one that does not: from where it completes an epoch to the next one's
-    opening, or to the tasks beside which it did. All else is struck in the pipelines that don't idle."""
+    """Where a process that completes an epoch by itself differs from one that does not: from there to the next one's
+    opening, or to the tasks beside which it did. All else is struck in the other pipelines."""
     ends = [n for n, step in enumerate(steps) if step in ("after:OpenEpoch", "after:ReadClock", "before:RunAttempt")]
     completes = [n for n, step in enumerate(steps) if step == "before:Complete" and n < ends[-1]]
     return [point for n in completes for point in range(n, next(end for end in ends if end > n) + 1)]

@@ -95,8 +95,8 @@ class World(Scene):
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
 
-    With `idles`, so much time passes that its process completes an epoch by itself: after each other batch, else beside
-    the tasks of the next.
+    With `idles`, so much time passes after each batch that its process completes the epoch by itself; with
+    `long_tasks` it does so beside the tasks of the next.
     """
 
     def __init__(
@@ -108,10 +108,11 @@ class World(Scene):
         freezes: bool = True,
         late: bool = False,
         idles: bool = False,
+        long_tasks: bool = False,
     ) -> None:
         super().__init__(sinks, subject, late, self.reached)
         self.freezes = freezes
-        self.idles = idles
+        self.idles, self.long_tasks = idles, long_tasks
         self.plan = dict(plan)
         self.patience = patience
         self.kinds = sinks
@@ -282,7 +283,7 @@ class World(Scene):
                 yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             if operator.calls_twice:
                 yield from self._batch(life, run, batch, job, running)
-            if self.idles and batch % 2 == 0:
+            if self.idles:
                 with suppress(Retriable, InDoubt):  # it is tried again later
                     yield from life.complete()
             yield CommitBatch(batch)
@@ -327,7 +328,7 @@ class World(Scene):
 
     def _beside(self, life: Any) -> Steps:
         """What its process does by itself while tasks run long."""
-        if self.idles and not life.is_at_rest:
+        if self.long_tasks and not life.is_at_rest:
             with suppress(Retriable, InDoubt, Fenced):
                 yield from life.complete_beside()
 

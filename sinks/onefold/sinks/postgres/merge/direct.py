@@ -18,12 +18,12 @@ from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import Retriable, WorkLost
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.merge.merge import SORT_MEMORY, merge_attempts, upserting
+from onefold.sinks.postgres.merge.merge import SORT_MEMORY, appending, merge_attempts, upserting
 from onefold.sinks.postgres.schema.target import asking_types
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import check_moved
 
-__all__ = ["WITHOUT_STAGE", "check_joined", "encoded", "is_direct", "joined", "merge", "verify"]
+__all__ = ["WITHOUT_STAGE", "check_joined", "encoded", "is_direct", "joined", "loading", "merge", "verify"]
 
 WITHOUT_STAGE = "direct"  # in a handle, in the place of a stage's name
 # Of COPY's binary format (Postgres manual, COPY): the signature, no flags, no extension; and the end.
@@ -60,13 +60,16 @@ def verify(committables: Sequence[Committable], where: str) -> None:
 
 def joined(plan: PostgresPlan, committables: Sequence[Committable]) -> list[Statement]:
     """Moves the rows of a plan without dead letters and deletions, and then asks for the target's types. It waits for
-    others' locks for a moment only: `merge` has the time."""
+    others' locks for a moment only: `merge` has the time. Where rows have keys all have come before one is written: a
+    driver that is frozen in COPY would keep its successor from the same keys."""
     asking = asking_types(plan.target, list(plan.types))
-    if plan.changes is None:
+    if plan.changes is None and not plan.has_unique:
         return [_HASTY, _loading(plan, committables, plan.target), asking]
-    by, table = _through_temporary(plan)
-    merging = upserting(by, plan.changes), None
-    return [_HASTY, (SORT_MEMORY, None), _making(plan), _loading(plan, committables, table), merging, asking]
+    by, _ = _through_temporary(plan)
+    loaded = [_HASTY, *loading(plan, committables)]
+    if plan.changes is None:
+        return [*loaded, (appending(by), None), asking]
+    return [*loaded, (SORT_MEMORY, None), (upserting(by, plan.changes), None), asking]
 
 
 def check_joined(
@@ -74,10 +77,17 @@ def check_joined(
 ) -> None:
     """What `joined` was answered. Raises WorkLost; Retriable where the target was altered since the sink was opened:
     COPY takes bytes for whatever type the column has."""
-    copied, types = answers[1 if plan.changes is None else 3], dict(answers[-1].rows)
+    copied, types = answers[-2 if plan.changes is None else 2], dict(answers[-1].rows)
     check_moved(where, copied.rowcount, sum(committable.rows for committable in committables))
     if types != plan.types:
         raise Retriable("table-altered", f"{where}: the table was altered since the sink was opened")
+
+
+def loading(plan: PostgresPlan, committables: Sequence[Committable]) -> list[Statement]:
+    """Sends the rows into the session's own table: before the pipeline is locked, since no time limit reaches a COPY
+    whose client is frozen."""
+    _, table = _through_temporary(plan)
+    return [_making(plan), _loading(plan, committables, table)]
 
 
 def merge(
@@ -88,10 +98,13 @@ def merge(
     lock_timeout_s: float,
     where: str,
 ) -> None:
-    """By the session's own table, inside the store's transaction. Raises WorkLost unless exactly these rows moved."""
+    """By the session's own table, inside the store's transaction, which has loaded it already or does so now. Raises
+    WorkLost unless exactly these rows moved."""
     by, table = _through_temporary(plan)
     waiting = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None
-    connection.together(waiting, _making(plan), _loading(plan, committables, table))
+    *_, loaded = connection.together(waiting, _making(plan), (f"SELECT FROM {table} LIMIT 1", None))
+    if not loaded.rows:
+        connection.together(_loading(plan, committables, table))
     moved, _ = merge_attempts(connection, by, None, timestamp_ms, 0)
     check_moved(where, moved, sum(committable.rows for committable in committables))
 
@@ -113,6 +126,7 @@ def _through_temporary(plan: PostgresPlan) -> tuple[PostgresPlan, str]:
 
 
 def _making(plan: PostgresPlan) -> Statement:
-    """Makes the session's own table, unless it is there: each commit empties it."""
+    """Makes the session's own table, unless this transaction has. It does not stay: nobody vacuums it but its session,
+    so that one of a driver that lives for weeks would keep the whole database's oldest transaction number."""
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in plan.stage_columns)
-    return f"CREATE TEMP TABLE IF NOT EXISTS {identifier(plan.stage)} ({columns}) ON COMMIT DELETE ROWS", None
+    return f"CREATE TEMP TABLE IF NOT EXISTS {identifier(plan.stage)} ({columns}) ON COMMIT DROP", None

@@ -27,7 +27,7 @@ from onefold.sinks.postgres.sink_options import Delivery
 from onefold.sinks.postgres.sink_plan import ATTEMPT, DELETED, PostgresPlan
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["SORT_MEMORY", "appending", "check_types", "merge_attempts", "upserting"]
+__all__ = ["SORT_MEMORY", "appending", "appending_attempts", "check_types", "merge_attempts", "upserting"]
 
 # For the transaction at hand: room to sort an epoch's rows by key.
 SORT_MEMORY = """
@@ -68,9 +68,9 @@ def merge_attempts(
     return applied
 
 
-def appending(plan: PostgresPlan, attempts: Sequence[int]) -> Statement:
+def appending_attempts(plan: PostgresPlan, attempts: Sequence[int]) -> Statement:
     """Does the same of a plan without keys and dead letters, but for the types, which `check_types` has to look at."""
-    return with_parameters(_appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)", (list(attempts),)
+    return with_parameters(appending(plan)) + f" WHERE s.{ATTEMPT} = ANY(%s)", (list(attempts),)
 
 
 def check_types(connection: Connection, plan: PostgresPlan, types: Mapping[str, str]) -> None:
@@ -152,7 +152,7 @@ def _apply_some(connection: Connection, plan: PostgresPlan, where: str, timestam
     """
     require(plan.stage_table is not None, "a merge without its stage table")
     if plan.changes is None:
-        return connection.execute(f"{_appending(plan)} WHERE {where}".encode()).rowcount
+        return connection.execute(f"{appending(plan)} WHERE {where}".encode()).rowcount
     ((count,),) = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode())
     if count:
         if plan.changes.deletes:
@@ -162,7 +162,7 @@ def _apply_some(connection: Connection, plan: PostgresPlan, where: str, timestam
     return int(count)
 
 
-def _appending(plan: PostgresPlan) -> str:
+def appending(plan: PostgresPlan) -> str:
     """The statement that appends the stage's rows, all of them as it stands."""
     columns = plan.column_list
     return f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s"

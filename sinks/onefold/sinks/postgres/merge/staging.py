@@ -26,7 +26,7 @@ from onefold.core.errors import BadRecord
 from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.dead_letters import LetterOrigin, TooManyRefused
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.merge.merge import appending, check_types, merge_attempts
+from onefold.sinks.postgres.merge.merge import appending_attempts, check_types, merge_attempts
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.schema.target import asking_declared, asking_types, declared
 from onefold.sinks.postgres.sink_plan import PostgresPlan, stage_sql
@@ -163,7 +163,11 @@ def merge(
 def joined(plan: PostgresPlan, committables: Sequence[Committable], lock_timeout_s: float) -> list[pool.Statement]:
     """Moves the rows of a plan without keys and dead letters, and then asks for the target's types."""
     limit = f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)}", None
-    return [limit, appending(plan, list(_attempts(plan, committables))), asking_types(plan.target, list(plan.types))]
+    return [
+        limit,
+        appending_attempts(plan, list(_attempts(plan, committables))),
+        asking_types(plan.target, list(plan.types)),
+    ]
 
 
 def check_joined(

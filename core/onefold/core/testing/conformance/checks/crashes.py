@@ -121,8 +121,8 @@ def abort_can_be_cut_anywhere(subject: SinkSubject) -> None:
             if strike.is_answered:
                 expect_listed(held, bench, others, newest)
             bench.retry(partial(bench.elsewhere().abort, named))
-            bench.committer.abort(named)
-            held.expect_raises(WorkLost, partial(bench.committer.verify, named), "WorkLost from verify")
+            lost = [bench.lose(work) for work in mine]
+            held.expect_raises(WorkLost, partial(bench.committer.verify, lost), "WorkLost from verify")
         with subject.book.holding(Promise.ABORT_ONLY_NAMED, "abort", strike.crash) as held:
             bench.look(held)
             expect_listed(held, bench, others, newest)
