@@ -278,3 +278,4 @@ def test_that_holds_also_where_it_is_altered_between_the_first_look_and_the_copy
         with raises(Retriable, "table-altered"):
             life.run(rows)
     assert sql("SELECT * FROM t") == [(1.0,), (2.0,)]
+    assert sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []

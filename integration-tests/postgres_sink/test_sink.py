@@ -19,8 +19,18 @@ from harness.calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventu
 from harness.errors import raises
 from harness.pipeline_drivers import Epochs
 
+from onefold.clients.postgres import sessions
 from onefold.core.contract import CommittedPart, SinkKind
-from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, OnefoldError, Retriable, WorkLost
+from onefold.core.errors import (
+    ConfigError,
+    Damaged,
+    Fenced,
+    InDoubt,
+    OnefoldError,
+    OutOfResources,
+    Retriable,
+    WorkLost,
+)
 from onefold.sinks import PostgresSink
 
 pytestmark = pytest.mark.servers
@@ -43,6 +53,38 @@ def test_prepared_rows_are_invisible_until_they_are_committed(postgres_url: str,
     assert ask.gids() == []
     assert ask.ids() == [1, 1, 2, 2, 3, 3]
     assert ask.parts() == [(1, 1, 1001, 3), (1, 1, 1001, 3)]
+
+
+def test_many_transactions_are_committed_by_several_sessions_at_once(postgres_url: str, ask: Ask) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="two_phase")
+    committer = sink.open("p", SCHEMA)
+    many = [prepared(sink) for _ in range(10)]
+    ask(f"ROLLBACK PREPARED '{many[4].handle}'")
+    with raises(Damaged, "decided-work-gone", many[4].handle) as caught:
+        committer.commit(decided(*many), many)
+    assert all(one.handle not in str(caught.value) for one in many if one is not many[4])
+    assert ask.gids() == []
+    assert len(ask.ids()) == 9 * 3
+
+
+def test_where_no_more_sessions_are_to_be_had_one_commits_all(
+    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="two_phase")
+    committer = sink.open("p", SCHEMA)
+    many = [prepared(sink) for _ in range(9)]
+    taking, taken = sessions.take, list[str]()
+
+    def one(info: str, *told: str) -> sessions.Connection:
+        taken.append(info)
+        if len(taken) > 1:
+            raise OutOfResources("postgres-connections-exhausted", "sorry, too many clients already")
+        return taking(info, *told)
+
+    monkeypatch.setattr(sessions, "take", one)
+    committer.commit(decided(*many), many)
+    assert len(taken) == 2
+    assert ask.gids() == [] and len(ask.ids()) == 9 * 3
 
 
 def test_a_commit_that_is_repeated_finds_it_done(postgres_url: str, ask: Ask) -> None:

@@ -147,8 +147,12 @@ class PostgresWriter(AttemptWriter):
             "VALUES (%s, %s, %s, %s, %s, %s, %s)"
         )
         mine = (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows)
-        self._check_types(connection.together((part, mine), *self._asking_types())[1:])
-        connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
+        ending = f"PREPARE TRANSACTION {literal(gid)}"
+        try:
+            self._check_types(connection.together((part, mine), *self._asking_types(), then=ending)[1:])
+        except Retriable:
+            connection.outside(f"ROLLBACK PREPARED {literal(gid)}".encode())
+            raise
         return gid
 
     def _merge_own(self, connection: pool.Connection, dead: int) -> list[DeadLetter]:
