@@ -101,8 +101,10 @@ class KafkaSource(KafkaSourceConfig):
         return KafkaSourcePlanner(self, frozen, until)
 
     def connect(self, pipeline: str) -> None:
+        """Not of a pattern's topics, which are not known here."""
         del pipeline
-        connect(self.bootstrap_servers, self.client_config, self.compiled_fetch)
+        if self.topics:
+            connect(self.bootstrap_servers, self.topics, self.client_config, self.compiled_fetch)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return read_parts(self, self.arrow_schema(), split.range, guarded=guarded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from confluent_kafka import KafkaError
@@ -31,6 +31,7 @@ MESSAGES_MAX = 30_000  # a parser of whole batches takes a tenth less for each r
 BYTES_MAX = 32 << 20
 _CONSUMERS_MAX = 4  # idle ones in this process; each may hold a queue of prefetched messages
 _ALIKE_MAX = 4  # idle ones with the same settings: a further partition takes over the one that rested longest
+_LOOK_UP_S = 1.0
 _EOF_GRACE_S = 5.0  # after a change of leader, the end of a partition may lie behind for a moment
 
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
@@ -90,12 +91,20 @@ def close_consumers() -> None:
 atexit.register(close_consumers)  # librdkafka's threads must not outlive the libraries that they use
 
 
-def connect(bootstrap_servers: str, settings: Settings, compiled: str) -> None:
-    """Open a consumer for the next `fetch` with these settings."""
+def connect(bootstrap_servers: str, topics: Sequence[str], settings: Settings, compiled: str) -> None:
+    """Open a consumer for the next `fetch` with these settings, and let it find the topics' leaders: of a topic that
+    comes up later, librdkafka asks for them only once a second. Raises KafkaException."""
     library = helper(compiled)
+    slot = _Slot(_key(bootstrap_servers, settings, library), library)
+    try:
+        for topic in topics:
+            slot.consumer.look_up(topic, _LOOK_UP_S)
+    except BaseException:
+        slot.consumer.close()
+        raise
     with _consumers.lock:
         _consumers.now.made += 1
-    _give_back(_Slot(_key(bootstrap_servers, settings, library), library))
+    _give_back(slot)
 
 
 def _key(bootstrap_servers: str, settings: Settings, library: ctypes.CDLL | None) -> _Key:
