@@ -42,7 +42,7 @@ from onefold.store.job.lifecycle import Lifecycle
 __all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "STRIKES", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
 
 FLOW = "model"
-RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "a")}  # keys, by partition
+RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "d")}  # keys, by partition: d comes last
 CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0": 4, "t/1": 4})
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string())])
 OUT = pa.schema([("out", pa.string())])
@@ -58,7 +58,8 @@ class CrashError(BaseException):
 
 
 class _Counting(StatefulProcessor):
-    """Numbers the rows of each key as they come, and gives one more row a key in the epoch after its first."""
+    """Numbers the rows of each key as they come, and gives one more row a key in the epoch after its first: of d in
+    one after the last that has records."""
 
     def init(self, handle: Any) -> None:
         self._handle = handle
@@ -80,9 +81,9 @@ class _Counting(StatefulProcessor):
 
 EXPECTED = Counter(
     [f"{key}/{n + 1}" for key, of in Counter("".join(map("".join, RECORDS.values()))).items() for n in range(of)]
-    + [f"{key}/timer" for key in "abc"]
+    + [f"{key}/timer" for key in "abcd"]
     + [f"{partition}:{at}" for partition, of in RECORDS.items() for at in range(len(of))]
-    + 3 * ["no"]
+    + 4 * ["no"]
 )
 
 
@@ -264,9 +265,10 @@ def _range(at: ResumePoint, writers: Writers) -> Range | None:
         return writers.ahead
     if at.until is not None:
         return Range(at.at, at.until)
-    ahead = _next_range(at.at)
-    is_due = writers.timer_ms is not None
-    return Range(at.at, at.at) if ahead is None and is_due else ahead
+    if (span := _next_range(at.at)) is not None:
+        return span
+    writers.look()
+    return Range(at.at, at.at) if writers.timer_ms is not None else None
 
 
 def _next_range(at: Positions) -> Range | None:

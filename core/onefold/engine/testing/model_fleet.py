@@ -37,6 +37,7 @@ class FleetSubject:
     in_order: Callable[[Sequence[int]], Inbound] = InOrder
     groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
+    tells_timers: bool = True  # that were restored
 
 
 @dataclass
@@ -100,6 +101,8 @@ class ModelFleet:
         return [self._joined(run, index) for index in range(self.workers)]
 
     def look(self) -> int | None:
+        if not self.subject.tells_timers:
+            return None
         timers = [subtask.timer_ms for worker in self._workers for subtask in worker.subtasks]
         return min((ms for ms in timers if ms is not None), default=None)
 

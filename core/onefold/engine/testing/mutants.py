@@ -84,6 +84,7 @@ MUTANTS = {
     "an epoch is acknowledged before its state is stored": FleetSubject(subtask=_NotStored),
     "a channel is not held back": FleetSubject(inbound=_NotHeldBack),
     "timers are not restored": FleetSubject(spoil=_forget_timers),
+    "the driver is not told which timers were restored": FleetSubject(tells_timers=False),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
 # Wrong at several points together, and before a sink that writes through.
