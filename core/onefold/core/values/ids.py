@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from onefold.core.errors import ConfigError
+from onefold.core.values.durations import duration_us
 
 __all__ = ["HEADER", "Deduplication", "IdsWithin", "OrderedIds", "called", "check_deduplication"]
 
 HEADER = "header:"  # an id that names a header begins so
-
-_SPAN = re.compile(r"\s*[0-9]+\s+(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
-_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
 
 
 @dataclass(frozen=True)
@@ -55,16 +52,13 @@ class IdsWithin:
 
     def __post_init__(self) -> None:
         _check_id("IdsWithin", self.id)
-        if not isinstance(self.span, str) or _SPAN.fullmatch(self.span) is None or self.span_ms == 0:
-            raise ConfigError(
-                "option-value", f"IdsWithin: the span is a time such as '2 hours' or '30 minutes', not {self.span!r}"
-            )
+        if self.span_ms == 0:
+            raise ConfigError("option-value", "IdsWithin: the span is longer than nothing, such as '2 hours'")
 
     @property
     def span_ms(self) -> int:
         """The span in milliseconds."""
-        number, unit = self.span.split()
-        return int(number) * _MS[unit.lower().removesuffix("s")]
+        return duration_us(self.span, "IdsWithin: span") // 1_000
 
 
 Deduplication = OrderedIds | IdsWithin

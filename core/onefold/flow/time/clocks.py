@@ -1,0 +1,187 @@
+"""The rule of event time: how the watermark of an operator moves, at the end of each epoch and nowhere else.
+
+It is a function of what the partitions' records said, and of the epochs' times where a partition is silent. So it is
+the same when an epoch runs again, on each runtime, in each subtask, and however partitions are shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from onefold.flow.time.watermarks import Watermarks
+
+__all__ = ["END", "NO_TIMES", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
+
+END = 2**63 - 1  # the watermark once all sources have ended: no record is of this time or later
+
+Partition: TypeAlias = "tuple[str, str]"  # a source's uid, and the name of one of its partitions as positions have it
+Row: TypeAlias = "tuple[str, str, int | None, int | None]"
+
+_WATERMARK, _ENDED = "$watermark", "$ended"  # in the place of a uid, which none is
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnd:
+    """Where a source stands at the end of an epoch: the partitions that its positions name, and whether nothing comes
+    after it."""
+
+    partitions: tuple[str, ...]
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What an epoch's records say of event time, as far as they were read in some place.
+
+    named  all partitions there are
+    read   of those with records, how far they have come, in microseconds; None where the records do not say
+    ended  the sources that have ended, by their uids
+    """
+
+    named: frozenset[Partition] = frozenset()
+    read: Mapping[Partition, int | None] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.named or self.ended)
+
+    def joined(self, other: Times) -> Times:
+        """Of both places."""
+        if not self:
+            return other
+        both = dict(self.read)
+        for partition, us in other.read.items():
+            both[partition] = _highest(both.get(partition), us)
+        return Times(self.named | other.named, both, self.ended | other.ended)
+
+
+NO_TIMES = Times()
+
+
+class Highest:
+    """What the records of one source say, in the place where they are read; by the source's uid."""
+
+    def __init__(self, uid: str, watermarks: Watermarks) -> None:
+        self.uid, self._watermarks = uid, watermarks
+        self._read: dict[str, int | None] = {}
+
+    def see(self, partition: str, rows: pa.RecordBatch) -> None:
+        """Raises BadRecord where a row has no time."""
+        if rows.num_rows:
+            self._read[partition] = _highest(self._read.get(partition), self._watermarks.of(rows))
+
+    def take(self, at: SourceEnd) -> Times:
+        """Of the epoch that ends here. A partition that positions do not name, as a file of a folder or a part of a
+        table, goes by the first clock of its source, of which such a one has no other."""
+        names = at.partitions or ("",)
+        read: dict[Partition, int | None] = {}
+        for name, us in self._read.items():
+            partition = self.uid, name if name in names else names[0]
+            read[partition] = _highest(read.get(partition), us)
+        self._read = {}
+        return Times(frozenset((self.uid, name) for name in names), read, frozenset([self.uid] if at.is_last else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStatus:
+    """For people: where a watermark is, and which partition it waits for, since when (ms since 1970), for how long at
+    most. None: it is not known yet; it waits for none; for ever."""
+
+    watermark_us: int | None
+    waits_for: str | None = None
+    since_ms: int = 0
+    idle_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Clock:
+    at_us: int | None  # how far the partition has come; None until its records have said so
+    active_ms: int  # the time of the last epoch in which it had records; at first, of the one that named it
+
+
+class Clocks:
+    """Of an operator: one for each partition of the sources that feed it. `watermarks` are these sources', by uid."""
+
+    def __init__(self, watermarks: Mapping[str, Watermarks], rows: Iterable[Row] = ()) -> None:
+        self._idle_ms = {uid: policy.idle_ms for uid, policy in watermarks.items()}
+        self._clocks: dict[Partition, _Clock] = {}
+        self._ended: frozenset[str] = frozenset()
+        self.watermark_us: int | None = None
+        for uid, name, us, active_ms in rows:
+            if uid == _WATERMARK:
+                self.watermark_us = us
+            elif uid == _ENDED:
+                self._ended |= {name}
+            elif active_ms is not None:
+                self._clocks[uid, name] = _Clock(us, active_ms)
+
+    def as_rows(self) -> list[Row]:
+        """All that it remembers, from which `Clocks` makes it again."""
+        partitions = [(*partition, clock.at_us, clock.active_ms) for partition, clock in sorted(self._clocks.items())]
+        ended: list[Row] = [(_ENDED, uid, None, None) for uid in sorted(self._ended)]
+        return [(_WATERMARK, "", self.watermark_us, None), *ended, *partitions]
+
+    def advance(self, times: Times, now_ms: int) -> None:
+        """At the end of the epoch of that time. What is named no more is forgotten."""
+        before, self._clocks, self._ended = self._clocks, {}, times.ended
+        for partition in times.named:
+            clock = before.get(partition) or _Clock(None, now_ms)
+            if partition in times.read:
+                clock = _Clock(_highest(clock.at_us, times.read[partition]), now_ms)
+            self._clocks[partition] = clock
+        self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
+
+    def next_release_ms(self) -> int | None:
+        """When the watermark moves next where no record comes: because a partition is silent by then."""
+        releases = {ms for partition in self._counting() if (ms := self._silent_from_ms(partition)) is not None}
+        return next((ms for ms in sorted(releases) if _is_beyond(self._at(ms), self.watermark_us)), None)
+
+    def status(self) -> ClockStatus:
+        """As of the last epoch."""
+        counting = self._counting()
+        now_ms = max((self._clocks[partition].active_ms for partition in counting), default=0)
+        awake = self._awake(now_ms)
+        if len(counting) < 2 or not awake:
+            return ClockStatus(self.watermark_us)
+        waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
+        uid, name = waits_for
+        return ClockStatus(self.watermark_us, name or uid, self._clocks[waits_for].active_ms, self._idle_ms[uid])
+
+    def _at(self, now_ms: int) -> int | None:
+        """Where the partitions are, all together; None where that is unknown."""
+        if self._ended >= self._idle_ms.keys():
+            return END
+        if awake := self._awake(now_ms):
+            found = [self._clocks[partition].at_us for partition in awake]
+            known = [us for us in found if us is not None]
+            return min(known) if len(known) == len(found) else None
+        silent = (self._clocks[partition].at_us for partition in self._counting())
+        return max((us for us in silent if us is not None), default=None)
+
+    def _counting(self) -> list[Partition]:
+        return [each for each in self._clocks if each[0] in self._idle_ms and each[0] not in self._ended]
+
+    def _awake(self, now_ms: int) -> list[Partition]:
+        froms = ((partition, self._silent_from_ms(partition)) for partition in self._counting())
+        return [partition for partition, from_ms in froms if from_ms is None or now_ms < from_ms]
+
+    def _silent_from_ms(self, partition: Partition) -> int | None:
+        idle_ms = self._idle_ms[partition[0]]
+        return None if idle_ms is None else self._clocks[partition].active_ms + idle_ms
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    return max((us for us in (one, other) if us is not None), default=None)
+
+
+def _is_beyond(us: int | None, other: int | None) -> bool:
+    return us is not None and (other is None or us > other)
+
+
+def _before(us: int | None) -> int:
+    """What is unknown comes before all that is known."""
+    return -END if us is None else us

@@ -1,0 +1,145 @@
+"""How far a partition of a source has come in event time, as its records say. Policies are values, which users make."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.values.durations import duration_us
+from onefold.core.values.names import check_columns
+
+__all__ = ["Watermarks", "bounded", "check_watermarks_of", "highest_us", "is_time", "monotonic", "punctuated"]
+
+_US_OF = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_DAY_US = 86_400_000_000
+
+
+class Watermarks(ABC):
+    """A policy of one's own: subclass it, and give an instance to `flow.source(..., watermarks=)`.
+
+    column  the records' time; None where no one column has it
+    idle    after how long without a record a partition is silent, and is not waited for; None: it always is
+    """
+
+    column: str | None = None
+    idle: str | None = "1 minute"
+
+    @abstractmethod
+    def of(self, batch: pa.RecordBatch) -> int | None:
+        """Up to where the records of one partition have come, in microseconds since 1970: no later record of it is
+        older. None where these do not say. Of batches one after the other the highest counts."""
+
+    def __str__(self) -> str:
+        return f"by {type(self).__name__}"
+
+    @property
+    def idle_ms(self) -> int | None:
+        return None if self.idle is None else duration_us(self.idle, "idle") // 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BoundedDisorder(Watermarks):
+    column: str
+    delay_us: int
+    idle: str | None
+
+    def __str__(self) -> str:
+        return f"by {self.column!r}, at most {self.delay_us / 1_000_000:g} s out of order"
+
+    def of(self, batch: pa.RecordBatch) -> int | None:
+        highest = highest_us(batch, self.column)
+        return None if highest is None else highest - self.delay_us
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Punctuated(Watermarks):
+    column: str
+    mark: str
+    idle: str | None
+
+    def __str__(self) -> str:
+        return f"by {self.column!r}, as the marks in {self.mark!r} say"
+
+    def of(self, batch: pa.RecordBatch) -> int | None:
+        return _highest_us(batch.column(self.mark))
+
+
+def bounded(column: str, delay: str, *, idle: str | None = "1 minute") -> Watermarks:
+    """Records come at most `delay` later than a newer one of their partition: the watermark is the highest time less
+    the delay.
+
+    column  their time: a timestamp, or a date
+    idle    after how long without a record a partition is not waited for; None: it always is
+    """
+    return _checked(_BoundedDisorder(column=column, delay_us=duration_us(delay, "delay"), idle=idle))
+
+
+def monotonic(column: str, *, idle: str | None = "1 minute") -> Watermarks:
+    """Records of a partition come in the order of their times."""
+    return _checked(_BoundedDisorder(column=column, delay_us=0, idle=idle))
+
+
+def punctuated(column: str, *, mark: str, idle: str | None = "1 minute") -> Watermarks:
+    """Some records say in the column `mark` that no older one follows in their partition; elsewhere it is null."""
+    return _checked(_Punctuated(column=column, mark=mark, idle=idle))
+
+
+def check_watermarks_of(watermarks: Any, schema: pa.Schema, label: str) -> None:
+    """Raise ConfigError for what is no policy, and for one whose columns the source does not have, or not as times."""
+    if not isinstance(watermarks, Watermarks):
+        raise ConfigError(
+            "option-value",
+            f"{label} has watermarks={watermarks!r:.100}: give bounded(column, delay), monotonic(column),"
+            " punctuated(column, mark=), or an instance of a subclass of Watermarks",
+        )
+    _checked(watermarks)
+    columns = [name for name in (watermarks.column, getattr(watermarks, "mark", None)) if name is not None]
+    check_columns(columns, schema, f"the watermarks of {label}")
+    for name in columns:
+        if not is_time(kind := schema.field(name).type):
+            raise ConfigError(
+                "watermark-column",
+                f"the watermarks of {label} go by {name!r}, which is of type {kind}: name a column of timestamps or"
+                " dates, as a source's schema or a cast in a view of it makes them",
+            )
+
+
+def is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def highest_us(batch: pa.RecordBatch, column: str) -> int | None:
+    """The highest time of the records, in microseconds since 1970; None where there are none. Raises BadRecord where
+    one has no time."""
+    times = batch.column(column)
+    if times.null_count:
+        at = times.is_null().index(True).as_py()
+        record = {name: each[at].as_py() for name, each in zip(batch.schema.names, batch.columns, strict=True)}
+        raise BadRecord(
+            "event-time-null",
+            f"a record has no time in {column!r}, so that nothing can be said of when it was: {record!r:.300}. Let the"
+            " source give every record one; or name another column in watermarks=",
+        )
+    return _highest_us(times)
+
+
+def _highest_us(times: pa.Array) -> int | None:
+    highest: Any = pc.max(times)
+    if not highest.is_valid:
+        return None
+    kind, value = times.type, int(highest.value)
+    if pa.types.is_date32(kind):
+        return value * _DAY_US
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    return value // 1_000 if unit == "ns" else value * _US_OF[unit]
+
+
+def _checked(watermarks: Watermarks) -> Watermarks:
+    if watermarks.idle_ms == 0:
+        raise ConfigError("option-value", "idle is longer than nothing, or None: a partition is always waited for")
+    return watermarks
