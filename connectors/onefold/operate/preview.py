@@ -60,8 +60,9 @@ def preview(pipeline: Pipeline, limit: int) -> Preview:
     graph = pipeline.graph
     check_runs_here(graph)
     parts = _read(graph, limit)
+    given = {number: [("", part) for part in of] for number, of in parts.items()}
     with tempfile.TemporaryDirectory(prefix="onefold-preview-") as folder, closing(InlineFlow(graph, folder)) as flow:
-        written = flow.run(parts, time.time_ns() // 1_000_000, lambda batch: [batch])
+        written = flow.run(given, {}, time.time_ns() // 1_000_000, lambda batch: [batch])
     bad = [part.bad for of in parts.values() for part in of]
     return Preview(
         pipeline.name,

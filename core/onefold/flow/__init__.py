@@ -19,6 +19,7 @@ from onefold.flow.processing.processor import (
 )
 from onefold.flow.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream
+from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
 
 __all__ = [
     "Aggregate",
@@ -46,11 +47,15 @@ __all__ = [
     "Stream",
     "TimerValues",
     "ValueState",
+    "Watermarks",
+    "bounded",
     "count",
     "first",
     "last",
     "max_",
     "mean",
     "min_",
+    "monotonic",
+    "punctuated",
     "sum_",
 ]

@@ -102,8 +102,9 @@ def connectors(graph: Graph) -> list[Connector]:
 
 def _what(operator: Operator) -> str:
     match operator:
-        case Reading(source):
-            return f"reads {type(source).__name__} {source.name}"
+        case Reading(source, watermarks):
+            by = "" if watermarks is None else f"; event time {watermarks}"
+            return f"reads {type(source).__name__} {source.name}{by}"
         case Filtering(condition, text):
             return f"keeps rows with {text or condition}"
         case Selecting(columns, texts):
@@ -117,7 +118,8 @@ def _what(operator: Operator) -> str:
             return "unites streams"
         case Processing(processor, key, states) | Connecting(processor, key, states):
             kept = ", ".join(f"{state.name} ({state.kind.value})" for state in states)
-            return f"processes by {', '.join(key)} with {type(processor).__name__}; state: {kept or 'none'}"
+            timers = "; timers of event time" if isinstance(operator, Processing) and operator.timers == "event" else ""
+            return f"processes by {', '.join(key)} with {type(processor).__name__}; state: {kept or 'none'}{timers}"
         case Reducing(function, key):
             return f"reduces by {', '.join(key)} with {_called(function)}"
         case Aggregating(aggregates, key):

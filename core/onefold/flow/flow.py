@@ -17,6 +17,7 @@ from onefold.flow.building import Nodes, needs_uid
 from onefold.flow.graph import MAX_PARALLELISM, Edge, Graph, Reading, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.streams import Stream
+from onefold.flow.time.watermarks import Watermarks, check_watermarks_of
 from onefold.flow.writing import add_sink, with_query
 
 __all__ = ["Flow"]
@@ -56,13 +57,20 @@ class Flow:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def source(self, source: Source, uid: str | None = None, dead_letters: Sink | None = None) -> Stream:
+    def source(
+        self,
+        source: Source,
+        uid: str | None = None,
+        dead_letters: Sink | None = None,
+        watermarks: Watermarks | None = None,
+    ) -> Stream:
         """The records of a source. Where its settings leave their schema open, its server is asked.
 
         uid           the name under which its positions are found again when the flow changes
         dead_letters  the sink of records that cannot be read, where the source has `on_error="dead_letter"`: rows of
                       `onefold.core.writing.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. Or let them
                       be the stream `.side("bad")`, of `BAD_COLUMNS`
+        watermarks    what its records say of event time: `bounded("at", "5 seconds")`, `monotonic("at")`, ...
         """
         uid = needs_uid(uid, f"source({source.name})")
         operators = [node.operator for node in self._nodes.made]
@@ -80,7 +88,9 @@ class Flow:
                 f"the flow has a sink for the dead letters of {source.name!r}, which has on_error={source.on_error!r}"
                 " and makes none: give the source on_error='dead_letter', or leave out dead_letters",
             )
-        node = self._nodes.add(Reading(source), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
+        if watermarks is not None:
+            check_watermarks_of(watermarks, schema, f"the source {source.name!r}")
+        node = self._nodes.add(Reading(source, watermarks), [], schema, {"bad": BAD_COLUMNS} if has_bad else None, uid)
         if dead_letters is not None:
             add_sink(self._nodes, Edge(node.number, output="bad"), dead_letters, is_letters=True)
         return Stream(self._nodes, Edge(node.number))

@@ -6,9 +6,9 @@ An operator is a frozen value, as a user described it. How it runs is a runtime'
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.rows import Side
+    from onefold.flow.time.watermarks import Watermarks
 
 __all__ = [
     "MAX_PARALLELISM",
@@ -46,22 +47,27 @@ __all__ = [
     "Reducing",
     "Selecting",
     "Shipping",
+    "TimersOf",
     "Uniting",
     "Writing",
+    "clocks_of",
 ]
 
 MAX_PARALLELISM = 32_768  # of key groups: as many as 15 bits name
 
 Dict = dict[str, Any]
+TimersOf: TypeAlias = Literal["processing", "event"]
 Batches = Callable[[pa.RecordBatch], "pa.RecordBatch | Iterable[pa.RecordBatch | Side]"]
 
 
 @dataclass(frozen=True)
 class Reading:
     """Reads a source, as a user gave it: a runtime asks `Graph.resolved` for the one that it reads. With
-    `on_error="dead_letter"` it has the side output `bad`: the records that could not be read, as `BAD_COLUMNS`."""
+    `on_error="dead_letter"` it has the side output `bad`: the records that could not be read, as `BAD_COLUMNS`.
+    `watermarks` say what its records are of event time; without them it has none."""
 
     source: Source
+    watermarks: Watermarks | None = None
 
 
 @dataclass(frozen=True, eq=False)  # expressions have no equality of their own
@@ -102,11 +108,13 @@ class Uniting:
 
 @dataclass(frozen=True)
 class Processing:
-    """Runs a stateful processor on the rows of each key. `states` are those that its `init` asks for."""
+    """Runs a stateful processor on the rows of each key. `states` are those that its `init` asks for; `timers` says of
+    which time its timers are."""
 
     processor: StatefulProcessor
     key: tuple[str, ...]
     states: tuple[StateDeclaration, ...] = ()
+    timers: TimersOf = "processing"
 
 
 @dataclass(frozen=True)
@@ -247,6 +255,11 @@ class Node:
         """Whether it remembers what it saw, which a runtime keeps for it."""
         return isinstance(self.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting | Elided)
 
+    @property
+    def keeps_event_time(self) -> bool:
+        """Whether it goes by a watermark."""
+        return isinstance(self.operator, Processing) and self.operator.timers == "event"
+
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""
         return {} if self.schema is None else {None: self.schema, **dict(self.sides)}
@@ -291,6 +304,10 @@ class Graph:
             if isinstance(node.operator, Reading):
                 yield node, node.operator
 
+    def clocks_of(self, node: Node) -> dict[str, Watermarks]:
+        """The watermarks of the sources that feed a node, by the sources' uids."""
+        return clocks_of(self.nodes, node.inputs)
+
     @property
     def keeps_state(self) -> bool:
         """Whether its operators remember what they saw, or a query of Spark's does."""
@@ -330,3 +347,22 @@ class Graph:
             return LETTER_COLUMNS
         is_numbered = isinstance(writing, Writing) and writing.is_numbered
         return given.append(pa.field(EPOCH_COLUMN, pa.int64())) if is_numbered else given
+
+
+def clocks_of(nodes: Sequence[Node], edges: Iterable[Edge]) -> dict[str, Watermarks]:
+    """The watermarks of the sources that feed some edges, by the sources' uids. Raises ConfigError where one has
+    none."""
+    found: dict[str, Watermarks] = {}
+    for edge in edges:
+        node = nodes[edge.source]
+        if not isinstance(node.operator, Reading):
+            found |= clocks_of(nodes, node.inputs)
+        elif node.operator.watermarks is None:
+            raise ConfigError(
+                "watermarks-missing",
+                f"the rows come from the source {node.name!r}, which says nothing of event time: give it"
+                " watermarks=bounded('at', '5 seconds'), or another policy, in flow.source(...)",
+            )
+        else:
+            found[present(node.uid, "a source has a uid")] = node.operator.watermarks
+    return found

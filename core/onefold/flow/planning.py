@@ -32,6 +32,7 @@ from onefold.core.source import (
     settled,
 )
 from onefold.core.values.remedies import remedies
+from onefold.flow.time.clocks import SourceEnd
 
 __all__ = [
     "Planners",
@@ -115,6 +116,11 @@ class Planners:
             number: planner.splits(Range(self._own(number, span.start), self._own(number, span.end)))
             for number, planner in self._planners.items()
         }
+
+    def source_end(self, node: int, at: Positions) -> SourceEnd:
+        """Where the source of a node stands there: the same for the same positions."""
+        own = self._own(node, at)
+        return SourceEnd(tuple(name for name, _ in own.items), self._planners[node].is_done(own))
 
     def is_done(self, at: Positions) -> bool:
         """Whether nothing comes after `at`, from any source."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +35,9 @@ from onefold.flow.graph import (
     Reducing,
     Selecting,
     Shipping,
+    TimersOf,
     Uniting,
+    clocks_of,
 )
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
@@ -241,10 +243,18 @@ class KeyedStream:
         self._key = key
 
     def process(
-        self, processor: StatefulProcessor, schema: Schema, uid: str | None = None, sides: Sides = None
+        self,
+        processor: StatefulProcessor,
+        schema: Schema,
+        uid: str | None = None,
+        sides: Sides = None,
+        timers: TimersOf = "processing",
     ) -> Stream:
         """What a stateful processor makes of the rows of each key: rows of `schema`, and `Side("late", row)` for the
-        side outputs that `sides` has the schemas of."""
+        side outputs that `sides` has the schemas of.
+
+        timers  "event": its timers are of event time, and due once the watermark of the sources has come to theirs
+        """
         label = type(processor).__name__
         if isinstance(processor, BroadcastProcessor) or not isinstance(processor, StatefulProcessor):
             raise ConfigError(
@@ -252,7 +262,11 @@ class KeyedStream:
                 f"process takes an instance of a subclass of StatefulProcessor, and {label} is none: a"
                 " BroadcastProcessor belongs to keyed.connect(other.broadcast()).process(...)",
             )
-        operator = Processing(processor, self._key, declared_states(processor, label))
+        if timers not in get_args(TimersOf):
+            raise ConfigError("option-value", f"{label}: timers={timers!r:.100} is processing or event")
+        if timers == "event":
+            clocks_of(self._nodes.made, [self._edge])
+        operator = Processing(processor, self._key, declared_states(processor, label), timers)
         return self._next(operator, as_schema(schema, label), needs_uid(uid, f"process({label})"), sides)
 
     def reduce(self, function: Callable[[Dict, Dict], Dict], uid: str | None = None) -> Stream:

@@ -22,6 +22,7 @@ from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Node, Reading
 from onefold.flow.rows import RowCollector, dicts_of, not_of_type, values_of
+from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["FlowTest"]
 
@@ -39,8 +40,8 @@ class FlowTest:
         test.advance(hours=1)
         test.epoch()
 
-    Operators, functions, state and timers are those of `flow.run`; each epoch's state is stored, and `restore` begins
-    from that. What a start refuses of sources and sinks is not looked at.
+    Operators, functions, state, timers and watermarks are those of `flow.run`; each epoch's state is stored, and
+    `restore` begins from that. What a start refuses of sources and sinks is not looked at.
 
     at  processing time at the first epoch, with a zone
     """
@@ -60,6 +61,7 @@ class FlowTest:
         self._now = at
         self._ended = at - timedelta(milliseconds=1)  # the time of the last epoch
         self._bad = 0
+        self._partitions: dict[int, dict[str, None]] = {}  # that were named, by the nodes that read them
         self._is_closed = False
 
     @property
@@ -71,32 +73,55 @@ class FlowTest:
         self,
         rows: Mapping[str, Iterable[tuple[Any, ...] | Mapping[str, Any]] | pa.RecordBatch | pa.Table] = _NOTHING,
         bad: Mapping[str, Sequence[bytes]] = _NOTHING,
+        ended: Iterable[str] = (),
     ) -> dict[str, list[dict[str, Any]]]:
         """One epoch. Returns the rows that each sink would get in it, by the sink's name, as dicts of plain values.
 
-        rows  of each source, by its uid: tuples of all columns, dicts (a column may be missing, and is null), or Arrow
-              of the source's own schema
-        bad   of each source the records that cannot be read, by its uid: they go to its dead letters, or `.side("bad")`
+        rows   of each source, by its uid: tuples of all columns, dicts (a column may be missing, and is null), or Arrow
+               of the source's own schema. For event time by a source's partitions: `{"orders/0": [...]}`; one that was
+               named once is there from then on
+        bad    of each source the records that cannot be read, by its uid: for its dead letters, or `.side("bad")`
+        ended  the uids of sources that have no more records after this epoch
 
         Raises BadRecord for a value that is not exactly one of its column's type, and what the flow's functions raise;
         then nothing of the epoch is left.
         """
         self._check_open()
-        parts: dict[int, list[Part]] = {}
-        for uid, given in rows.items():
+        parts: dict[int, list[tuple[str, Part]]] = {}
+        named = {node: dict(partitions) for node, partitions in self._partitions.items()}
+        for place, given in rows.items():
+            uid, _, partition = place.partition("/")
             node = self._node(uid)
             empty = empty_batch(BAD_COLUMNS)
-            parts.setdefault(node.number, []).extend(Part(batch, empty) for batch in _batches(node, given))
+            named.setdefault(node.number, {})[partition] = None
+            made = [(partition, Part(batch, empty)) for batch in _batches(node, given)]
+            parts.setdefault(node.number, []).extend(made)
         for uid, records in bad.items():
             node = self._node(uid)
             if "bad" not in node.outputs():
                 raise ConfigError("dead-letters-mismatch", f'{uid!r} has no on_error="dead_letter", and makes none')
             empty = empty_batch(present(node.schema, "a source has rows"))
-            parts.setdefault(node.number, []).append(Part(empty, self._letters(node, records)))
+            parts.setdefault(node.number, []).append(("", Part(empty, self._letters(node, records))))
         at = max(self._now, self._ended + timedelta(milliseconds=1))
-        written: dict[str, list[dict[str, Any]]] = self._flow.run(parts, _ms(at), dicts_of)
+        is_last = {self._node(uid).number for uid in ended}
+        ends = {
+            node.number: SourceEnd(tuple(named.get(node.number, ())), node.number in is_last)
+            for node, _ in self._graph.readings()
+        }
+        written: dict[str, list[dict[str, Any]]] = self._flow.run(parts, ends, _ms(at), dicts_of)
+        self._partitions = named
         self._now = self._ended = at
         return written
+
+    def watermark(self, uid: str) -> datetime | None:
+        """Of an operator that goes by event time, after the last epoch; None where it is not known. Where all sources
+        have ended, it is the end of all time that Python knows."""
+        self._check_open()
+        us = present(self._flow.clocks().get(uid), f"{uid!r} goes by event time").watermark_us
+        try:
+            return None if us is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
 
     def advance(self, **by: float) -> None:
         """Let time pass before the next epoch: `advance(minutes=5)`, as `datetime.timedelta` takes it."""

@@ -105,7 +105,7 @@ def test_a_worker_that_ends_before_its_next_order_is_known_by_its_own_error(erro
         assert isinstance(receive_message(worker), Launch)
         tell_failure(Outgoing(worker), error)
     with pytest.raises(type(error)) as raised:
-        fleet.begin({}, None)
+        fleet.begin({}, {}, None)
     fleet.end()
     assert (raised.value.code, raised.value.message) == (error.code, error.message)
 
@@ -119,7 +119,7 @@ def test_a_flow_that_has_ended_does_not_fail_for_what_a_worker_was_at() -> None:
     assert not fleet.is_up
 
 
-@pytest.mark.parametrize("by", [Fleet.look, lambda fleet: fleet.begin({}, None)], ids=["a look", "an order"])
+@pytest.mark.parametrize("by", [Fleet.look, lambda fleet: fleet.begin({}, {}, None)], ids=["a look", "an order"])
 def test_a_worker_that_is_gone_is_lost(by: Callable[[Fleet], object]) -> None:
     fleet, worker = launched()
     worker.close()
@@ -143,7 +143,7 @@ def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> 
         answers = Outgoing(worker)
         answers.message(Ready(1_700_000_000_000))
         answers.send_all()
-        assert fleet.look() == 1_700_000_000_000
+        assert fleet.look() == Ready(1_700_000_000_000)
         fleet.end()
         assert fleet.look() is None, "other workers restore others"
 
@@ -185,7 +185,7 @@ class Stuck:
 class NothingToDo:
     """A subtask."""
 
-    is_ready, timer_ms, state_size = False, None, None
+    is_ready, timer_ms, clock, state_size, chain = False, None, None, None, None
 
     def queued_bytes(self, *_: Any) -> int:
         return 0
@@ -219,7 +219,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Fleet, socket.socket, memo
     fork_server, marks = OneWorker(), Marks(1)
     fleet = Fleet(cast(Any, fork_server), reducing(), 1, marks)
     fleet.launch({}, {}, None, guarded=False)
-    fleet.begin({}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
+    fleet.begin({}, {}, TaskId("shop", 1, 7, 0, uuid.UUID(int=0)))
     return fleet, fork_server.worker, marks.of(0)
 
 

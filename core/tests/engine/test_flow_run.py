@@ -65,7 +65,9 @@ def rest(session: Any) -> None:
     """Runs a flow without new records."""
     plan: Any = SimpleNamespace(graph=SimpleNamespace(flow="shop"))
     flow = FlowRun(plan, session, cast(Any, None), SETTINGS, None, NO_MARK)
-    writers: Any = SimpleNamespace(ahead=None, timer_ms=None, look=lambda: None)
+    writers: Any = SimpleNamespace(
+        ahead=None, timer_ms=None, clocks={}, has_open_clocks=False, waits_to_know=False, look=lambda: None
+    )
     flow._epochs(cast(Any, Resting()), writers, ResumePoint(Positions.of({"t/0": 1})), "job")
 
 

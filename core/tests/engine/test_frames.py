@@ -10,6 +10,7 @@ import pytest
 
 from onefold.engine.dataflow.items import Barrier
 from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, encoded_item, receive_message
+from onefold.flow.time.clocks import Times
 
 Ends = tuple[Outgoing, Incoming]
 
@@ -33,10 +34,12 @@ def ends() -> Iterator[Ends]:
 def test_a_batch_comes_as_it_was_sent(ends: Ends, rows: pa.RecordBatch) -> None:
     out, into = ends
     out.put(encoded_item(rows))
+    times = Times(frozenset({("t", "t/0")}), {("t", "t/0"): 7}, frozenset({"s"}))
+    out.put(encoded_item(times))
     out.put(encoded_item(Barrier(7)))
     out.send()
-    first, second = [decoded_item(frame, rows.schema) for frame in into.frames()]
-    assert rows.equals(first) and second == Barrier(7)
+    first, *others = [decoded_item(frame, rows.schema) for frame in into.frames()]
+    assert rows.equals(first) and others == [times, Barrier(7)]
 
 
 def test_what_a_socket_does_not_take_waits_and_is_counted(ends: Ends) -> None:

@@ -51,7 +51,7 @@ class Endless:
 class Slow:
     """A subtask that takes nothing by itself."""
 
-    is_ready, timer_ms, state_size = False, 7, StateSize(3, 500)
+    is_ready, timer_ms, clock, state_size = False, 7, None, StateSize(3, 500)
     receivers, chain = (), PLAN.chains[1]
     acknowledged = staticmethod(lambda: None)
 
@@ -210,7 +210,7 @@ def test_a_run_is_acknowledged_while_the_subtask_waits_for_room_in_the_next() ->
 
 
 class Idle(Storing):
-    is_ready, timer_ms = False, None
+    is_ready, timer_ms, clock = False, None, None
 
     def abort(self) -> None:
         return

@@ -20,7 +20,7 @@ from onefold.core.restart import Restart
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed
 from onefold.engine.driver.resume_point import ResumePoint
 from onefold.engine.driver.writers import Writers
-from onefold.engine.workers.messages import Done
+from onefold.engine.workers.messages import Done, Ready
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 9}))
 MINE = Generation("shop", 1, "mine")
@@ -55,10 +55,10 @@ class Failing:
             raise self.error
         return [Done(1, (), {}, self.timer_ms)]
 
-    def look(self) -> int | None:
+    def look(self) -> Ready:
         if self.error is not None:
             raise self.error
-        return self.timer_ms
+        return Ready(self.timer_ms)
 
     def end(self) -> None:
         self.is_up = False

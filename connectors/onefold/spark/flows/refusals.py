@@ -28,6 +28,8 @@ def check_flow(graph: Graph) -> None:
         match node.operator:
             case Connecting():
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
+            case Processing(timers="event"):
+                raise _refused(graph, node, "has timers of event time, which flows do not have there yet")
             case Processing(_, _, states):
                 for state in states:
                     if state.kind is DeclaredKind.DELETED:

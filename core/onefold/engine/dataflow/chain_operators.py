@@ -16,9 +16,10 @@ from onefold.core.values.plain import plain, raised_at
 from onefold.engine.dataflow.chains import Chain
 from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
-from onefold.engine.logics.logic import Clocked, Input, Logic, Output
+from onefold.engine.logics.logic import Clocked, EventTimed, Input, Logic, Output
 from onefold.engine.own_process import OwnProcess
 from onefold.flow.rows import OF
+from onefold.flow.time.clocks import NO_TIMES, ClockStatus, Times
 
 __all__ = ["Emitted", "Operators", "operator_failed"]
 
@@ -57,11 +58,14 @@ class Operators:
         """A batch of the head's input numbered `port`."""
         return self._process(self._chain.head.number, batch, port)
 
-    def flush(self, task: TaskId) -> Iterator[Emitted]:
-        """What is emitted once an epoch, after its last batch."""
+    def flush(self, task: TaskId, times: Times = NO_TIMES) -> Iterator[Emitted]:
+        """What is emitted once an epoch, after its last batch. `times` is all that the epoch says of event time."""
         for node in self._chain.nodes:
             self._mark[NODE] = node.number + 1
-            yield from self._emit(node.number, partial(self._logics[node.number].flush, task))
+            logic = self._logics[node.number]
+            if isinstance(logic, EventTimed):
+                logic.advance(times, task)
+            yield from self._emit(node.number, partial(logic.flush, task))
 
     def prepare(self) -> list[Committable]:
         """What the writers of sinks have prepared, after `flush`."""
@@ -80,6 +84,11 @@ class Operators:
         """When the next timer is due, in milliseconds since 1970."""
         clocked = [logic.timer_ms() for logic in self._logics.values() if isinstance(logic, Clocked)]
         return min((ms for ms in clocked if ms is not None), default=None)
+
+    def clock(self) -> ClockStatus | None:
+        """Of the operator that goes by event time, of which a chain has one at most."""
+        clocks = (logic.clock() for logic in self._logics.values() if isinstance(logic, EventTimed))
+        return next((clock for clock in clocks if clock is not None), None)
 
     def abort(self) -> None:
         """Undo what is not prepared."""

@@ -19,6 +19,7 @@ from onefold.flow.graph import (
     Shipping,
     Writing,
 )
+from onefold.flow.time.clocks import Highest
 
 __all__ = ["Chain", "Channel", "Exchange", "Plan", "plan"]
 
@@ -83,6 +84,14 @@ class Chain:
     def source(self) -> Source | None:
         """What its head reads; None where it has inputs."""
         return self.head.operator.source if isinstance(self.head.operator, Reading) else None
+
+    @property
+    def highest(self) -> Highest | None:
+        """What looks at the times of what its head reads; None where these say nothing of event time."""
+        operator = self.head.operator
+        if not isinstance(operator, Reading) or operator.watermarks is None:
+            return None
+        return Highest(present(self.head.uid, "a source has a uid"), operator.watermarks)
 
     def channels(self, index: int, parallelism: int) -> tuple[Channel, ...]:
         """The inputs of its subtask `index`."""

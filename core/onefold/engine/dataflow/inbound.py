@@ -1,4 +1,4 @@
-"""The inputs of a subtask: alone responsible for the alignment of barriers.
+"""The inputs of a subtask: alone responsible for the alignment of barriers, and of what is said of event time.
 
 Barriers are aligned: once a channel has delivered an epoch's barrier, what comes after it waits until all channels
 have delivered theirs, so that a snapshot in between has all of the epoch's records and nothing of the next. Barriers
@@ -21,6 +21,7 @@ from onefold.core.errors import OutOfResources
 from onefold.core.source import Part
 from onefold.engine.dataflow.cutting import Cutter
 from onefold.engine.dataflow.items import Barrier, Item, size_bytes
+from onefold.flow.time.clocks import NO_TIMES, Times
 
 __all__ = ["InOrder", "Inbound", "SpillQueue"]
 
@@ -31,7 +32,7 @@ class Inbound:
     """Queues of what has arrived, one a channel.
 
     `take` gives the next batch that may be processed. Once it gives nothing and `barrier` is set, the epoch is complete
-    here, and `reopen` begins the next one.
+    here, and `reopen` begins the next one. `times` is then what all channels said of it.
     """
 
     def __init__(self, channels: int) -> None:
@@ -41,6 +42,7 @@ class Inbound:
         self._next = 0  # the channel that is asked first, so that none starves
         self._run = 1
         self._bytes = [0] * channels
+        self.times = NO_TIMES
 
     def put(self, channel: int, item: Item) -> None:
         """What has arrived on a channel."""
@@ -52,9 +54,8 @@ class Inbound:
         count = len(self._queues)
         for number in range(count):
             channel = (self._next + number) % count
-            if channel in self._at_barrier or not self._queues[channel]:
+            if channel in self._at_barrier or (item := self._pop(channel)) is None:
                 continue
-            item = self._queues[channel].popleft()
             if isinstance(item, Barrier):
                 require(item.run == self._run, f"the barrier of run {self._run}, not {item.run}")
                 self._at_barrier.add(channel)
@@ -62,6 +63,16 @@ class Inbound:
             self._next = channel + 1
             self._bytes[channel] -= size_bytes(item)
             return channel, item
+        return None
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        """The next of a channel, and what is said of event time before it."""
+        queue = self._queues[channel]
+        while queue:
+            item = queue.popleft()
+            if not isinstance(item, Times):
+                return item
+            self.times = self.times.joined(item)
         return None
 
     @property
@@ -82,6 +93,7 @@ class Inbound:
         """Begin the next epoch: no channel is held back any more."""
         require(self.barrier is not None, "an epoch ends with the barriers of all channels")
         self._at_barrier.clear()
+        self.times = NO_TIMES
         self._run += 1
 
 
@@ -124,6 +136,8 @@ class InOrder(Inbound):
                 item = self._waiting[channel].popleft()
                 if isinstance(item, Barrier):
                     self._at_end = item
+                elif isinstance(item, Times):
+                    self.times = self.times.joined(item)
                 else:
                     self._bytes[channel] -= size_bytes(item)
                     self._cutter.put(item)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable
 from onefold.core.source import Part
+from onefold.flow.time.clocks import ClockStatus, Times
 
 __all__ = ["Acknowledge", "Barrier", "Effect", "Item", "Send", "size_bytes"]
 
@@ -20,12 +21,12 @@ class Barrier:
     run: int
 
 
-Item: TypeAlias = "pa.RecordBatch | Part | Barrier"  # a part: from a source
+Item: TypeAlias = "pa.RecordBatch | Part | Times | Barrier"  # a part: from a source. Times: before the barrier
 
 
 def size_bytes(item: Item) -> int:
     """How much memory an item holds."""
-    if isinstance(item, Barrier):
+    if isinstance(item, Times | Barrier):
         return 0
     if isinstance(item, Part):
         return int(item.rows.nbytes + item.bad.nbytes)
@@ -34,23 +35,24 @@ def size_bytes(item: Item) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A batch or a barrier for subtask `to` of the chain that exchange `exchange` leads to."""
+    """A batch, times or a barrier for subtask `to` of the chain that exchange `exchange` leads to."""
 
     exchange: int
     to: int
-    item: pa.RecordBatch | Barrier
+    item: pa.RecordBatch | Times | Barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
     """The epoch is done here: what was prepared for it, how many records could not be read, when the next timer is due,
-    in milliseconds since 1970, and how long preparing took."""
+    in milliseconds since 1970, and how long preparing took. `clock` is of an operator that goes by event time."""
 
     run: int
     committables: tuple[Committable, ...]
     bad: int = 0
     timer_ms: int | None = None
     prepared_s: float = 0.0
+    clock: ClockStatus | None = None
 
 
 Effect = Send | Acknowledge

@@ -11,6 +11,7 @@ from onefold.engine.dataflow.chains import Chain, Exchange
 from onefold.engine.dataflow.items import Barrier, Send
 from onefold.engine.key_groups import split_by_subtask
 from onefold.flow.graph import Shipping
+from onefold.flow.time.clocks import NO_TIMES, Times
 
 __all__ = ["Outbound"]
 
@@ -35,12 +36,14 @@ class Outbound:
                 for to, part in self._parts(exchange, batch):
                     yield Send(exchange.number, to, part)
 
-    def barrier(self, barrier: Barrier) -> Iterator[Send]:
-        """To every subtask that may have got batches from here."""
+    def barrier(self, barrier: Barrier, times: Times = NO_TIMES) -> Iterator[Send]:
+        """To every subtask that may have got batches from here, after what is known of the epoch's event time."""
         if self._in_order:
             self._rebalanced.clear()
         for exchange in self._exchanges:
             for to in exchange.receivers(self._index, self._parallelism):
+                if times:
+                    yield Send(exchange.number, to, times)
                 yield Send(exchange.number, to, barrier)
 
     def _parts(self, exchange: Exchange, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -22,6 +22,7 @@ from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
+from onefold.flow.time.clocks import ClockStatus
 
 __all__ = ["Keep", "Phase", "Storing", "Subtask", "SubtaskState"]
 
@@ -51,7 +52,7 @@ class Phase(enum.Enum):
     TAKING = "takes a batch of a channel that is not held back; until the barriers of all channels are here"
     FLUSHING = "has the operators emit what they emit once an epoch, which still belongs to it"
     FREEZING = "freezes the state: it has all of the epoch, and nothing of the next"
-    FORWARDING = "sends the barrier on, behind all that the epoch has emitted"
+    FORWARDING = "sends the barrier on, behind all that the epoch has emitted, and what is known of its event time"
     PREPARING = "has the frozen state stored, and the writers of sinks prepare; then takes again"
 
 
@@ -123,13 +124,13 @@ class Subtask:
             case Phase.TAKING:
                 yield from self._take()
             case Phase.FLUSHING:
-                yield from self._sent(self._operators.flush(self._task))
+                yield from self._sent(self._operators.flush(self._task, self.inbound.times))
                 self.phase = Phase.FREEZING
             case Phase.FREEZING:
                 self._frozen = None if self._state is None else self._state.backend.freeze(self._task.epoch)
                 self.phase = Phase.FORWARDING
             case Phase.FORWARDING:
-                yield from self._outbound.barrier(Barrier(self._run))
+                yield from self._outbound.barrier(Barrier(self._run), self.inbound.times)
                 self.phase = Phase.PREPARING
             case Phase.PREPARING:
                 self._prepare()
@@ -154,6 +155,11 @@ class Subtask:
     def timer_ms(self) -> int | None:
         """When the next timer is due, in milliseconds since 1970."""
         return self._operators.timer_ms()
+
+    @property
+    def clock(self) -> ClockStatus | None:
+        """None where it does not go by event time."""
+        return self._operators.clock()
 
     @property
     def state_size(self) -> StateSize | None:
@@ -198,7 +204,8 @@ class Subtask:
         prepared = tuple(self._operators.prepare())
         self._prepared_at_s = time.monotonic()
         took_s = self._prepared_at_s - began_s
-        self._prepared = Acknowledge(self._run, prepared, self._operators.bad_of_epoch(), self.timer_ms, took_s)
+        bad = self._operators.bad_of_epoch()
+        self._prepared = Acknowledge(self._run, prepared, bad, self.timer_ms, took_s, self.clock)
         del self._tasks[self._run]
         self._frozen, self._has_begun = None, False
         self._run += 1

@@ -34,6 +34,7 @@ from onefold.engine.workers.messages import (
     Stop,
 )
 from onefold.flow.graph import Shipping
+from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["Fleet"]
 
@@ -124,16 +125,16 @@ class Fleet:
             member.orders.message(message)
             member.orders.send_all()
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
+    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
         """Have the workers process these splits, by the number of the chain that reads; `task` is None where that is
-        ahead of the epoch. Returns the run's number."""
+        ahead of the epoch, `ends` as `Begin` has it. Returns the run's number."""
         self._runs += 1
         if task is not None:
             self._epochs[self._runs] = task.epoch
         shares = [
             {chain: _share(of, index, self._workers) for chain, of in splits.items()} for index in range(self._workers)
         ]
-        self._order([Begin(self._runs, share, task) for share in shares])
+        self._order([Begin(self._runs, share, ends, task) for share in shares])
         return self._runs
 
     def open(self, run: int, task: TaskId) -> None:
@@ -156,11 +157,14 @@ class Fleet:
         done = self._done.pop(run)
         return [done[index] for index in range(self._workers)]
 
-    def look(self) -> int | None:
-        """When the first of the timers is due that were restored by now. Raises as `collect` does."""
+    def look(self) -> Ready | None:
+        """What was restored by now; None where no worker is ready. Raises as `collect` does."""
         for index in range(len(self._members)):
             self._receive(index)
-        return min((ready.timer_ms for ready in self._ready.values() if ready.timer_ms is not None), default=None)
+        if not self._ready:
+            return None
+        timers = [ready.timer_ms for ready in self._ready.values() if ready.timer_ms is not None]
+        return Ready(min(timers, default=None), next(iter(self._ready.values())).clocks)
 
     def drain(self) -> None:
         """Also from a signal's handler: what workers are at gets a bounded time from now on."""

@@ -244,7 +244,7 @@ class FlowRun:
                 swept_s = time.monotonic()
             span = None if self.is_paused else self._next(planners, writers, at)
             if span is None:
-                if not self.is_paused and planners.is_done(at.at):
+                if not self.is_paused and planners.is_done(at.at) and not writers.waits_to_know:
                     return
                 wait = wait or Wait(float("inf"), IDLE_S_MIN, IDLE_S_MAX)
                 wait.pause()
@@ -258,10 +258,14 @@ class FlowRun:
         if at.until is not None or writers.ahead is not None:
             return writers.ahead or Range(at.at, present(at.until, "it ends there"))
         end = self._session.patience.retry(lambda: planners.end(at.at), "asking how far the sources go")
-        if end == at.at:
-            writers.look()
+        if end != at.at:
+            return Range(at.at, end)
+        writers.look()
         is_due = writers.timer_ms is not None and writers.timer_ms <= time.time_ns() // 1_000_000
-        return Range(at.at, end) if end != at.at or is_due else None
+        # What is left unread for a limit is no silence: an epoch without records would take it for that.
+        is_held = bool(writers.clocks) and bool(planners.cut())
+        ends = writers.has_open_clocks and planners.is_done(at.at)
+        return Range(at.at, end) if ends or (is_due and not is_held) else None
 
     def _epoch(
         self, planners: Planners, writers: Writers, at: ResumePoint, span: Range, fingerprint: str

@@ -20,8 +20,10 @@ from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.snapshots import snapshots_by_uid
 from onefold.engine.workers.storing import stored_at_once
+from onefold.engine.workers.worker import clocks_by_uid
 from onefold.engine.workers.worker_setup import keeping, subtask_of
 from onefold.flow.graph import Graph
+from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
 __all__ = ["InlineFlow"]
 
@@ -49,6 +51,7 @@ class InlineFlow:
         self.close()
         self._generation += 1
         self._run = 0
+        self._highest = {chain.head.number: of for chain in self._plan.chains if (of := chain.highest) is not None}
         self._written: dict[str, list[pa.RecordBatch]] = {of.sink.name: [] for _, of in self.graph.writings()}
         state, snapshots = None, {}
         if self._plan.has_state:
@@ -63,11 +66,15 @@ class InlineFlow:
         self._subtasks = [subtask_of(self._plan, chain, launch, snapshots, keep, None) for chain in self._plan.chains]
 
     def run(
-        self, parts: Mapping[int, Iterable[Part]], timestamp_ms: int, told: Callable[[pa.RecordBatch], Iterable[T]]
+        self,
+        parts: Mapping[int, Iterable[tuple[str, Part]]],
+        ends: Mapping[int, SourceEnd],
+        timestamp_ms: int,
+        told: Callable[[pa.RecordBatch], Iterable[T]],
     ) -> dict[str, list[T]]:
-        """An epoch at that time (ms since 1970) of these parts, by the numbers of the nodes that read. Returns what
-        each sink would get, by its name, as `told` tells it. Raises what the flow's functions and `told` raise: then
-        nothing of the epoch is left."""
+        """An epoch at that time (ms since 1970) of these parts with their partitions, by the numbers of the nodes that
+        read, whose sources stand at these `ends` then. Returns what each sink would get, by its name, as `told` tells
+        it. Raises what the flow's functions and `told` raise: then nothing of the epoch is left."""
         if not self._subtasks:  # the epoch, or the restore, before has failed
             self.restore()
         task = TaskId(self.graph.flow, self._generation, self._epoch + 1, timestamp_ms, uuid.uuid4())
@@ -78,9 +85,15 @@ class InlineFlow:
                 subtask.open(self._run, task)
             for number, subtask in enumerate(self._subtasks):
                 if self._plan.chains[number].source is not None:
-                    for part in parts.get(subtask.chain.head.number, ()):
+                    node = subtask.chain.head.number
+                    highest = self._highest.get(node)
+                    for partition, part in parts.get(node, ()):
+                        if highest is not None:
+                            highest.see(partition, part.rows)
                         subtask.put(None, 0, part)
                         self._step(handles)
+                    if highest is not None:
+                        subtask.put(None, 0, highest.take(ends.get(node, SourceEnd(()))))
                     subtask.put(None, 0, Barrier(self._run))
             self._step(handles)
             written = {sink: [each for batch in of for each in told(batch)] for sink, of in self._written.items()}
@@ -92,6 +105,10 @@ class InlineFlow:
         for batches in self._written.values():
             batches.clear()
         return written
+
+    def clocks(self) -> dict[str, ClockStatus]:
+        """Of the operators that go by event time, by their uids."""
+        return clocks_by_uid((subtask.chain, subtask.clock) for subtask in self._subtasks)
 
     def close(self) -> None:
         subtasks, self._subtasks = self._subtasks, []

@@ -19,7 +19,8 @@ from onefold.core.writing.dead_letters import Policy
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.driver.restarts import NeedsStart, Tracker, WorkerFailed, judged
 from onefold.engine.driver.resume_point import ResumePoint
-from onefold.engine.workers.messages import Done
+from onefold.engine.workers.messages import Done, Ready
+from onefold.flow.time.clocks import END, ClockStatus, SourceEnd
 from onefold.store.job.session import task_of
 
 __all__ = ["Splitting", "Workers", "Writers"]
@@ -31,13 +32,15 @@ T = TypeVar("T")
 class Workers(Port):
     """What `Fleet` is. A test has others."""
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int: ...
+    def begin(
+        self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None
+    ) -> int: ...
 
     def open(self, run: int, task: TaskId) -> None: ...
 
     def collect(self, run: int) -> list[Done]: ...
 
-    def look(self) -> int | None: ...
+    def look(self) -> Ready | None: ...
 
     def end(self) -> None: ...
 
@@ -46,9 +49,11 @@ class Workers(Port):
 
 
 class Splitting(Port):
-    """What `Planners` does for a range."""
+    """What `Planners` does for a range. A test has others."""
 
     def splits(self, span: Range) -> Mapping[int, Sequence[Split]]: ...
+
+    def source_end(self, node: int, at: Positions) -> SourceEnd: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class Writers:
         self._guarded = False  # what kills a parser is found, and is a bad record
         self.bad = Counter[str]()  # records of the epoch that could not be read, by their source's `on_error`
         self.timer_ms: int | None = None  # when the next timer is due
+        # Of the operators that go by event time, by uid; None until workers have restored them.
+        self.clocks: Mapping[str, ClockStatus] | None = None
         self.prepared_s = 0.0  # how long preparing the epoch took the slowest worker
 
     def __call__(self, record: EpochRecord) -> tuple[Committable, ...]:
@@ -110,22 +117,22 @@ class Writers:
         self.bad = self._counted_bad(record, done)
         self.prepared_s = max(each.prepared_s for each in done)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
-        self.timer_ms = min(timers, default=None)
+        self.timer_ms, self.clocks = min(timers, default=None), done[0].clocks
         return tuple(committable for each in done for committable in each.committables)
 
     def look(self) -> None:
         """While there is nothing to read: the timers that the workers have restored. Where a worker has failed
         meanwhile, an epoch is due now, which starts them again."""
         try:
-            restored_ms = self._fleet.look()
+            restored = self._fleet.look()
         except OnefoldError as error:
             failed = self._given_up(error, self._resume_point.epoch + 1)
             if not isinstance(failed, WorkerFailed | OutOfResources):
                 raise failed from error
             self.timer_ms = 0
         else:
-            if not self._epoch:
-                self.timer_ms = restored_ms
+            if not self._epoch and restored is not None:
+                self.timer_ms, self.clocks = restored.timer_ms, restored.clocks
 
     def _given_up(self, error: OnefoldError, epoch: int) -> OnefoldError:
         """End the workers, who cannot go on with the epoch. Returns what the error is to the driver."""
@@ -188,16 +195,26 @@ class Writers:
                 raise failed[1].retyped(NeedsStart)
             self.launch()
         if ahead is None:
-            run = self._fleet.begin(self._by_chain(record.range), task)
+            run = self._begin(record.range, task)
         else:
             run = ahead.run
             self._fleet.open(run, task)
         failpoint("engine:begun")
         span = self._plan_ahead(record.range)
-        self._ahead = None if span is None else _Ahead(self._fleet.begin(self._by_chain(span), None), span)
+        self._ahead = None if span is None else _Ahead(self._begin(span, None), span)
         done = self._fleet.collect(run)
         self._at, self._epoch = record.range.end, record.epoch
         return done
+
+    @property
+    def waits_to_know(self) -> bool:
+        """Whether workers have still to say what event time it is."""
+        return self.clocks is None and any(node.keeps_event_time for node in self._plan.graph.nodes)
+
+    @property
+    def has_open_clocks(self) -> bool:
+        """Whether an operator does not know yet that its sources have ended."""
+        return any(clock.watermark_us != END for clock in (self.clocks or {}).values())
 
     def _account_for_lost_work(self, record: EpochRecord) -> None:
         lost, self._lost = self._lost, None
@@ -206,9 +223,11 @@ class Writers:
         if lost is not None:
             self._hold_back(lost, record.epoch)
 
-    def _by_chain(self, span: Range) -> dict[int, tuple[Split, ...]]:
-        splits = self._planners.splits(span)
-        return {self._plan.chain_of(node).number: tuple(of) for node, of in splits.items()}
+    def _begin(self, span: Range, task: TaskId | None) -> int:
+        splits = {self._plan.chain_of(node).number: tuple(of) for node, of in self._planners.splits(span).items()}
+        timed = [chain for chain in self._plan.chains if chain.highest is not None]
+        ends = {chain.number: self._planners.source_end(chain.head.number, span.end) for chain in timed}
+        return self._fleet.begin(splits, ends, task)
 
     def _end(self) -> None:
         self._fleet.end()

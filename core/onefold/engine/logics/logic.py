@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from onefold.core.contract import TaskId
 from onefold.core.source import Part
+from onefold.flow.time.clocks import ClockStatus, Times
 
-__all__ = ["Clocked", "Input", "Logic", "Output", "Stateless"]
+__all__ = ["Clocked", "EventTimed", "Input", "Logic", "Output", "Stateless"]
 
 Output: TypeAlias = "tuple[str | None, pa.RecordBatch]"  # of the main output, or of the side output of that name
 Input: TypeAlias = "pa.RecordBatch | Part"
@@ -44,6 +45,19 @@ class Clocked(Logic, Protocol):
 
     def timer_ms(self) -> int | None:
         """When the next timer is due, in milliseconds since 1970."""
+        ...
+
+
+@runtime_checkable
+class EventTimed(Protocol):
+    """One that may go by event time."""
+
+    def advance(self, times: Times, task: TaskId) -> None:
+        """Before `flush`: all that the epoch says of event time."""
+        ...
+
+    def clock(self) -> ClockStatus | None:
+        """None where it does not go by event time."""
         ...
 
 

@@ -13,10 +13,11 @@ from onefold.core.values.ids import OrderedIds
 from onefold.core.writing.dead_letters import Policy
 from onefold.engine.logics.deduplicating import IdsWithinLogic, OrderedIdsLogic
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
+from onefold.engine.logics.event_time import kept_clocks
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
-from onefold.engine.state.handles import KeyedHandle
+from onefold.engine.state.handles import EVENT_TIMERS, TIMERS, KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
 from onefold.flow.graph import (
@@ -46,8 +47,10 @@ def make_logic(
         case Processing(processor, key) | Connecting(processor, key):
             uid = present(node.uid, f"{node.name} keeps state")
             keeps = present(backend, f"{node.name} keeps state")
-            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
-            return ProcessingLogic(node, copy.copy(processor), key, handle)
+            clocks = kept_clocks(uid, keeps, graph.clocks_of(node)) if node.keeps_event_time else None
+            timers = TIMERS if clocks is None else EVENT_TIMERS
+            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism, timers=timers)
+            return ProcessingLogic(node, copy.copy(processor), key, handle, clocks)
         case Reducing(function, key):
             return ReducingLogic(node, function, key, present(backend, f"{node.name} keeps state"))
         case Aggregating(aggregates, key):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.handles import KeyedHandle
@@ -15,9 +16,11 @@ from onefold.engine.state.state_backend import Key
 from onefold.flow.graph import Node
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
 from onefold.flow.rows import RowCollector, note, row_type, rows_of, values_of
+from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 
 __all__ = ["ProcessingLogic", "by_key"]
 
+NO_WATERMARK_MS = -1
 BROADCAST = 1  # the second input, of an operator that has two
 
 
@@ -26,12 +29,13 @@ class _Clocks:
     """`TimerValues`: processing time is the epoch's time, the same when the epoch runs again."""
 
     now_ms: int
+    watermark_ms: int = NO_WATERMARK_MS
 
     def getCurrentProcessingTimeInMs(self) -> int:
         return self.now_ms
 
     def getCurrentWatermarkInMs(self) -> int:
-        return -1
+        return self.watermark_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,22 @@ class _Expired:
 
 
 class ProcessingLogic:
-    """`processor` keeps its state in `backend`. Timers of processing time fire at the end of the first epoch whose time
-    has come to theirs."""
+    """`processor` keeps its state by `handle`. Timers of processing time fire at the end of the first epoch whose time
+    has come to theirs; with `clocks` they are of event time, and go by the watermark at the epoch's end. Rows see the
+    one that was at its begin: no row is late because of one of its own epoch."""
 
-    def __init__(self, node: Node, processor: StatefulProcessor, key: tuple[str, ...], handle: KeyedHandle) -> None:
+    def __init__(
+        self,
+        node: Node,
+        processor: StatefulProcessor,
+        key: tuple[str, ...],
+        handle: KeyedHandle,
+        event_clocks: Clocks | None = None,
+    ) -> None:
         self._key = key
         self._processor = processor
         self._handle = handle
+        self._event_clocks = event_clocks
         self._rows = RowCollector(node.name, node.outputs())
         self._kinds: dict[int, type[Any]] = {}
         self._clocks = _Clocks(-1)
@@ -62,7 +75,7 @@ class ProcessingLogic:
         self._handle.restored()
 
     def begin(self, task: TaskId) -> None:
-        self._clocks = _Clocks(task.timestamp_ms)
+        self._clocks = _Clocks(task.timestamp_ms, self._watermark_ms)
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         assert isinstance(batch, pa.RecordBatch)
@@ -75,16 +88,42 @@ class ProcessingLogic:
             yield from self._emit(key, self._processor.handleInputRows, iter(of), self._clocks)
         yield from self._rows.take()
 
+    def advance(self, times: Times, task: TaskId) -> None:
+        if self._event_clocks is not None:
+            self._event_clocks.advance(times, task.timestamp_ms)
+            self._clocks = _Clocks(task.timestamp_ms, self._watermark_ms)
+
     def flush(self, task: TaskId) -> Iterator[Output]:
-        for at_ms, key in self._handle.timers.pop_expired(task.timestamp_ms):
+        up_to_ms = task.timestamp_ms if self._event_clocks is None else self._expired_ms
+        for at_ms, key in self._handle.timers.pop_expired(up_to_ms):
             yield from self._emit(key, self._processor.handleExpiredTimer, self._clocks, _Expired(at_ms))
         yield from self._rows.take()
 
     def timer_ms(self) -> int | None:
-        return self._handle.timers.next_ms()
+        next_ms = self._handle.timers.next_ms()
+        if self._event_clocks is None:
+            return next_ms
+        is_due = next_ms is not None and next_ms <= self._expired_ms  # a timer has registered it
+        return 0 if is_due else self._event_clocks.next_release_ms()
+
+    def clock(self) -> ClockStatus | None:
+        return None if self._event_clocks is None else self._event_clocks.status()
 
     def close(self) -> None:
         self._processor.close()
+
+    @property
+    def _watermark_ms(self) -> int:
+        if self._event_clocks is None:
+            return NO_WATERMARK_MS
+        us = self._event_clocks.watermark_us
+        return -END if us is None else us // 1_000
+
+    @property
+    def _expired_ms(self) -> int:
+        """Up to where timers of event time are due: all of them once the input has ended."""
+        us = present(self._event_clocks, "it goes by event time").watermark_us
+        return -END if us is None else END if us == END else us // 1_000
 
     def _kind(self, port: int, batch: pa.RecordBatch) -> type[Any]:
         if port not in self._kinds:

@@ -19,6 +19,7 @@ class StateKind(enum.Enum):
     MAP = "map"
     TIMERS = "timers"  # of one clock: entries (key, time in ms); `Timers` has them in order of time
     OPERATOR = "operator"  # a list of the subtask, of no key
+    CLOCKS = "clocks"  # a list that all subtasks have alike: what `Clocks` remembers of the sources' partitions
 
 
 @dataclass(frozen=True, slots=True)

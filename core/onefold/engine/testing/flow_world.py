@@ -36,6 +36,7 @@ from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_D
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
 from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
 
@@ -108,6 +109,10 @@ class _Splits:
     def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
         begin = dict(span.start.items)
         return {0: [Split(p, (begin[p], end)) for p, end in span.end.items if end != begin[p]]}
+
+    def source_end(self, node: int, at: Positions) -> SourceEnd:
+        del node
+        return SourceEnd(tuple(RECORDS), at == Positions.of(CUTS[-1]))
 
 
 @dataclass

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from onefold.core.contract import Sink, TaskId
-from onefold.core.source import Part, Split
+from onefold.core.source import Split
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.inbound import Inbound, InOrder
-from onefold.engine.dataflow.items import Acknowledge, Barrier, Item, Send
+from onefold.engine.dataflow.items import Acknowledge, Item, Send
 from onefold.engine.dataflow.subtask import Phase, Subtask, SubtaskState
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.testing.model_state import ModelBackend, ModelSnapshots, ModelStoring
-from onefold.engine.workers.messages import Done
-from onefold.engine.workers.worker import Reader
+from onefold.engine.workers.messages import Done, Ready
+from onefold.engine.workers.worker import Reader, clocks_by_uid
+from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["THEIR_WORK_LANDS_LATER", "WORKERS_DIE", "Action", "Choose", "FleetSubject", "ModelFleet"]
 
@@ -70,12 +71,12 @@ class ModelFleet:
     def launch(self, handles: Sequence[str]) -> None:
         self._workers = [self._worker(index, handles) for index in range(self.workers)]
 
-    def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
+    def begin(self, splits: Mapping[int, Sequence[Split]], ends: Mapping[int, SourceEnd], task: TaskId | None) -> int:
         self._runs += 1
         for index, worker in enumerate(self._workers):
             for chain, reader in worker.readers.items():
                 mine = [split for split in splits.get(chain, ()) if int(split.partition[-1]) % self.workers == index]
-                reader.begin(self._runs, mine)
+                reader.begin(self._runs, mine, ends.get(chain))
         if task is not None:
             self.open(self._runs, task)
         return self._runs
@@ -100,11 +101,11 @@ class ModelFleet:
             raise WorkerFailed("worker-lost", "the workers have died")
         return [self._joined(run, index) for index in range(self.workers)]
 
-    def look(self) -> int | None:
-        if not self.subject.tells_timers:
-            return None
-        timers = [subtask.timer_ms for worker in self._workers for subtask in worker.subtasks]
-        return min((ms for ms in timers if ms is not None), default=None)
+    def look(self) -> Ready:
+        subtasks = [subtask for worker in self._workers for subtask in worker.subtasks]
+        timers = [ms for subtask in subtasks if (ms := subtask.timer_ms) is not None]
+        clocks = clocks_by_uid((subtask.chain, subtask.clock) for subtask in subtasks)
+        return Ready(min(timers, default=None) if self.subject.tells_timers else None, clocks)
 
     def end(self) -> None:
         self._workers, self._channels, self._done, self._runs = [], {}, {}, 0
@@ -154,17 +155,19 @@ class ModelFleet:
 
     def _read(self, index: int, reader: Reader, subtask: Subtask) -> None:
         item = reader.read()
-        if isinstance(item, Part | Barrier):
+        if item is not None:
             subtask.put(None, index, item)
 
     def _joined(self, run: int, index: int) -> Done:
         done = self._done.pop((run, index))
+        clocks = clocks_by_uid((subtask.chain, subtask.clock) for subtask in self._workers[index].subtasks)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
-        return Done(run, tuple(c for each in done for c in each.committables), {}, min(timers, default=None))
+        committables = tuple(c for each in done for c in each.committables)
+        return Done(run, committables, {}, min(timers, default=None), 0.0, clocks)
 
     def _worker(self, index: int, handles: Sequence[str]) -> _Worker:
         subtasks = [self._subtask(chain, index, handles) for chain in self.plan.chains]
-        readers = {c.number: Reader(c.source) for c in self.plan.chains if c.source is not None}
+        readers = {c.number: Reader(c.source, highest=c.highest) for c in self.plan.chains if c.source is not None}
         return _Worker(subtasks, readers)
 
     def _subtask(self, chain: Chain, index: int, handles: Sequence[str]) -> Subtask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.contract import Committable, Connecting, Sink, TaskId
 from onefold.core.source import Source, Split
+from onefold.flow.time.clocks import ClockStatus, SourceEnd
 
 __all__ = ["Begin", "Connect", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
 
@@ -59,18 +60,21 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker has restored its state, of which this timer is due first."""
+    """The worker has restored its state, of which this timer is due first. `clocks` as `Done` has them."""
 
     timer_ms: int | None
+    clocks: Mapping[str, ClockStatus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Read these splits, by the numbers of the chains that read, and then send the barrier of the run. `task` is None
-    where the epoch is not open yet: that is read ahead."""
+    where the epoch is not open yet: that is read ahead. `ends` has, by the same numbers, those sources that say
+    something of event time."""
 
     run: int
     splits: Mapping[int, Sequence[Split]]
+    ends: Mapping[int, SourceEnd]
     task: TaskId | None = None
 
 
@@ -89,13 +93,15 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All subtasks of the worker have acknowledged the run. To prepare it took them `prepared_s` seconds, together."""
+    """All subtasks of the worker have acknowledged the run. To prepare it took them `prepared_s` seconds, together.
+    `clocks` are of the operators that go by event time, by their uids: each worker has all of them."""
 
     run: int
     committables: tuple[Committable, ...]
     bad: Mapping[int, int]  # records that could not be read, by the number of the chain
     timer_ms: int | None = None
     prepared_s: float = 0.0
+    clocks: Mapping[str, ClockStatus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ def kept_by(chain: Chain) -> str:
             what = ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
+        case Processing(_, key, _, timers) if timers == "event":
+            what = "a processor's states, and timers of event time,"
         case Processing(_, key) | Connecting(_, key):
             what = "a processor's states"
         case Deduplicating(OrderedIds(), key):

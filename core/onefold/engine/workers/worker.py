@@ -7,13 +7,15 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from onefold.core.checks import present
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.core.source import Part, Source, Split
-from onefold.engine.dataflow.chains import Exchange, Plan
+from onefold.engine.dataflow.chain_operators import operator_failed
+from onefold.engine.dataflow.chains import Chain, Exchange, Plan
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item, Send
 from onefold.engine.dataflow.progress_marks import NODE, NOWHERE, STEPS, STREAMS, Mark, NodeMark, no_mark
 from onefold.engine.dataflow.subtask import Phase, Subtask
@@ -22,38 +24,53 @@ from onefold.engine.workers.frames import Incoming, Outgoing, decoded_item, enco
 from onefold.engine.workers.full_collections import FullCollections
 from onefold.engine.workers.messages import Begin, Done, Failed, Link, OpenedEpoch, Ready, Stop
 from onefold.engine.workers.storing import StoringThread
+from onefold.flow.time.clocks import ClockStatus, Highest, SourceEnd
 
-__all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "tell_failure"]
+__all__ = ["QUEUED_BYTES_MAX", "Reader", "Worker", "clocks_by_uid", "tell_failure"]
 
 QUEUED_BYTES_MAX = 8 << 20  # on one channel before a subtask, and in one socket's buffer: each may pass it by one batch
 
 
 class Reader:
-    """Its orders are runs, each of some splits; it works on one after the other. `guarded` as `Source.read` has it."""
+    """Its orders are runs, each of some splits; it works on one after the other. `guarded` as `Source.read` has it.
+    `highest` is there where its records say something of event time: each run then has its end."""
 
-    def __init__(self, source: Source, guarded: bool = False) -> None:
-        self._source, self._guarded = source, guarded
-        self._runs: deque[tuple[int, deque[Split]]] = deque()
+    def __init__(self, source: Source, guarded: bool = False, highest: Highest | None = None) -> None:
+        self._source, self._guarded, self._highest = source, guarded, highest
+        self._runs: deque[tuple[int, deque[Split], SourceEnd | None]] = deque()
         self._parts: Iterator[Part] | None = None
+        self._partition = ""  # of these parts
+        self._has_told = False
 
-    def begin(self, run: int, splits: Sequence[Split]) -> None:
-        self._runs.append((run, deque(splits)))
+    def begin(self, run: int, splits: Sequence[Split], end: SourceEnd | None = None) -> None:
+        self._runs.append((run, deque(splits), end))
 
     @property
     def has_orders(self) -> bool:
         return bool(self._runs)
 
     def read(self) -> Item | None:
-        """The next part of the running epoch, or its barrier; None where a split has ended, and the next may follow."""
-        run, splits = self._runs[0]
+        """The next part of the running epoch; behind all of them what they say of event time, and its barrier. None
+        where a split has ended, and the next may follow."""
+        run, splits, end = self._runs[0]
         if self._parts is None:
+            if not splits and self._highest is not None and not self._has_told:
+                self._has_told = True
+                return self._highest.take(present(end, "a run of such a source has its end"))
             if not splits:
                 self._runs.popleft()
+                self._has_told = False
                 return Barrier(run)
-            self._parts = iter(self._source.read(splits.popleft(), guarded=self._guarded))
+            split = splits.popleft()
+            self._partition, self._parts = split.partition, iter(self._source.read(split, guarded=self._guarded))
         part = next(self._parts, None)
         if part is None:
             self._parts = None
+        elif self._highest is not None:
+            try:
+                self._highest.see(self._partition, part.rows)
+            except Exception as error:  # of a policy of the user's own
+                raise operator_failed(self._highest.uid, error) from error
         return part
 
 
@@ -85,7 +102,7 @@ class Worker:
         streams, nodes = len(plan.streams), len(plan.graph.nodes)
         self._mark = no_mark(streams, nodes) if mark is None else mark
         self._nodes = [NodeMark(self._mark, STREAMS + 2 * streams, node) for node in range(nodes)]
-        self._acknowledged: dict[int, list[tuple[int, Acknowledge]]] = {}
+        self._acknowledged: dict[int, list[tuple[Chain, Acknowledge]]] = {}
         self._halted: dict[Subtask, Iterator[Effect]] = {}
         self._held: dict[Subtask, int] = {}  # those that wait for room, and the nodes whose batches they have
         self._is_over = False
@@ -117,7 +134,8 @@ class Worker:
         for subtask in self._subtasks:
             self._note_state(subtask)
         timers = (subtask.timer_ms for subtask in self._subtasks)
-        self._answer(Ready(min((ms for ms in timers if ms is not None), default=None)))
+        clocks = clocks_by_uid((subtask.chain, subtask.clock) for subtask in self._subtasks)
+        self._answer(Ready(min((ms for ms in timers if ms is not None), default=None), clocks))
         while not self._is_over:
             worked = self._work()
             self._own.check()
@@ -189,7 +207,7 @@ class Worker:
                 self._send(self._outgoing[exchange, to])
             case Acknowledge(run):
                 done = self._acknowledged.setdefault(run, [])
-                done.append((subtask.chain.number, effect))
+                done.append((subtask.chain, effect))
                 self._note_state(subtask)
                 if len(done) == len(self._subtasks):
                     failpoint("writers:prepared")
@@ -253,11 +271,11 @@ class Worker:
             raise _DriverGone from None
         for order in orders:
             match order:
-                case Begin(run, splits, task):
+                case Begin(run, splits, ends, task):
                     if task is not None:
                         self._open(OpenedEpoch(run, task))
                     for number, reader in self._readers.items():
-                        reader.begin(run, splits.get(number, ()))
+                        reader.begin(run, splits.get(number, ()), ends.get(number))
                 case OpenedEpoch():
                     self._open(order)
                 case Stop():
@@ -272,15 +290,21 @@ class Worker:
             subtask.abort()
 
 
-def _done(run: int, acknowledged: Sequence[tuple[int, Acknowledge]]) -> Done:
+def _done(run: int, acknowledged: Sequence[tuple[Chain, Acknowledge]]) -> Done:
     timers = [each.timer_ms for _, each in acknowledged if each.timer_ms is not None]
     return Done(
         run,
         tuple(committable for _, each in acknowledged for committable in each.committables),
-        {chain: each.bad for chain, each in acknowledged if each.bad},
+        {chain.number: each.bad for chain, each in acknowledged if each.bad},
         min(timers, default=None),
         sum(each.prepared_s for _, each in acknowledged),
+        clocks_by_uid((chain, each.clock) for chain, each in acknowledged),
     )
+
+
+def clocks_by_uid(clocks: Iterable[tuple[Chain, ClockStatus | None]]) -> dict[str, ClockStatus]:
+    """Of the chains that go by event time, by the uids of their heads."""
+    return {str(chain.uid): clock for chain, clock in clocks if clock is not None}
 
 
 def tell_failure(answers: Outgoing, error: BaseException, idle_s: float | None = None) -> None:

@@ -73,7 +73,9 @@ def _worker(
     keep = keeping(stored_at_once if storing is None else storing.store)
     subtasks = [subtask_of(plan, chain, launch, snapshots, keep, place) for chain in plan.chains]
     readers = {
-        c.number: Reader(launch.sources[c.head.number], launch.guarded) for c in plan.chains if c.source is not None
+        c.number: Reader(launch.sources[c.head.number], launch.guarded, c.highest)
+        for c in plan.chains
+        if c.source is not None
     }
     links = dict(zip(launch.links, sockets, strict=True))
     return Worker(plan, launch.index, control, links, subtasks, readers, place, storing)

@@ -124,7 +124,8 @@ class BroadcastState(Protocol):
 
 
 class TimerValues(Protocol):
-    """The clocks of a call, in milliseconds since 1970; -1 where there is no watermark."""
+    """The clocks of a call, in milliseconds since 1970. The watermark is below all times while it is not known, and -1
+    where timers are of processing time. Rows see the one at the end of the epoch before."""
 
     def getCurrentProcessingTimeInMs(self) -> int: ...
 

@@ -1,0 +1,205 @@
+"""Timers of event time, by a processor that adds up ten seconds a key: firings and late rows of each epoch.
+
+`a@3=5` is a row of key a at second 3 with the amount 5 (1 if left out), `p:` its partition, `|` ends an epoch, `T=` is
+its time in seconds (else its number), `END` the end of the source.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from flow_parts import AnySink, AnySource
+from harness.errors import raises
+
+from onefold.core import CheckpointMismatch, ConfigError
+from onefold.flow import Flow, Side, StatefulProcessor, Watermarks, bounded, monotonic
+from onefold.flow.testing import FlowTest
+
+ROWS = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "amount": pa.int64()})
+SIZE_MS = 10_000
+TEXT = re.compile(r"(?:(?P<partition>\w+):)?(?P<key>\w+)@(?P<at>-?[\d.]+)(?:=(?P<amount>\d+))?")
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class TenSeconds(StatefulProcessor):
+    """What tumbling windows do, without their cost."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._sums = handle.getMapState("sums", "start long", "amount long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        for row in rows:
+            at_ms = round((row.at - EPOCH).total_seconds() * 1_000)
+            start = at_ms // SIZE_MS * SIZE_MS
+            if start + SIZE_MS <= timerValues.getCurrentWatermarkInMs():
+                yield Side("late", (f"{key[0]}@{at_ms / 1_000:g}",))
+                continue
+            self._handle.registerTimer(start + SIZE_MS)
+            (before,) = self._sums.getValue((start,)) or (0,)
+            self._sums.updateValue((start,), (before + row.amount,))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        end = expiredTimerInfo.getExpiryTimeInMs()
+        assert timerValues.getCurrentWatermarkInMs() >= end
+        (amount,) = self._sums.getValue((end - SIZE_MS,))
+        self._sums.removeKey((end - SIZE_MS,))
+        yield (f"{key[0]}[{(end - SIZE_MS) // 1_000},{end // 1_000})={amount}",)
+
+
+def flow(watermarks: Watermarks | None, timers: Any = "event") -> Flow:
+    made = Flow("windows")
+    rows = made.source(AnySource("rows", ROWS, is_resolved=True), uid="rows", watermarks=watermarks)  # type: ignore[arg-type]
+    found = rows.key_by("key").process(
+        TenSeconds(), "fired string", uid="ten", sides={"late": "row string"}, timers=timers
+    )
+    found.sink(AnySink("fired"))
+    found.side("late").sink(AnySink("late"))
+    return made
+
+
+def fired(watermarks: Watermarks, text: str, restores: bool = False) -> dict[str, list[str]]:
+    """What each epoch gives that gives something, and its late rows."""
+    test, found, passed_s = FlowTest(flow(watermarks)), {}, 0
+    try:
+        for number, epoch in enumerate(text.split("|"), start=1):
+            words = epoch.split()
+            now_s = next((int(word[2:]) for word in words if word.startswith("T=")), number)
+            test.advance(seconds=now_s - passed_s)
+            passed_s = now_s
+            rows: dict[str, list[tuple[Any, ...]]] = {}
+            for each in filter(None, map(TEXT.fullmatch, words)):
+                at = EPOCH + dt.timedelta(seconds=float(each["at"]))
+                row = each["key"], at, int(each["amount"] or 1)
+                rows.setdefault(f"rows/{each['partition'] or 'p'}", []).append(row)
+            written = test.epoch(rows, ended=["rows"] if "END" in words else [])
+            out = [row["fired"] for row in written["fired"]] + [f"late {row['row']}" for row in written["late"]]
+            if out:
+                found[f"N{number}"] = out
+            if restores:
+                test.restore()
+    finally:
+        test.close()
+    return found
+
+
+IDLE = monotonic("at", idle="60 seconds")
+EVER = monotonic("at", idle=None)
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
+@pytest.mark.parametrize(
+    ("watermarks", "text", "expected"),
+    [
+        pytest.param(EVER, "a@1 a@9 | a@10", {"N2": ["a[0,10)=2"]}, id="1"),
+        pytest.param(EVER, "a@25 a@1", {"N1": ["a[0,10)=1"]}, id="2"),
+        pytest.param(bounded("at", "5 seconds"), "a@1 a@12 | a@15", {"N2": ["a[0,10)=1"]}, id="3"),
+        pytest.param(EVER, "a@25 | a@12 a@29", {"N2": ["late a@12"]}, id="4"),
+        pytest.param(EVER, "p:a@25 q:a@3 | q:a@12", {"N2": ["a[0,10)=1"]}, id="5"),
+        pytest.param(IDLE, "p:a@5 q:a@5 T=0 | p:a@25 T=30 | p:a@26 T=61", {"N3": ["a[0,10)=2"]}, id="7"),
+        pytest.param(IDLE, "p:a@25 q:a@5 T=0 | T=60", {"N2": ["a[0,10)=1"]}, id="8"),
+        pytest.param(
+            IDLE,
+            "p:a@5 q:a@5 T=0 | p:a@26 T=61 | q:a@7 p:a@50 T=62 | q:a@40 T=63",
+            {"N2": ["a[0,10)=2"], "N3": ["late a@7"], "N4": ["a[20,30)=1"]},
+            id="9",
+        ),
+        pytest.param(
+            IDLE,
+            "q:a@2 T=0 | p:a@4 T=1 | p:a@31 T=2 | T=61 | q:b@12 T=62 | q:b@33 T=63",
+            {"N4": ["a[0,10)=2"], "N5": ["late b@12"]},
+            id="11",
+        ),
+        pytest.param(EVER, "a@-1 a@-10 a@-11 END", {"N1": ["a[-20,-10)=1", "a[-10,0)=2"]}, id="15"),
+        pytest.param(EVER, "a@25=7 | END", {"N2": ["a[20,30)=7"]}, id="END in an epoch without records"),
+    ],
+)
+def test_case(watermarks: Watermarks, text: str, expected: dict[str, list[str]], restores: bool) -> None:
+    assert fired(watermarks, text, restores) == expected
+
+
+def test_case_6_a_partition_that_was_named_and_has_no_record_holds_the_watermark() -> None:
+    test = FlowTest(flow(EVER))
+    at = EPOCH + dt.timedelta(seconds=25)
+    test.epoch({"rows/p": [("a", at, 1)], "rows/q": []})
+    assert test.watermark("ten") is None
+    assert test.epoch({"rows/p": [("a", at + dt.timedelta(seconds=6), 1)]}) == {"fired": [], "late": []}
+    test.close()
+
+
+def test_the_test_kit_says_where_the_watermark_is() -> None:
+    test = FlowTest(flow(bounded("at", "5 seconds")))
+    test.epoch({"rows": [("a", EPOCH + dt.timedelta(seconds=25), 1)]})
+    assert test.watermark("ten") == EPOCH + dt.timedelta(seconds=20)
+    test.restore()
+    assert test.watermark("ten") == EPOCH + dt.timedelta(seconds=20)
+    test.epoch(ended=["rows"])
+    assert test.watermark("ten") == dt.datetime.max.replace(tzinfo=dt.UTC)
+    test.close()
+
+
+class Chained(StatefulProcessor):
+    """Each timer registers the next one, three times."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._left = handle.getValueState("left", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del key, rows, timerValues
+        self._left.update((3,))
+        self._handle.registerTimer(1_000)
+        return ()
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        del key, timerValues
+        (left,) = self._left.get()
+        self._left.update((left - 1,))
+        if left > 1:
+            self._handle.registerTimer(expiredTimerInfo.getExpiryTimeInMs() + 1)
+        yield (f"{expiredTimerInfo.getExpiryTimeInMs()}",)
+
+
+def test_a_timer_that_is_registered_when_its_time_has_passed_fires_with_the_next_epoch() -> None:
+    made = Flow("chained")
+    rows = made.source(AnySource("rows", ROWS, is_resolved=True), uid="rows", watermarks=EVER)  # type: ignore[arg-type]
+    rows.key_by("key").process(Chained(), "at string", uid="chained", timers="event").sink(AnySink("fired"))
+    test = FlowTest(made)
+    (subtask,) = (each for each in test._flow._subtasks if each.chain.uid)
+    found = [test.epoch({"rows": [("a", EPOCH, 1)]}, ended=["rows"])["fired"]]
+    while subtask.timer_ms == 0:
+        found.append(test.epoch(ended=["rows"])["fired"])
+    assert found == [[{"at": "1000"}], [{"at": "1001"}], [{"at": "1002"}]]
+    test.close()
+
+
+def test_what_is_refused() -> None:
+    with raises(ConfigError, "watermarks-missing"):
+        flow(None)
+    with raises(ConfigError, "option-value"):
+        flow(EVER, timers="both")
+
+
+def test_a_union_of_streams_with_and_without_watermarks_is_refused() -> None:
+    made = Flow("windows")
+    left, right = (
+        made.source(AnySource(name, ROWS, is_resolved=True), uid=name, watermarks=of)  # type: ignore[arg-type]
+        for name, of in (("left", EVER), ("right", None))
+    )
+    with raises(ConfigError, "watermarks-missing"):
+        left.union(right).key_by("key").process(Chained(), "at string", uid="chained", timers="event")
+
+
+def test_timers_of_processing_time_are_not_taken_for_those_of_event_time() -> None:
+    test = FlowTest(flow(EVER, timers="processing"))
+    test.epoch({"rows": [("a", dt.datetime(2030, 1, 1, tzinfo=dt.UTC), 1)]})
+    other = type(test._flow)(flow(EVER).graph(), test._folder.name)
+    other._handles = test._flow._handles
+    with raises(CheckpointMismatch, "state-operator-changed"):
+        other.restore()
+    test.close()
