@@ -6,13 +6,15 @@ import io
 import logging
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
 from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.engine.driver import progress as of_progress
-from onefold.engine.driver.progress import Progress, counted, moving_line
+from onefold.engine.driver.progress import Progress, counted, moving_line, told_clock
+from onefold.flow.time.clocks import END, ClockStatus
 from onefold.store.job.logs import Console
 
 _AT = Range(Positions(()), Positions(()))
@@ -92,3 +94,52 @@ def test_elsewhere_nothing_moves(monkeypatch: pytest.MonkeyPatch, term: str, is_
 )
 def test_one_is_no_plural(number: int, thing: str, said: str) -> None:
     assert counted(number, thing) == said
+
+
+NOON_US = 1_767_268_800_000_000  # 2026-01-01 12:00
+
+
+@pytest.mark.parametrize(
+    ("clock", "told"),
+    [
+        (ClockStatus(NOON_US), "watermark 2026-01-01 12:00:00.0 (2.1 s behind)"),
+        (
+            ClockStatus(NOON_US, "t/3", NOON_US // 1_000 + 2_100, 60_000),
+            "watermark 2026-01-01 12:00:00.0 (2.1 s behind)",
+        ),
+        (
+            ClockStatus(NOON_US, "t/3", NOON_US // 1_000 - 38_900, 60_000),
+            "watermark 2026-01-01 12:00:00.0 (2.1 s behind), waits for t/3 (silent for 41 s, idle after 60 s)",
+        ),
+        (
+            ClockStatus(None, "t/3", NOON_US // 1_000 + 100),
+            "no watermark yet, waits for t/3 (silent for 2 s, never idle)",
+        ),
+        (ClockStatus(END), "watermark at the end of its sources"),
+        (ClockStatus(END - 1), f"watermark {END - 1:,} us (9,221,604,768,052.7 s ahead)"),
+    ],
+)
+def test_a_watermark_is_told_with_what_it_waits_for(clock: ClockStatus, told: str) -> None:
+    assert told_clock(clock, NOON_US // 1_000 + 2_100) == told
+
+
+def test_the_line_has_the_watermark_that_is_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress("orders")
+    at = replace(EPOCH, timestamp_ms=NOON_US // 1_000)
+    progress.count(at, lambda: {}, {"one": ClockStatus(NOON_US), "other": ClockStatus(NOON_US - 1_500_000)})
+    with caplog.at_level(logging.INFO, "onefold.epochs"):
+        progress.end()
+    told = "other: watermark 2026-01-01 11:59:58.5 (1.5 s behind)"
+    assert told in caplog.text and told in progress.line(1.0, "running")
+    progress.count(at, lambda: {}, {"one": ClockStatus(NOON_US), "other": ClockStatus(None)})
+    assert "other: no watermark yet" in progress.line(1.0, "running")
+
+
+def test_a_watermark_of_a_day_in_the_future_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress("orders")
+    for days, warnings in ((1, 0), (2, 1), (3, 1)):
+        far = ClockStatus(NOON_US + days * 86_400_000_000)
+        progress.count(replace(EPOCH, timestamp_ms=NOON_US // 1_000), lambda: {}, {"one": far})
+        assert caplog.text.count("over a day ahead") == warnings
+    progress.count(replace(EPOCH, timestamp_ms=0), lambda: {}, {"two": ClockStatus(END)})
+    assert caplog.text.count("over a day ahead") == 1

@@ -293,7 +293,7 @@ class FlowRun:
         self.bad += writers.bad
         self._tracker.completed()
         planners.completed(now.at)
-        self.progress.count(outcome.record, lambda: planners.behind(now.at))
+        self.progress.count(outcome.record, lambda: planners.behind(now.at), writers.clocks)
         if self._settings.on_outcome is not None:
             own = OwnProcess()
             try:

@@ -8,21 +8,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.core.values.plain import counted
 from onefold.engine.state import STATE
+from onefold.flow.time.clocks import END, ClockStatus
 from onefold.store.job.logs import Console
 
-__all__ = ["Progress", "moving_line", "records_between"]
+__all__ = ["Progress", "moving_line", "records_between", "told_clock"]
 
+log = logging.getLogger("onefold")
 epochs_log = logging.getLogger("onefold.epochs")
 
 EVERY_S = 1.0
 MOVES_S = 0.5
 SEEN = 10  # moves that rows a second are of
+SILENT_MS = 1_000  # for which a partition has to be silent before it is said to be waited for
+FAR_MS = 86_400_000  # that a watermark is ahead of the epoch's time
 REST = 9  # times as long as the sources took to say how far they go: no epoch is run meanwhile
 
 
@@ -38,12 +43,21 @@ class Progress:
         self._told_rows = self._told_epochs = 0
         self._behind: Callable[[], Mapping[str, int]] | None = None
         self._said_behind = ""
+        self._clocks: Mapping[str, ClockStatus] = {}
+        self._warned = set[str]()
 
-    def count(self, record: EpochRecord, behind: Callable[[], Mapping[str, int]]) -> None:
-        """An epoch is complete. `behind` asks the sources how much there is beyond it, by what it is counted in."""
+    def count(
+        self,
+        record: EpochRecord,
+        behind: Callable[[], Mapping[str, int]],
+        clocks: Mapping[str, ClockStatus] | None = None,
+    ) -> None:
+        """An epoch is complete. `behind` asks the sources how much there is beyond it, by what it is counted in;
+        `clocks` are of the operators that go by event time, by their uids."""
         self.epochs += 1
         self.rows += sum(committable.rows for committable in record.manifest if committable.sink != STATE)
-        self.last, self._behind = record, behind
+        self.last, self._behind, self._clocks = record, behind, clocks or {}
+        self._warn(record.timestamp_ms)
         if time.monotonic() >= self._next_s:
             self._tell()
 
@@ -55,7 +69,30 @@ class Progress:
         """For a terminal."""
         epoch = "" if self.last is None else f", epoch {self.last.epoch}, {rows_per_s:,.0f} rows/s"
         behind = f", {self._said_behind}" if self._said_behind else ""
+        behind += "".join(f", {clock}" for clock in self._told_clocks())
         return f"flow {self._flow!r}: {state}{epoch}{behind}{because and f': {because}'}"
+
+    def _told_clocks(self) -> Iterator[str]:
+        """The one that is furthest behind: with several operators, by its name."""
+        if self.last is not None and self._clocks:
+            uid, lowest = min(self._clocks.items(), key=lambda each: _known(each[1].watermark_us))
+            told = told_clock(lowest, self.last.timestamp_ms)
+            yield told if len(self._clocks) == 1 else f"{uid}: {told}"
+
+    def _warn(self, now_ms: int) -> None:
+        """Once for each operator: whatever comes after such a record is late."""
+        for uid, clock in self._clocks.items():
+            us = clock.watermark_us
+            if us is not None and us != END and us > (now_ms + FAR_MS) * 1_000 and uid not in self._warned:
+                self._warned.add(uid)
+                log.warning(
+                    "flow %r: the watermark of %s is %s, over a day ahead: records have times in the future, and all"
+                    " others are late until then. Filter them before they get into the source, or let its watermarks"
+                    " leave them out",
+                    self._flow,
+                    uid,
+                    _moment(us),
+                )
 
     def _tell(self) -> None:
         assert self.last is not None and self._behind is not None
@@ -73,11 +110,40 @@ class Progress:
             counted(rows, "row"),
             counted(self.epochs - self._told_epochs, "epoch"),
             f"{rows / (now_s - self._told_s):,.0f}",
-            behind,
+            ", ".join((behind, *self._told_clocks())),
         )
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
         asked_s = time.monotonic() - now_s
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
+
+
+def told_clock(clock: ClockStatus, now_ms: int) -> str:
+    """For people, at the end of an epoch of that time: `watermark 12:03:05.2 (2.1 s behind), waits for orders/3 (silent
+    for 41 s, idle after 60 s)`."""
+    us = clock.watermark_us
+    if us == END:
+        return "watermark at the end of its sources"
+    told = "no watermark yet"
+    if us is not None:
+        behind_s = (now_ms - us / 1_000) / 1_000
+        told = f"watermark {_moment(us)} ({abs(behind_s):,.1f} s {'ahead' if behind_s < 0 else 'behind'})"
+    silent_ms = now_ms - clock.since_ms
+    if clock.waits_for is None or (us is not None and silent_ms < SILENT_MS):
+        return told
+    until = "never idle" if clock.idle_ms is None else f"idle after {clock.idle_ms / 1_000:g} s"
+    return f"{told}, waits for {clock.waits_for} (silent for {silent_ms / 1_000:,.0f} s, {until})"
+
+
+def _known(us: int | None) -> int:
+    """What is not known is behind all that is."""
+    return -END if us is None else us
+
+
+def _moment(us: int) -> str:
+    try:
+        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us):%Y-%m-%d %H:%M:%S.%f}"[:-5]
+    except OverflowError:
+        return f"{us:,} us"
 
 
 @contextmanager
