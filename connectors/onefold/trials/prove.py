@@ -86,7 +86,7 @@ def replay_schedule(console: Console, text: str) -> bool:
 
 
 def _replay_flow(console: Console, schedule: FlowSchedule) -> bool:
-    outcome = simulate_flow(schedule.kinds, dict(schedule.script))
+    outcome = simulate_flow(schedule.kinds, dict(schedule.script), job=schedule.job)
     for point, options in enumerate(outcome.options):
         option = outcome.taken.get(point, 0)
         console.print(f"{point:4} {options[0]}" + (f"   [red]{options[option]}[/]" if option else ""), highlight=False)

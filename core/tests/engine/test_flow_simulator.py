@@ -5,41 +5,48 @@ from __future__ import annotations
 import pytest
 
 from onefold.core import SinkKind
-from onefold.engine.testing.mutants import MUTANTS, OF_ORDER
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
+from onefold.engine.testing.mutants import END, MUTANTS, OF_ORDER, OF_TIME, SILENCE
 from onefold.engine.testing.proof import HAPPENINGS, FlowProof
 from onefold.engine.testing.schedules import Explored, FlowSchedule, explore, sample, simulate
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
 
+@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, LR, WT)])
-def test_an_undisturbed_flow_is_exact(kinds: tuple[SinkKind, ...]) -> None:
-    assert simulate(kinds, {}).wrong == []
+def test_an_undisturbed_flow_is_exact(kinds: tuple[SinkKind, ...], job: str) -> None:
+    assert simulate(kinds, {}, job=job).wrong == []
 
 
 @pytest.mark.proof
 @pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("kinds", [(TP,), (LR,), (WT,), (TP, WT)], ids=str)
-def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...]) -> None:
-    report = explore(kinds, 1)
+def test_whatever_happens_once_every_row_comes_once(kinds: tuple[SinkKind, ...], job: str) -> None:
+    report = explore(kinds, 1, job=job)
     assert report.failed == []
     assert report.schedules > 500
     assert min(report.taken[what] for what in ("the driver dies", "workers die", "the workers run on")) > 40
 
 
+@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("point", range(0, 160, 16))
-def test_two_faults_close_to_each_other_leave_every_row_once(point: int) -> None:
+def test_two_faults_close_to_each_other_leave_every_row_once(point: int, job: str) -> None:
     for second in (1, 3, 8):
         for option in (1, 99):  # the first that is not the usual one, and the last
             script = {point: option, point + second: 99}
-            assert simulate((TP,), script).wrong == [], script
+            assert simulate((TP,), script, job=job).wrong == [], script
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("kinds", [(WT,), (TP, WT)], ids=str)
-def test_rows_that_show_early_are_the_same_again_whatever_the_pace_of_the_workers(kinds: tuple[SinkKind, ...]) -> None:
+def test_rows_that_show_early_are_the_same_again_whatever_the_pace_of_the_workers(
+    kinds: tuple[SinkKind, ...], job: str
+) -> None:
     for seed in range(40):
-        assert sample(kinds, seed).wrong == [], seed
+        assert sample(kinds, seed, job=job).wrong == [], seed
 
 
 @pytest.mark.proof
@@ -84,3 +91,18 @@ def test_what_no_flow_had_is_named() -> None:
 def test_a_mutant_is_noticed(name: str) -> None:
     report = explore((TP,), 1, MUTANTS[name], failures_max=1)
     assert report.failed, f"{report.schedules} schedules did not notice that {name}"
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", OF_TIME)
+def test_a_mutant_of_event_time_is_noticed(name: str) -> None:
+    subject, job = OF_TIME[name]
+    report = explore((TP,), 1, subject, job=job, failures_max=1)
+    assert report.failed, f"{report.schedules} schedules did not notice that {name}"
+
+
+def test_a_schedule_has_its_job() -> None:
+    assert {SILENCE, END, DEFAULT_JOB} == set(JOBS)
+    schedule = FlowSchedule((TP,), ((3, 1),), SILENCE)
+    assert FlowSchedule.from_json(schedule.to_json()) == schedule
+    assert FlowSchedule.from_json('{"flow": ["two-phase"], "script": []}') == FlowSchedule((TP,))

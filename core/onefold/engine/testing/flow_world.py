@@ -1,5 +1,7 @@
 """A small flow with the protocol, in memory: two partitions, a keyed processor with timers, and sinks.
 
+What it does is a job of `flow_jobs`.
+
 The plan, the subtasks, the driver's `Writers`, the protocol and its coordinator are the production code; the store, the
 sinks, the state's storage and the channels are models. A run follows a script, which says at which points something
 else happens than what comes first.
@@ -8,18 +10,16 @@ else happens than what comes first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
-from onefold.core.protocol.effects import EpochRequest, Pause, Protocol
+from onefold.core.protocol.effects import EpochRequest, Pause, Protocol, ReadClock
 from onefold.core.protocol.epoch import Initial
 from onefold.core.restart import Restart
 from onefold.core.source import Part, Split
@@ -32,10 +32,10 @@ from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OUT, ROWS, FlowJob
 from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
-from onefold.flow.graph import Edge, Graph, Node, Processing, Reading, Shipping, Writing
-from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.graph import Edge, Graph, Node, Reading, Shipping, Writing
 from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
@@ -43,10 +43,6 @@ from onefold.store.job.lifecycle import Lifecycle
 __all__ = ["DRIVER_DIES", "LATE_WORK_LANDS", "STRIKES", "WORKERS_RUN_ON", "FlowWorld", "WorldOutcome"]
 
 FLOW = "model"
-RECORDS = {"t/0": ("a", "b", "a", "c"), "t/1": ("a", "c", "b", "d")}  # keys, by partition: d comes last
-CUTS = ({"t/0": 0, "t/1": 0}, {"t/0": 2, "t/1": 1}, {"t/0": 3, "t/1": 3}, {"t/0": 4, "t/1": 4})
-ROWS = pa.schema([("key", pa.string()), ("record", pa.string())])
-OUT = pa.schema([("out", pa.string())])
 LIVES_MAX = 12
 FEW = 3
 DRIVER_DIES, WORKERS_RUN_ON, LATE_WORK_LANDS = "the driver dies", "the workers run on", "late work lands"
@@ -58,61 +54,39 @@ class CrashError(BaseException):
     """The driver dies, and its workers with it."""
 
 
-class _Counting(StatefulProcessor):
-    """Numbers the rows of each key as they come, and gives one more row a key in the epoch after its first: of d in
-    one after the last that has records."""
-
-    def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._count = handle.getValueState("count", "n long")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
-        (count,) = self._count.get() or (0,)
-        if count == 0:
-            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
-        for row in rows:
-            count += 1
-            yield (f"{key[0]}/{count} {row.record}",)
-        self._count.update((count,))
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
-        del timerValues, expiredTimerInfo
-        yield (f"{key[0]}/timer no",)
-
-
-EXPECTED = Counter(
-    [f"{key}/{n + 1}" for key, of in Counter("".join(map("".join, RECORDS.values()))).items() for n in range(of)]
-    + [f"{key}/timer" for key in "abcd"]
-    + [f"{partition}:{at}" for partition, of in RECORDS.items() for at in range(len(of))]
-    + 4 * ["no"]
-)
-
-
 @dataclass(frozen=True)
 class _Source:
     """Each record is a part of its own."""
 
+    job: FlowJob
     name: str = "t"
     on_error: str = "fail"
     bad_records_max: int = 0
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         del guarded
-        begin, end = split.range
         none = empty_batch(BAD_COLUMNS)
-        for at in range(begin, end):
-            row = [RECORDS[split.partition][at]], [f"{split.partition}:{at}"]
-            yield Part(pa.record_batch([*row], schema=ROWS), none)
+        for at in range(*split.range):
+            yield Part(self.job.rows(split.partition, at), none)
 
 
+@dataclass
 class _Splits:
+    job: FlowJob
+    ends_at: Callable[[int, int], int]
+    planned: int = 0  # the furthest cut that was planned
+
     def splits(self, span: Range) -> Mapping[int, Sequence[Split]]:
         begin = dict(span.start.items)
         return {0: [Split(p, (begin[p], end)) for p, end in span.end.items if end != begin[p]]}
 
     def source_end(self, node: int, at: Positions) -> SourceEnd:
         del node
-        return SourceEnd(tuple(RECORDS), at == Positions.of(CUTS[-1]))
+        cut = self.job.cut_of(at)
+        self.planned = max(self.planned, cut)
+        return SourceEnd(
+            tuple(self.job.records), self.job.ends and self.ends_at(cut, self.planned) == len(self.job.cuts)
+        )
 
 
 @dataclass
@@ -123,6 +97,7 @@ class WorldOutcome:
     wrong: list[str]
     options: list[tuple[str, ...]]
     taken: dict[int, int]
+    job: str
 
     def points(self) -> tuple[str, ...]:
         """What happened in the place of what comes first, for people: of many, what struck."""
@@ -133,12 +108,20 @@ class WorldOutcome:
 
 
 class FlowWorld:
-    """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first."""
+    """`script` says by the number of a point (the first is 0) which of its options is taken, instead of the first;
+    `job` is one of `JOBS`, by its name."""
 
     def __init__(
-        self, kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject, workers: int = 2
+        self,
+        kinds: Sequence[SinkKind],
+        script: Mapping[int, int],
+        subject: FleetSubject,
+        job: str = DEFAULT_JOB,
+        workers: int = 2,
     ) -> None:
         self.script = script
+        self._job, self._job_name, self._subject = JOBS[job], job, subject
+        self._now_ms = 0  # when the epoch is planned
         self.options: list[tuple[str, ...]] = []
         self.taken: dict[int, int] = {}
         self._is_disturbed = True
@@ -146,9 +129,10 @@ class FlowWorld:
         named = {f"sink-{number}": kind for number, kind in enumerate(kinds)}
         self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
         self.state = ModelTwoPhaseSink(STATE)
+        source: Any = _Source(self._job)
         nodes = [
-            Node(0, Reading(_Source()), (), ROWS, (), "t"),  # type: ignore[arg-type]
-            Node(1, Processing(_Counting(), ("key",)), (Edge(0, Shipping.KEYED, ("key",)),), OUT, (), "count"),
+            Node(0, Reading(source, self._job.watermarks), (), ROWS, (), "t"),
+            Node(1, self._job.operator(), (Edge(0, Shipping.KEYED, ("key",)),), OUT, (), "count"),
             *(Node(n, Writing(sink), (Edge(1),), None) for n, sink in enumerate(self.sinks.values(), start=2)),
         ]
         self.plan = plan(Graph(FLOW, tuple(nodes), MAX_PARALLELISM))
@@ -189,8 +173,10 @@ class FlowWorld:
             self._is_disturbed = False
             self._live()
         except Exception as error:
-            return WorldOutcome([f"comes-to-rest: {type(error).__name__}: {error}"], self.options, self.taken)
-        return WorldOutcome(self._wrong(), self.options, self.taken)
+            wrong = [f"comes-to-rest: {type(error).__name__}: {error}"]
+        else:
+            wrong = self._wrong()
+        return WorldOutcome(wrong, self.options, self.taken, self._job_name)
 
     def _live(self) -> bool:
         """One driver, from its start to the source's end: False where it died, or gave up."""
@@ -200,14 +186,18 @@ class FlowWorld:
         driver = Coordinator(FLOW, self.store, self.committers, _out_of_patience, merging)
         writes = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         try:
-            started = self._drive(driver, life.start(Initial(Positions.of(CUTS[0]))))
+            started = self._drive(driver, life.start(Initial(self._job.begin)))
             self._drive(driver, life.sweep())
             at = resume_point(self.store.facts(FLOW), started, lambda _: ())
             tracker = Tracker(Restart(strategy="fixed_delay", delay_s=1e-9, attempts=LIVES_MAX))
+            splits = _Splits(self._job, self._subject.ends_at)
             launch = lambda here, _guarded: self.fleet.launch(here.handles)  # noqa: E731
-            ahead = lambda behind: _next_range(behind.end)  # noqa: E731
-            writers = Writers(self.plan, self.fleet, _Splits(), tracker, at, launch, ahead, lambda _for_s: None)
-            while (span := _range(at, writers)) is not None:
+            ahead = lambda behind: self._job.next_range(behind.end)  # noqa: E731
+            writers = Writers(self.plan, self.fleet, splits, tracker, at, launch, ahead, lambda _for_s: None)
+            writers.launch()
+            while (span := self._range(at, writers)) is not None:
+                self._now_ms = self._job.time_ms(span, writers.timer_ms)
+                self.store.be_at(self._now_ms)
                 request = EpochRequest(span, FLOW, at.epoch + 1, "job", tuple(self.committers), writes)
                 outcome = self._drive(driver, writers.observing(life.run_epoch(request, LIVES_MAX)), writers)
                 at = ResumePoint.after(outcome.record)
@@ -223,7 +213,8 @@ class FlowWorld:
             while True:
                 try:
                     self._point(f"before {type(effect).__name__}")
-                    answer = driver.perform(effect, writers)
+                    is_clock = isinstance(effect, ReadClock)
+                    answer = self._now_ms if is_clock else driver.perform(effect, writers)
                     self._point(f"after {type(effect).__name__}")
                 except OnefoldError as error:
                     effect = protocol.throw(error)
@@ -245,6 +236,16 @@ class FlowWorld:
             case option if option == LATE_WORK_LANDS:
                 self.fleet.late.pop()()
 
+    def _range(self, at: ResumePoint, writers: Writers) -> Range | None:
+        if writers.ahead is not None:
+            return writers.ahead
+        if at.until is not None:
+            return Range(at.at, at.until)
+        if (span := self._job.next_range(at.at)) is not None:
+            return span
+        writers.look()
+        return Range(at.at, at.at) if writers.timer_ms is not None else None
+
     def _wrong(self) -> list[str]:
         """The invariants, at rest."""
         wrong = []
@@ -253,9 +254,9 @@ class FlowWorld:
             for row, times in sink.shown().items():
                 for part in row.split():  # a number of a key, and the record that has it
                     shown[part] += times
-            if missing := EXPECTED - shown:
+            if missing := self._job.expected - shown:
                 wrong.append(f"no-loss: {name} lacks {sorted(missing.elements())}")
-            if more := shown - EXPECTED:
+            if more := shown - self._job.expected:
                 wrong.append(f"no-duplicate: {name} has too much {sorted(more.elements())}")
         for name, sink in self.committers.items():
             wrong += [f"nothing-in-doubt: {handle} is left in {name}" for handle in sink.prepared]
@@ -263,23 +264,6 @@ class FlowWorld:
         if last is None or last.state is not EpochState.COMPLETE:
             wrong.append(f"comes-to-rest: the flow rests at {last}")
         return wrong
-
-
-def _range(at: ResumePoint, writers: Writers) -> Range | None:
-    if writers.ahead is not None:
-        return writers.ahead
-    if at.until is not None:
-        return Range(at.at, at.until)
-    if (span := _next_range(at.at)) is not None:
-        return span
-    writers.look()
-    return Range(at.at, at.at) if writers.timer_ms is not None else None
-
-
-def _next_range(at: Positions) -> Range | None:
-    ends = [Positions.of(cut) for cut in CUTS]
-    number = ends.index(at)
-    return Range(at, ends[number + 1]) if number + 1 < len(ends) else None
 
 
 def _out_of_patience(pause: Pause, _: float) -> None:

@@ -39,6 +39,7 @@ class FleetSubject:
     groups: Callable[[int, int, int], Sequence[int]] = key_groups_of_subtask
     spoil: Callable[[Subtask], None] = lambda _subtask: None  # once it is restored
     tells_timers: bool = True  # that were restored
+    ends_at: Callable[[int, int], int] = lambda cut, _planned: cut  # by which cut is asked whether the source has ended
 
 
 @dataclass

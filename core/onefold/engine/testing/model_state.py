@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ class ModelSnapshots:
 
     sink: ModelTwoPhaseSink
     contents: dict[str, dict[StateSpec, Entries]] = field(default_factory=dict)
+    lists: dict[str, Mapping[StateSpec, Sequence[Value]]] = field(default_factory=dict)
 
     def keep(self, task: TaskId, frozen: Frozen) -> ModelStoring:
         return ModelStoring(self, task, frozen)
@@ -96,12 +97,15 @@ class ModelTable:
 
 @dataclass
 class ModelBackend:
-    """Implements StateBackend, for keyed state alone."""
+    """Implements StateBackend."""
 
     snapshots: ModelSnapshots
     tables: dict[StateSpec, ModelTable] = field(default_factory=dict)
+    lists: dict[StateSpec, Callable[[], Sequence[Value]]] = field(default_factory=dict)
+    restored: list[Mapping[StateSpec, Sequence[Value]]] = field(default_factory=list)
 
     def restore(self, handles: Sequence[str], key_groups: Collection[int]) -> None:
+        self.restored = [self.snapshots.lists[handle] for handle in handles]
         for handle in handles:
             for spec, entries in self.snapshots.read(handle).items():
                 mine = {of: value for of, value in entries.items() if group_of(of[0], MAX_PARALLELISM) in key_groups}
@@ -111,14 +115,14 @@ class ModelBackend:
         return self.tables.setdefault(spec, ModelTable())
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
-        del spec, content
+        self.lists[spec] = content
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        del spec
-        return []
+        return [list(of[spec]) for of in self.restored if spec in of]
 
     def freeze(self, epoch: int) -> ModelFrozen:
-        return ModelFrozen(self, {spec: dict(table.entries) for spec, table in self.tables.items()}, epoch)
+        lists = {spec: list(content()) for spec, content in self.lists.items()}
+        return ModelFrozen(self, {spec: dict(table.entries) for spec, table in self.tables.items()}, lists, epoch)
 
     def size(self) -> StateSize:
         return StateSize(sum(len(table.entries) for table in self.tables.values()), 0)
@@ -133,12 +137,14 @@ class ModelFrozen:
 
     backend: ModelBackend
     content: dict[StateSpec, Any]
+    lists: Mapping[StateSpec, Sequence[Value]]
     epoch: int
 
     def store(self) -> str:
         contents = self.backend.snapshots.contents
         handle = f"{self.epoch}-{len(contents)}"
         contents[handle] = self.content
+        self.backend.snapshots.lists[handle] = self.lists
         return handle
 
     def release(self) -> None:

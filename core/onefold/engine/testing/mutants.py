@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 from onefold.core.source import Part
 from onefold.engine.dataflow.inbound import Inbound
-from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect
+from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.processing import ProcessingLogic
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.model_fleet import FleetSubject
+from onefold.flow.time.clocks import Clocks, Times
 
-__all__ = ["MUTANTS", "OF_ORDER"]
+__all__ = ["END", "MUTANTS", "OF_ORDER", "OF_TIME", "SILENCE"]
 
 
 class _FrozenLate(Subtask):
@@ -68,6 +71,65 @@ class _ByArrival(Inbound):
         super().__init__(len(turns))
 
 
+class _FirstChannel(Inbound):
+    """Hears what the first of its channels says of event time, and none of the others."""
+
+    def _pop(self, channel: int) -> pa.RecordBatch | Part | Barrier | None:
+        before, found = self.times, super()._pop(channel)
+        if channel > 0:
+            self.times = before
+        return found
+
+
+class _OwnPartitions(Subtask):
+    """Goes by the partitions that its own worker reads."""
+
+    def put(self, exchange: int | None, sender: int, item: Item) -> None:
+        if not isinstance(item, Times) or exchange is None or sender == self._outbound._index:
+            super().put(exchange, sender, item)
+
+
+class _TimesAtOnce(Inbound):
+    """Joins what a channel says of event time as it comes, also of an epoch that is read ahead."""
+
+    def put(self, channel: int, item: Item) -> None:
+        if isinstance(item, Times):
+            self.times = self.times.joined(item)
+        else:
+            super().put(channel, item)
+
+
+class _TakenBack(Clocks):
+    """A partition that wakes takes the watermark back."""
+
+    def advance(self, times: Times, now_ms: int) -> None:
+        super().advance(times, now_ms)
+        self.watermark_us = self._at(now_ms)
+
+
+class _ByWallClock(Clocks):
+    """Silence goes by the machine's clock."""
+
+    def advance(self, times: Times, now_ms: int) -> None:
+        del now_ms
+        super().advance(times, time.time_ns() // 1_000_000)
+
+
+def _with(clocks: type[Clocks]) -> Callable[[Subtask], None]:
+    def spoil(subtask: Subtask) -> None:
+        for logic in subtask._operators._logics.values():
+            if isinstance(logic, ProcessingLogic) and logic._event_clocks is not None:
+                logic._event_clocks.__class__ = clocks
+
+    return spoil
+
+
+def _forget_clocks(subtask: Subtask) -> None:
+    for logic in subtask._operators._logics.values():
+        if isinstance(logic, ProcessingLogic) and logic._event_clocks is not None:
+            logic._event_clocks._clocks, logic._event_clocks.watermark_us = {}, None
+
+
 def _forget_timers(subtask: Subtask) -> None:
     for logic in subtask._operators._logics.values():
         if isinstance(logic, ProcessingLogic) and logic._handle.timers is not None:
@@ -86,6 +148,22 @@ MUTANTS = {
     "timers are not restored": FleetSubject(spoil=_forget_timers),
     "the driver is not told which timers were restored": FleetSubject(tells_timers=False),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
+}
+SILENCE, END = [job for job in JOBS if job != DEFAULT_JOB][::-1]
+# By the job that shows them.
+OF_TIME = {
+    "the watermark is of the first channel alone": (FleetSubject(inbound=_FirstChannel), SILENCE),
+    "the watermark is of the worker's own partitions": (FleetSubject(subtask=_OwnPartitions), SILENCE),
+    "times of the next epoch count in this one": (FleetSubject(inbound=_TimesAtOnce), SILENCE),
+    "a partition that wakes takes the watermark back": (FleetSubject(spoil=_with(_TakenBack)), SILENCE),
+    "silence goes by the machine's clock": (FleetSubject(spoil=_with(_ByWallClock)), SILENCE),
+    "clocks are not restored": (FleetSubject(spoil=_forget_clocks), SILENCE),
+    "timers of event time are not restored": (FleetSubject(spoil=_forget_timers), SILENCE),
+    "the timer of silence is not told after a restart": (FleetSubject(tells_timers=False), SILENCE),
+    "the end is where the driver has planned to, and not the epoch's": (
+        FleetSubject(ends_at=lambda _cut, planned: planned),
+        END,
+    ),
 }
 # Wrong at several points together, and before a sink that writes through.
 OF_ORDER = {"channels are taken by arrival": FleetSubject(in_order=_ByArrival)}

@@ -13,15 +13,17 @@ from functools import partial
 
 from onefold.core.contract import SinkKind
 from onefold.core.testing.proof.prove import OF_MODELS, OF_PROTOCOL, Caught, Progress, Proof, Try, spread
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB
 from onefold.engine.testing.flow_world import LATE_WORK_LANDS, STRIKES, WORKERS_RUN_ON
-from onefold.engine.testing.mutants import MUTANTS, OF_ORDER
+from onefold.engine.testing.mutants import END, MUTANTS, OF_ORDER, OF_TIME, SILENCE
 from onefold.engine.testing.schedules import Explored, explore, sample
 
 __all__ = ["FLOWS", "HAPPENINGS", "SUBTASKS", "FlowProof", "figures", "mutants_of_subtasks", "prove_flows"]
 
 SUBTASKS = "the engine's subtasks"
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
-FLOWS = {" + ".join(kind.value for kind in kinds): kinds for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
+FLOWS = {" + ".join(kind.value for kind in kinds): (kinds, DEFAULT_JOB) for kinds in ((TP,), (LR,), (WT,), (TP, WT))}
+FLOWS |= {f"{kind.value}, {job}": ((kind,), job) for kind, job in ((TP, END), (WT, SILENCE))}
 HAPPENINGS = (*sorted(STRIKES), WORKERS_RUN_ON, LATE_WORK_LANDS)
 SHARDS, SAMPLES = 4, 40  # of each flow; as many samples in each shard as it takes
 DEEP_SAMPLES, DEEP_WITHIN = 4_000, 12  # a second deviation, so many points after the first
@@ -69,7 +71,8 @@ def prove_flows(deep: bool = False, processes: int | None = None, progress: Prog
 
 def mutants_of_subtasks() -> list[Try]:
     """To be tried beside those of the protocol."""
-    return [*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_sampled, name) for name in OF_ORDER)]
+    tries = (*(partial(_try_mutant, name) for name in MUTANTS), *(partial(_try_timed, name) for name in OF_TIME))
+    return [*tries, *(partial(_try_sampled, name) for name in OF_ORDER)]
 
 
 def figures(proof: Proof, flows: FlowProof, caught: Sequence[Caught]) -> str:
@@ -99,16 +102,22 @@ def _caught(caught: Sequence[Caught], of: str) -> str:
 
 def _explore_part(name: str, deep: bool, shard: int) -> tuple[str, Explored]:
     _say_nothing()
-    kinds = FLOWS[name]
-    report = explore(kinds, 2 if deep else 1, within=DEEP_WITHIN, shard=(shard, SHARDS))
+    kinds, job = FLOWS[name]
+    report = explore(kinds, 2 if deep else 1, job=job, within=DEEP_WITHIN, shard=(shard, SHARDS))
     for seed in range(shard, DEEP_SAMPLES if deep else SAMPLES, SHARDS):
-        report.count(kinds, sample(kinds, seed))
+        report.count(kinds, sample(kinds, seed, job=job))
     return name, report
 
 
 def _try_mutant(name: str) -> Caught:
     _say_nothing()
     return _as_caught(name, explore((TP,), 1, MUTANTS[name], failures_max=1))
+
+
+def _try_timed(name: str) -> Caught:
+    _say_nothing()
+    subject, job = OF_TIME[name]
+    return _as_caught(name, explore((TP,), 1, subject, job=job, failures_max=1))
 
 
 def _try_sampled(name: str) -> Caught:

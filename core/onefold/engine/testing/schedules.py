@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.contract import SinkKind
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.flow_world import STRIKES, FlowWorld, WorldOutcome
 from onefold.engine.testing.model_fleet import FleetSubject
 
@@ -21,20 +22,23 @@ FAILURES_MAX = 5
 
 @dataclass(frozen=True)
 class FlowSchedule:
-    """The sinks of a flow, and which option is taken at which point (the first is 0) in the place of the first one."""
+    """The sinks of a flow and its job, and which option is taken at which point (the first is 0) in the place of the
+    first one."""
 
     kinds: tuple[SinkKind, ...]
     script: tuple[tuple[int, int], ...] = ()
+    job: str = DEFAULT_JOB
 
     def to_json(self) -> str:
-        return json.dumps({"flow": [kind.value for kind in self.kinds], "script": self.script})
+        return json.dumps({"flow": [kind.value for kind in self.kinds], "script": self.script, "job": self.job})
 
     @classmethod
     def from_json(cls, text: str) -> FlowSchedule:
         """Raises ValueError, KeyError or TypeError for what `to_json` does not write."""
         value = json.loads(text)
         script = tuple((int(point), int(option)) for point, option in value["script"])
-        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script)
+        job = value.get("job", DEFAULT_JOB)
+        return cls(tuple(SinkKind(kind) for kind in value["flow"]), script, str(job) if job in JOBS else DEFAULT_JOB)
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,20 @@ class FailedFlow:
         return tuple(sorted({text.partition(":")[0] for text in self.wrong}))
 
 
-def simulate(kinds: Sequence[SinkKind], script: Mapping[int, int], subject: FleetSubject = PRODUCTION) -> WorldOutcome:
-    return FlowWorld(kinds, script, subject).run()
+def simulate(
+    kinds: Sequence[SinkKind],
+    script: Mapping[int, int],
+    subject: FleetSubject = PRODUCTION,
+    job: str = DEFAULT_JOB,
+) -> WorldOutcome:
+    return FlowWorld(kinds, script, subject, job).run()
 
 
 class _Shuffled(FlowWorld):
     """What happens next is chance, and at few of its points something dies."""
 
-    def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: FleetSubject) -> None:
-        super().__init__(kinds, {}, subject)
+    def __init__(self, kinds: Sequence[SinkKind], seed: int, subject: FleetSubject, job: str) -> None:
+        super().__init__(kinds, {}, subject, job)
         self._chance = random.Random(seed)
         self._strikes_left = 2
 
@@ -70,9 +79,11 @@ class _Shuffled(FlowWorld):
         return self._chance.choice([number for number, each in enumerate(options) if each not in STRIKES])
 
 
-def sample(kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION) -> WorldOutcome:
+def sample(
+    kinds: Sequence[SinkKind], seed: int, subject: FleetSubject = PRODUCTION, job: str = DEFAULT_JOB
+) -> WorldOutcome:
     """One schedule of all, with workers at any pace."""
-    return _Shuffled(kinds, seed, subject).run()
+    return _Shuffled(kinds, seed, subject, job).run()
 
 
 @dataclass
@@ -88,7 +99,7 @@ class Explored:
         self.schedules += 1
         self.taken.update(outcome.options[point][option] for point, option in outcome.taken.items())
         if outcome.wrong:
-            schedule = FlowSchedule(tuple(kinds), tuple(outcome.taken.items()))
+            schedule = FlowSchedule(tuple(kinds), tuple(outcome.taken.items()), outcome.job)
             failed = FailedFlow(schedule, outcome.points(), tuple(outcome.wrong))
             self.violated.update(failed.invariants)
             self.failed = [*self.failed, failed][:FAILURES_MAX]
@@ -105,6 +116,7 @@ def explore(
     deviations: int,
     subject: FleetSubject = PRODUCTION,
     *,
+    job: str = DEFAULT_JOB,
     within: int | None = None,
     shard: tuple[int, int] = (0, 1),
     failures_max: int = 3,
@@ -114,7 +126,7 @@ def explore(
     report = Explored()
 
     def follow(script: dict[int, int], left: int) -> None:
-        outcome = simulate(kinds, script, subject)
+        outcome = simulate(kinds, script, subject, job)
         if script or shard[0] == 0:
             report.count(kinds, outcome)
         if left == 0:

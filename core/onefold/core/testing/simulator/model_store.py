@@ -214,6 +214,10 @@ class ModelStore:
         """The clock is set, as by an operator or by NTP."""
         self._clock += by
 
+    def be_at(self, now_ms: int) -> None:
+        """The next time that `now` tells, unless it has told a later one."""
+        self._clock = max(self._clock, now_ms - 1)
+
     def now(self) -> int:
         """A clock that goes on, also where an older copy is restored, but for its jumps."""
         self._clock += 1

@@ -1,0 +1,156 @@
+"""What the simulator's flows do: their records, where epochs end and when, and what must come of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.positions import Positions, Range
+from onefold.flow.graph import Processing
+from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.time.watermarks import Watermarks, monotonic
+
+__all__ = ["DEFAULT_JOB", "JOBS", "OUT", "ROWS", "FlowJob"]
+
+ROWS = pa.schema([("key", pa.string()), ("record", pa.string()), ("at", pa.timestamp("ms"))])
+OUT = pa.schema([("out", pa.string())])
+WINDOW_MS = 10_000
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class FlowJob:
+    """Two partitions, `t/0` and `t/1`, and a keyed processor.
+
+    records     keys, and their times in seconds, by partition
+    cuts        where an epoch with records ends in both, and its time in seconds
+    watermarks  where it has event time
+    ends        whether the source has an end, behind its last record
+    expected    the words of the rows that a sink has in the end
+    """
+
+    records: Mapping[str, Sequence[tuple[str, int]]]
+    cuts: Sequence[tuple[int, int, int]]
+    processor: Callable[[], StatefulProcessor]
+    expected: Counter[str]
+    watermarks: Watermarks | None = None
+    ends: bool = False
+
+    @property
+    def begin(self) -> Positions:
+        return _at(0, 0)
+
+    def operator(self) -> Processing:
+        timers: Any = "processing" if self.watermarks is None else "event"
+        return Processing(self.processor(), ("key",), (), timers)
+
+    def cut_of(self, at: Positions) -> int:
+        """The number of the epoch with records that ends there; 0 at the begin."""
+        return [self.begin, *(_at(*ends) for *ends, _ in self.cuts)].index(at)
+
+    def next_range(self, at: Positions) -> Range | None:
+        number = self.cut_of(at)
+        return Range(at, _at(*self.cuts[number][:2])) if number < len(self.cuts) else None
+
+    def time_ms(self, span: Range, timer_ms: int | None) -> int:
+        """The time at which the epoch of a range is planned: of one without records, when the timer is due."""
+        return timer_ms or 0 if span.start == span.end else self.cuts[self.cut_of(span.end) - 1][2] * 1_000
+
+    def rows(self, partition: str, at: int) -> pa.RecordBatch:
+        key, at_s = self.records[partition][at]
+        return pa.record_batch(
+            [[key], [f"{partition}:{at}"], pa.array([at_s * 1_000], pa.timestamp("ms"))], schema=ROWS
+        )
+
+
+def _at(first: int, second: int) -> Positions:
+    return Positions.of({"t/0": first, "t/1": second})
+
+
+class _Counting(StatefulProcessor):
+    """Numbers the rows of each key as they come, and gives one more row a key in the epoch after its first: of d in
+    one after the last that has records."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        (count,) = self._count.get() or (0,)
+        if count == 0:
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+        for row in rows:
+            count += 1
+            yield (f"{key[0]}/{count} {row.record}",)
+        self._count.update((count,))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        del timerValues, expiredTimerInfo
+        yield (f"{key[0]}/timer no",)
+
+
+class _Windows(StatefulProcessor):
+    """Counts the rows of each key in ten seconds. Rows say by which watermark they were judged, firings with which one
+    they came."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._counts = handle.getMapState("counts", "window_end long", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del key
+        watermark_ms = timerValues.getCurrentWatermarkInMs()
+        for row in rows:
+            end_ms = ((row.at - _EPOCH).seconds // 10 + 1) * WINDOW_MS
+            is_late = end_ms <= watermark_ms
+            by = "none" if watermark_ms < 0 else watermark_ms // 1_000
+            yield (f"{row.record}{'-late' if is_late else ''}-by-{by}",)
+            if not is_late:
+                (n,) = self._counts.getValue((end_ms,)) or (0,)
+                self._counts.updateValue((end_ms,), (n + 1,))
+                self._handle.registerTimer(end_ms)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        end_ms, watermark_ms = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
+        (n,) = self._counts.getValue((end_ms,))
+        self._counts.removeKey((end_ms,))
+        with_ = "end" if watermark_ms > 1_000_000 else watermark_ms // 1_000
+        yield (f"{key[0]}[{end_ms // 1_000})={n}-with-{with_}",)
+
+
+def _counting() -> FlowJob:
+    keys = {"t/0": "abac", "t/1": "acbd"}  # d comes last
+    expected = [f"{key}/{n + 1}" for key, of in Counter("".join(keys.values())).items() for n in range(of)]
+    expected += [f"{key}/timer" for key in "abcd"] + 4 * ["no"]
+    expected += [f"{partition}:{at}" for partition, of in keys.items() for at in range(len(of))]
+    records = {partition: [(key, 0) for key in of] for partition, of in keys.items()}
+    return FlowJob(records, ((2, 1, 1), (3, 3, 2), (4, 4, 3)), _Counting, Counter(expected))
+
+
+# Of its second partition: silent in the third epoch, so that the watermark goes on to 20; behind it when it wakes.
+_TIMED = {
+    "t/0": (("a", 1), ("b", 4), ("a", 12), ("b", 20), ("a", 31)),
+    "t/1": (("b", 2), ("a", 3), ("c", 5), ("c", 43)),
+}
+_TIMED_CUTS = ((2, 1, 1), (3, 1, 5), (4, 1, 12), (4, 3, 14), (5, 4, 15))
+_ROWS = (
+    *("t/0:0-by-none", "t/0:1-by-none", "t/1:0-by-none", "t/0:2-by-2", "t/0:3-by-2"),
+    *("a[10)=1-with-20", "b[10)=2-with-20", "a[20)=1-with-20"),
+    *("t/1:1-late-by-20", "t/1:2-late-by-20", "t/0:4-by-20", "t/1:3-by-20"),
+)
+_IDLE = monotonic("at", idle="10 seconds")
+_AT_END = ("b[30)=1-with-end", "a[40)=1-with-end", "c[50)=1-with-end")
+_SILENT = ("b[30)=1-with-31", "a[40)=1-with-43")  # the last one in an epoch without records, when all are silent
+
+JOBS = {
+    "processing time": _counting(),
+    "event time to an end": FlowJob(_TIMED, _TIMED_CUTS, _Windows, Counter((*_ROWS, *_AT_END)), _IDLE, ends=True),
+    "event time and silence": FlowJob(_TIMED, _TIMED_CUTS, _Windows, Counter((*_ROWS, *_SILENT)), _IDLE),
+}
+
+DEFAULT_JOB = next(iter(JOBS))
