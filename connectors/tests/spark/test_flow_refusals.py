@@ -12,7 +12,7 @@ from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.chains import Plan, plan
-from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, sum_
+from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, monotonic, sum_
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource
@@ -85,6 +85,14 @@ def test_state_by_key_is_not_refused() -> None:
         lambda handle: handle.getBytesState("s"),
     ):
         check_flow(processed(ask).graph())
+
+
+def test_timers_of_event_time_are_refused() -> None:
+    flow = Flow("shop")
+    orders = flow.source(source(schema="id long, account long, at timestamp"), uid="orders", watermarks=monotonic("at"))
+    made = orders.key_by("account").process(Asking(lambda _: None), "id long", uid="visits", timers="event")
+    made.sink(PostgresSink("postgresql://localhost/x", "t"))
+    assert "'visits'" in refusal(flow)
 
 
 def test_state_of_no_key_is_refused() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from onefold.core.contract import SinkKind
 from onefold.core.source import Part
 from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
@@ -154,7 +155,6 @@ SILENCE, END = [job for job in JOBS if job != DEFAULT_JOB][::-1]
 OF_TIME = {
     "the watermark is of the first channel alone": (FleetSubject(inbound=_FirstChannel), SILENCE),
     "the watermark is of the worker's own partitions": (FleetSubject(subtask=_OwnPartitions), SILENCE),
-    "times of the next epoch count in this one": (FleetSubject(inbound=_TimesAtOnce), SILENCE),
     "a partition that wakes takes the watermark back": (FleetSubject(spoil=_with(_TakenBack)), SILENCE),
     "silence goes by the machine's clock": (FleetSubject(spoil=_with(_ByWallClock)), SILENCE),
     "clocks are not restored": (FleetSubject(spoil=_forget_clocks), SILENCE),
@@ -165,5 +165,8 @@ OF_TIME = {
         END,
     ),
 }
-# Wrong at several points together, and before a sink that writes through.
-OF_ORDER = {"channels are taken by arrival": FleetSubject(in_order=_ByArrival)}
+# Wrong at several points together, in schedules by chance: by the sink and the job that show them.
+OF_ORDER = {
+    "channels are taken by arrival": (SinkKind.WRITE_THROUGH, FleetSubject(in_order=_ByArrival), DEFAULT_JOB),
+    "times of the next epoch count in this one": (SinkKind.TWO_PHASE, FleetSubject(inbound=_TimesAtOnce), SILENCE),
+}

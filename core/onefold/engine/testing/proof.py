@@ -123,8 +123,9 @@ def _try_timed(name: str) -> Caught:
 def _try_sampled(name: str) -> Caught:
     _say_nothing()
     report = Explored()
+    kind, subject, job = OF_ORDER[name]
     for seed in range(SAMPLES):
-        report.count((WT,), sample((WT,), seed, OF_ORDER[name]))
+        report.count((kind,), sample((kind,), seed, subject, job))
         if report.failed:
             break
     return _as_caught(name, report)

@@ -137,8 +137,19 @@ class Clocks:
 
     def next_release_ms(self) -> int | None:
         """When the watermark moves next where no record comes: because a partition is silent by then."""
-        releases = {ms for partition in self._counting() if (ms := self._silent_from_ms(partition)) is not None}
-        return next((ms for ms in sorted(releases) if _is_beyond(self._at(ms), self.watermark_us)), None)
+        releases = sorted(
+            (END if (ms := self._silent_from_ms(each)) is None else ms, _before(self._clocks[each].at_us))
+            for each in self._counting()
+        )
+        highest, lowest = max((us for _, us in releases), default=-END), END
+        lowest_after: dict[int, int] = {}  # of the partitions that are still awake at that time; END where none is
+        for ms, us in reversed(releases):
+            lowest_after.setdefault(ms, lowest)
+            lowest = min(lowest, us)
+        for ms, us in reversed(lowest_after.items()):
+            if ms != END and (highest if us == END else us) > _before(self.watermark_us):
+                return ms
+        return None
 
     def status(self) -> ClockStatus:
         """As of the last epoch."""
@@ -176,10 +187,6 @@ class Clocks:
 
 def _highest(one: int | None, other: int | None) -> int | None:
     return max((us for us in (one, other) if us is not None), default=None)
-
-
-def _is_beyond(us: int | None, other: int | None) -> bool:
-    return us is not None and (other is None or us > other)
 
 
 def _before(us: int | None) -> int:

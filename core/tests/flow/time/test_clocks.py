@@ -139,16 +139,25 @@ def test_it_is_the_same_however_partitions_are_shared_out_and_restored(
         split = Clocks({"s": monotonic("at", idle=MINUTE)}, split.as_rows())
 
 
-@given(EPOCHS)
-def test_the_next_release_is_the_first_time_at_which_it_moves_without_records(epochs: list[tuple[int, Read]]) -> None:
-    found, now_s = clocks(MINUTE), 0
-    for passed_s, read in epochs:
+@given(EPOCHS, st.none() | st.lists(st.none() | st.integers(0, 99), min_size=8, max_size=8))
+def test_the_next_release_is_the_first_time_at_which_it_moves_without_records(
+    epochs: list[tuple[int, Read]], other: list[int | None] | None
+) -> None:
+    """Also beside another source, which is never silent."""
+    policies = {"s": monotonic("at", idle=MINUTE)}
+    named = {("s", name) for name in "pqr"}
+    if other is not None:
+        policies["t"], named = monotonic("at", idle=None), named | {("t", "x")}
+    found, now_s = Clocks(policies), 0
+    for (passed_s, read), us in zip(epochs, other or [None] * 8, strict=False):
         now_s += passed_s
-        found.advance(of(read, "pqr"), now_s * 1_000)
+        found.advance(
+            Times(frozenset(named), {**of(read).read, **({} if us is None else {("t", "x"): us})}), now_s * 1_000
+        )
     due_ms = found.next_release_ms()
     for at_ms in (now_s * 1_000 + step for step in range(0, 200_000, 1_000)):
-        later = Clocks({"s": monotonic("at", idle=MINUTE)}, found.as_rows())
-        later.advance(of({}, "pqr"), at_ms)
+        later = Clocks(policies, found.as_rows())
+        later.advance(Times(frozenset(named)), at_ms)
         has_moved = later.watermark_us != found.watermark_us
         assert has_moved == (due_ms is not None and at_ms >= due_ms), at_ms
 
