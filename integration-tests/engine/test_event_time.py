@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from harness.kafka.topics import in_order
 
 BEGIN = 1_767_225_600  # 2026-01-01
 
@@ -18,7 +21,7 @@ import os, signal, sys
 from datetime import UTC, datetime
 from onefold.flow import Flow, StatefulProcessor, monotonic
 from onefold.sinks import PostgresSink
-from onefold.sources import FileSource
+from onefold.sources import FileSource, KafkaSource
 
 folder, url, state, workers, ends, epochs = sys.argv[1:]
 
@@ -56,7 +59,13 @@ def read(name):
         files.bounded() if ends == "ends" else files, uid=name, watermarks=monotonic("at", idle="2 seconds")
     )
 
-fired = read("left").union(read("right")).key_by("k").process(
+if "TOPIC" in os.environ:
+    servers, schema = os.environ["SERVERS"], "k string, at timestamp"
+    topic = KafkaSource(os.environ["TOPIC"], bootstrap_servers=servers, format="json", schema=schema)
+    rows = flow.source(topic, uid="topic", watermarks=monotonic("at", idle=None))
+else:
+    rows = read("left").union(read("right"))
+fired = rows.key_by("k").process(
     TenSeconds(), "k string, window_end long, n long", uid="ten", timers="event"
 )
 fired.sink(PostgresSink(url, "fired"))
@@ -65,25 +74,29 @@ print("EPOCHS", done.epochs)
 """
 
 
+def as_json(row: str) -> str:
+    key, _, at = row.partition("@")
+    return json.dumps({"k": key, "at": f"2026-01-01T00:00:{int(at):02}Z"})
+
+
 class Windows:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self._url, self._files = folder, url, 0
+        self.environment = {**os.environ, "TMPDIR": str(folder)}
         for name in ("left", "right"):
             (folder / name).mkdir()
 
     def put(self, name: str, rows: str) -> None:
         """A file of rows such as `a@3`."""
         self._files += 1
-        made = (row.split("@") for row in rows.split())
-        lines = [json.dumps({"k": key, "at": f"2026-01-01T00:00:{int(at):02}Z"}) for key, at in made]
-        (self.folder / name / f"{self._files}.json").write_text("\n".join(lines))
+        (self.folder / name / f"{self._files}.json").write_text("\n".join(map(as_json, rows.split())))
 
     def run(self, ends: bool, epochs: int = 0, state: str = "memory", workers: int = 1) -> int:
         """Until the sources end, or after so many epochs. Returns how many there were."""
         given = [str(self.folder), self._url, state, str(workers), "ends" if ends else "", str(epochs)]
         done = subprocess.run(
             [sys.executable, "-c", JOB, *given],
-            env={**os.environ, "TMPDIR": str(self.folder)},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=120,
@@ -133,3 +146,29 @@ def test_windows_that_are_left_fire_at_a_start_that_finds_its_sources_at_their_e
     assert windows.run(ends=True) == 1
     assert windows.rows() == [("a", 10, 1)]
     assert windows.run(ends=True) == 0
+
+
+@pytest.mark.parametrize(
+    "workers", [[1, 1, 1], [4, 2, 3]], ids=["one worker", "workers without a partition, and others"]
+)
+def test_cases_5_12_and_13_the_lowest_partition_of_a_topic_counts_whoever_reads_it(
+    windows: Windows, workers: list[int], kafka_server: Any, kafka_topic: Callable[..., str]
+) -> None:
+    servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=2)
+    windows.environment |= {"SERVERS": servers, "TOPIC": topic}
+    producer = in_order(servers)
+
+    def put(*rows: str) -> None:
+        for row in rows:
+            partition, _, record = row.partition(":")
+            producer.produce(topic, as_json(record).encode(), partition=int(partition))
+        assert producer.flush(30) == 0
+
+    put("0:a@25")
+    windows.run(ends=False, epochs=1, workers=workers[0])
+    put("1:a@3")
+    windows.run(ends=False, epochs=1, workers=workers[1])
+    assert windows.rows() == [], "the second partition was waited for, and is at 3"
+    put("1:a@12")
+    windows.run(ends=False, epochs=1, workers=workers[2])
+    assert windows.rows() == [("a", 10, 1)]
