@@ -23,7 +23,7 @@ __all__ = [
     "Committable",
     "CommittedPart",
     "Committer",
-    "Connecting",
+    "Connectable",
     "Counting",
     "Decided",
     "EpochRecord",
@@ -459,7 +459,7 @@ class Identifying(Sink, Protocol):
 
 
 @runtime_checkable
-class Connecting(Protocol):
+class Connectable(Protocol):
     """A source or a sink whose connections can be opened ahead of their use."""
 
     def connect(self, pipeline: str) -> None:

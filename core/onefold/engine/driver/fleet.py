@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from onefold.core.checks import require
-from onefold.core.contract import Connecting, Sink, TaskId
+from onefold.core.contract import Connectable, Sink, TaskId
 from onefold.core.errors import OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
@@ -76,7 +76,7 @@ class Fleet:
     def fork(self, pipeline: str, ends: Sequence[object]) -> None:
         """Fork all workers. While they wait to be launched they connect to those of `ends` that can."""
         self._fork()
-        connect = Connect(pipeline, tuple(end for end in ends if isinstance(end, Connecting)))
+        connect = Connect(pipeline, tuple(end for end in ends if isinstance(end, Connectable)))
         with suppress(OSError):  # of one that is gone already: `launch` notices
             self._send([connect] * self._workers)
 

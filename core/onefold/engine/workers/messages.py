@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onefold.core.contract import Committable, Connecting, Sink, TaskId
+from onefold.core.contract import Committable, Connectable, Sink, TaskId
 from onefold.core.source import Source, Split
 
 __all__ = ["Begin", "Connect", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
@@ -38,7 +38,7 @@ class Connect:
     """To a worker that is to be launched: open connections to these sources and sinks, while the driver starts."""
 
     pipeline: str
-    ends: tuple[Connecting, ...]
+    ends: tuple[Connectable, ...]
 
 
 @dataclass(frozen=True, slots=True)
