@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
-from onefold.engine.workers.messages import Connect, Launch, RestoreFrom
+from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
 from onefold.engine.workers.storing import Stored, StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
@@ -42,9 +41,6 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
         launch = receive_message(control)
-        if isinstance(launch, Connect):
-            _connect(launch)
-            launch = receive_message(control)
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
@@ -57,12 +53,6 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
             worker.run()
 
     return work
-
-
-def _connect(to: Connect) -> None:
-    for end in to.ends:
-        with suppress(Exception):  # who reads or writes says it
-            end.connect(to.pipeline)
 
 
 def _worker(
