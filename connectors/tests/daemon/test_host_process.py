@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,6 +61,18 @@ def until(is_so: Callable[[], bool]) -> None:
     wait = Wait(20)
     while not is_so():
         assert wait.again()
+
+
+def test_a_driver_of_a_users_own_connectors_needs_no_module(host: HostProcess) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        driver = host.fork([], theirs)
+    waiting = threading.Thread(target=driver.await_end)
+    waiting.start()
+    until(lambda: driver.pid != host.pid)
+    ours.close()
+    waiting.join(30)
+    assert driver.status == 0 and not host.is_gone
 
 
 def test_a_host_forks_one_driver_after_the_other_and_nothing_is_left_of_any(host: HostProcess) -> None:

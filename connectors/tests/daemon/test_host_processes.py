@@ -86,13 +86,6 @@ def host_of(hosts: Hosts) -> int:
     return host.pid
 
 
-def driver_of(hosts: Hosts) -> int:
-    """The process that its host has forked, where a pipeline runs."""
-    (driver,) = hosts._drivers.values()
-    assert driver._process.pid != host_of(hosts)
-    return driver._process.pid
-
-
 def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
     place = Path(pipeline.directory)
     with hosts_of(pipeline) as hosts:
