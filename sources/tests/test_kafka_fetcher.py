@@ -115,3 +115,28 @@ def test_none_is_kept_that_could_not_find_a_topic(opened: list[Opened]) -> None:
     fetcher._borrow(fetcher._key("localhost:1", SETTINGS, None), RANGE, None)
     assert [client.is_closed for client in opened] == [True, False]
     assert fetcher.consumers_made() == 1
+
+
+def test_a_broker_that_is_slow_to_answer_for_each_of_many_topics_holds_a_start_up_for_a_moment(
+    opened: list[Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(fetcher, "time", clock)
+    monkeypatch.setattr(Opened, "look_up", clock.slow(Opened.look_up))
+    fetcher.connect("localhost:1", ["orders", "refunds"] * 50, SETTINGS, "off")
+    assert clock.now_s <= 1.5 and opened[0].looked_up[:2] == ["orders", "refunds"]
+    assert fetcher._borrow(fetcher._key("localhost:1", SETTINGS, None), RANGE, None).consumer is opened[0]
+
+
+class Clock:
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def slow(self, look_up: Any) -> Any:
+        def looked_up(client: Opened, topic: str, wait_s: float) -> None:
+            self.now_s += 0.4
+            look_up(client, topic, wait_s)
+
+        return looked_up

@@ -93,11 +93,15 @@ atexit.register(close_consumers)  # librdkafka's threads must not outlive the li
 
 def connect(bootstrap_servers: str, topics: Sequence[str], settings: Settings, compiled: str) -> None:
     """Open a consumer for the next `fetch` with these settings, and let it find the topics' leaders: of a topic that
-    comes up later, librdkafka asks for them only once a second. Raises KafkaException."""
+    comes up later, librdkafka asks for them only once a second. Where each topic takes long, it begins with no further
+    one after that time. Raises KafkaException."""
     library = helper(compiled)
     slot = _Slot(_key(bootstrap_servers, settings, library), library)
+    until_s = time.monotonic() + _LOOK_UP_S
     try:
         for topic in topics:
+            if time.monotonic() >= until_s:
+                break
             slot.consumer.look_up(topic, _LOOK_UP_S)
     except BaseException:
         slot.consumer.close()
