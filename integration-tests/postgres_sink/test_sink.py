@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from onefold.core.errors import (
     WorkLost,
 )
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import prepared as preparing
 
 pytestmark = pytest.mark.servers
 
@@ -55,14 +57,27 @@ def test_prepared_rows_are_invisible_until_they_are_committed(postgres_url: str,
     assert ask.parts() == [(1, 1, 1001, 3), (1, 1, 1001, 3)]
 
 
-def test_many_transactions_are_committed_by_several_sessions_at_once(postgres_url: str, ask: Ask) -> None:
+def test_many_transactions_are_committed_by_several_sessions_at_once(
+    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="two_phase")
     committer = sink.open("p", SCHEMA)
     many = [prepared(sink) for _ in range(10)]
     ask(f"ROLLBACK PREPARED '{many[4].handle}'")
+    ending, together = preparing.end, threading.Barrier(3)
+
+    def at_once(connection: sessions.Connection, *told: Any) -> bool:
+        if connection not in seen:
+            seen.append(connection)
+            together.wait(30)
+        return ending(connection, *told)
+
+    seen = list[sessions.Connection]()
+    monkeypatch.setattr(preparing, "end", at_once)
     with raises(Damaged, "decided-work-gone", many[4].handle) as caught:
         committer.commit(decided(*many), many)
     assert all(one.handle not in str(caught.value) for one in many if one is not many[4])
+    assert len(seen) == 3
     assert ask.gids() == []
     assert len(ask.ids()) == 9 * 3
 

@@ -145,8 +145,11 @@ def forked_driver(control: socket.socket) -> socket.socket:
 
     A host that cannot fork becomes the driver itself, and the next one is another host's."""
     driver: int | None = None
+    is_ending = False
 
     def end(_number: int, _frame: object) -> None:
+        nonlocal is_ending
+        is_ending = True
         with suppress(OSError):  # the daemon is gone
             control.shutdown(socket.SHUT_RDWR)
         if driver is not None:
@@ -163,6 +166,8 @@ def forked_driver(control: socket.socket) -> socket.socket:
         channel, tells = (socket.socket(fileno=number) for number in files)
         import_all(request.decode().split()[1:])
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a driver has no use for `end`
+        if is_ending:  # since the request came
+            sys.exit()
         driver = _forked()
         if not driver:
             control.close()
