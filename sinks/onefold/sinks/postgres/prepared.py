@@ -7,9 +7,9 @@ committed. So that a name is there says nothing of whose it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any, Literal
 
 import psycopg
@@ -86,16 +86,11 @@ def commit_all(
         except Exception as error:
             failures.append(error)
 
-    others = [Thread(target=commit, args=(each,), name="onefold-commit", daemon=True) for each in sessions[1:]]
-    try:
+    with ThreadPoolExecutor(len(sessions), "onefold-commit") as others:
         with suppress(RuntimeError):  # no thread can be started: then with those that there are
-            for each in others:
-                each.start()
+            for each in sessions[1:]:
+                others.submit(commit, each)
         commit(sessions[0])
-    finally:
-        for each in others:
-            if each.ident is not None:
-                each.join()
     if failures:
         raise failures[0]
     return refused
