@@ -231,7 +231,7 @@ class _Driver:
 
     @property
     def memory_bytes(self) -> int | None:
-        return None if self.has_ended else resident_bytes(self._process.pid)
+        return None if self.has_ended else resident_bytes(self._process.pid)  # its id may be another process's by now
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:

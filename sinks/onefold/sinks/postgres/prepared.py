@@ -73,7 +73,7 @@ def commit_all(
 ) -> dict[str, NotOurs]:
     """COMMIT PREPARED of each, in whatever order the sessions come to it: what one fails at, the others go on without.
     Returns those that are not ours to commit, by their names."""
-    left, refused, failures = iter(committables), dict[str, NotOurs](), list[Exception]()
+    left, refused, failures = iter(committables), dict[str, NotOurs](), list[BaseException]()
 
     def commit(connection: pool.Connection) -> None:
         try:
@@ -83,7 +83,7 @@ def commit_all(
                 except NotOurs as error:
                     refused[committable.handle] = error
                 failpoint("postgres.commit_prepared")
-        except Exception as error:
+        except BaseException as error:  # of this thread, too: first the others are at their ends
             failures.append(error)
 
     with ThreadPoolExecutor(len(sessions), "onefold-commit") as others:
