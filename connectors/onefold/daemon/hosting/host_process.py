@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 
 from onefold.core.extras import uncollected
-from onefold.engine.workers.fork_server import end_with
+from onefold.core.processes import end_with
 from onefold.pipeline import Engine, Pipeline
 
 __all__ = ["SIGNALS", "Forked", "HostProcess", "forked_driver", "import_all", "modules_of"]

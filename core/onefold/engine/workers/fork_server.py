@@ -7,7 +7,6 @@ forks. Workers end when it ends, and it ends when the driver does.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -17,10 +16,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
-__all__ = ["ForkServer", "ForkServerLost", "end_with", "fill_standard_streams"]
+from onefold.core.errors import OutOfResources
+from onefold.core.processes import end_with
+
+__all__ = ["ForkServer", "ForkServerLost", "fill_standard_streams"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -28,7 +30,6 @@ _REQUEST = struct.Struct("<cI")
 _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
 _SOCKETS_MAX = 250  # that one message carries; Linux takes 253
-_PR_SET_PDEATHSIG = 1
 _DRIVERS_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,17 +39,27 @@ class ForkServerLost(Exception):
 
 class ForkServer:
     """The driver's side of it. `work(control, links)` is what a worker does with its sockets. `warm` is called once, in
-    the fork server, while the driver goes on: what it imports, no worker has to."""
+    the fork server, while the driver goes on: what it imports, no worker has to. Raises OutOfResources."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
         fill_standard_streams()
-        self._socket, theirs = socket.socketpair()
         driver = os.getpid()
-        self._pid = _fork()
-        if self._pid == 0:
-            self._socket.close()
-            _in_child(driver, partial(_serve, theirs, work, warm))
-        theirs.close()
+        with ExitStack() as undoing:
+            try:
+                self._socket, theirs = socket.socketpair()
+                undoing.callback(self._socket.close)
+                with theirs:
+                    self._pid = _fork()
+                    if self._pid == 0:
+                        self._socket.close()
+                        _in_child(driver, partial(_serve, theirs, work, warm))
+            except OSError as error:
+                raise OutOfResources(
+                    "fork-server-not-started",
+                    f"the process that is to fork the workers cannot be started: {error.strerror}. The machine, or the"
+                    " user's limits (ulimit -u, pids.max), allow no further process, or there is no memory for one",
+                ) from error
+            undoing.pop_all()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
         """A new worker, which has the sockets now; returns its process id. Raises ForkServerLost."""
@@ -130,13 +141,6 @@ def fill_standard_streams() -> None:
         except OSError:
             # The lowest number that is free, which is this one; for programs that are started, too.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def end_with(parent: int) -> None:
-    """From now on this process is killed when `parent` ends, which has forked it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that was set
-        os._exit(1)
 
 
 def _flush() -> None:
