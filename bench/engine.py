@@ -20,15 +20,14 @@ from rich.table import Table
 
 from bench.cpu import server_cpu_s
 from bench.engine_job import Job
+from bench.live import DAEMON, Latency, latencies, recoveries_s
 from bench.live import ENGINE as ENGINE_LIVE
 from bench.live import LOOP as LOOP_LIVE
-from bench.live import Latency, latencies, recoveries_s
 from bench.loop import Loop
 from bench.narrator import Say, narrated
 from bench.report import Load
 from bench.world import PARTITIONS, World, open_world
 
-RUNTIMES = ("engine", "spark")
 ENGINE = "engine, two_phase, 2 workers"
 UNPROTECTED = "the same without protection"
 LOOP = "(d) loop, 2 processes"
@@ -62,7 +61,7 @@ def main(console: Console, say: Say) -> int:
             _print_latency(console, found, arguments.rate)
         if "recovery" in arguments.only:
             of_spark = 0 if arguments.no_spark else max(1, arguments.kills // 4)
-            for runtime, kills in zip(RUNTIMES, (arguments.kills, of_spark), strict=True):
+            for runtime, kills in (("engine", arguments.kills), (DAEMON, arguments.kills), ("spark", of_spark)):
                 _print_recovery(console, runtime, recoveries_s(world, runtime, kills) if kills else [])
     console.print(str(load))
     return 0

@@ -19,7 +19,7 @@ from onefold.flow import Flow
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
-__all__ = ["Job", "Ran"]
+__all__ = ["SCHEMA", "Job", "Ran"]
 
 SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 

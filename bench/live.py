@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -15,23 +17,43 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.engine_job import Job
+from bench.engine_job import SCHEMA, Job
 from bench.loop import LiveLoop
 from bench.world import DDL, World
 
-__all__ = ["ENGINE", "LOOP", "SPARK", "Latency", "Stall", "latencies", "recoveries_s", "stalls"]
+__all__ = ["DAEMON", "ENGINE", "LOOP", "SPARK", "Latency", "Stall", "latencies", "recoveries_s", "stalls"]
 
 UP_S_MAX = 120.0
-ENGINE, LOOP, SPARK = "engine, staged", "(d) loop, one process", "spark, staged"
+DAEMON = "daemon"
+ENGINE, LOOP, SPARK = "engine, direct", "(d) loop, one process", "spark, direct"
 LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 WARM_UP_S = 5  # of a first turn of all, which counts for nothing
 STALL_MS = 100.0
 SHOWN_MS = 10.0  # a step that took less is not told
+_FILE = """\
+name = "{name}"
+runtime = "engine"
+[restart]
+strategy = "fixed_delay"
+delay_s = 0.01
+[[sources]]
+kind = "kafka"
+topics = "{name}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "{schema}"
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "{name}"
+delivery = "staged"
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +103,7 @@ class Live:
     def job(self, runtime: str, root: str, epochs: Path | None = None) -> Job:
         servers, url = self.world.kafka.bootstrap_servers, self.world.postgres.url
         told = None if epochs is None else str(epochs)
-        return Job(servers, url, self.name, self.name, root, "staged", 1, goes_on=True, runtime=runtime, epochs=told)
+        return Job(servers, url, self.name, self.name, root, "direct", 1, goes_on=True, runtime=runtime, epochs=told)
 
 
 Running = Callable[[Live, Path], AbstractContextManager[None]]
@@ -102,29 +124,72 @@ def latencies(world: World, turns: int, rate: int, seconds: int, *, with_spark: 
 
 
 def recoveries_s(world: World, runtime: str, kills: int) -> list[float]:
-    """From kill -9 of the driver to the first row of the next one, which is started at once."""
+    """From kill -9 of the driver to the first row of the next one: of a flow's own process, which is started at once,
+    or with `DAEMON` of the daemon's, which it starts itself."""
     found: list[float] = []
     with _live(world) as live, world.checkpoint() as root:
-        job = live.job(runtime, root)
-        process, numbers = job.start(), count()
+        running: _Process | _Daemon = _Daemon(live, Path(root)) if runtime == DAEMON else _Process(live, runtime, root)
+        numbers = count()
         try:
             for _ in range(kills):
                 number = next(numbers)
                 live.produce(number)
                 live.wait_for(number)
-                process.kill()
+                running.kill()
                 killed_s = time.monotonic()
                 number = next(numbers)
                 live.produce(number)
                 live.producer.flush()
-                process.wait()
-                process = job.start()
+                running.start_again()
                 live.wait_for(number)
                 found.append(time.monotonic() - killed_s)
         finally:
-            process.kill()
-            process.wait()
+            running.close()
     return found
+
+
+class _Process:
+    """A flow's process, and the next one."""
+
+    def __init__(self, live: Live, runtime: str, root: str) -> None:
+        self._job = live.job(runtime, root)
+        self._process = self._job.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def start_again(self) -> None:
+        self._process.wait()
+        self._process = self._job.start()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class _Daemon:
+    """`onefold run` of the same flow on the engine, whose host forks the next driver."""
+
+    def __init__(self, live: Live, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        file = folder / f"{live.name}.toml"
+        servers, url = live.world.kafka.bootstrap_servers, live.world.postgres.url
+        file.write_text(_FILE.format(name=live.name, servers=servers, url=url, schema=SCHEMA))
+        self._process = subprocess.Popen(
+            [Path(sys.executable).with_name("onefold"), "run", file], stderr=subprocess.DEVNULL
+        )
+
+    def kill(self) -> None:
+        (host,) = psutil.Process(self._process.pid).children()
+        (driver,) = host.children()
+        driver.kill()
+
+    def start_again(self) -> None:
+        """The daemon does."""
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
 
 
 def stalls(seen: Sequence[tuple[float, float]], epochs: Sequence[dict[str, Any]]) -> list[Stall]:

@@ -49,7 +49,7 @@ def blocks(daemon: Daemon) -> list[str]:
 )
 def test_nobody_else_calls_the_function_of_a_batch(rig: Rig, start: Start) -> None:
     daemon = running(rig, start)
-    ports = ports_of(daemon.host)  # that of the callbacks, and that of PySpark's accumulators
+    ports = ports_of(daemon.driver)  # that of the callbacks, and that of PySpark's accumulators
     assert ports and [calls_of(port) for port in ports] == [[] for _ in ports]
     rig.put(40)
     wait_for_rows(rig, daemon, 80)

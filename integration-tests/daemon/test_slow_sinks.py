@@ -70,14 +70,14 @@ def held_up(rig: Rig, daemon: Daemon, is_told: Callable[[Status], bool]) -> list
     least. Meanwhile more records come, and its memory must not grow by them."""
     ask = Asking(daemon.url)
     began_s = time.monotonic()
-    found = [memory_of(daemon.host, 0)]
+    found = [memory_of(daemon.driver, 0)]
     said: list[Status] = []
     filling = threading.Thread(target=put_long, args=(rig, MEANWHILE))
     filling.start()
     while (now_s := time.monotonic() - began_s) < WATCHED_S or filling.is_alive() or not is_told(said[-1]):
         assert now_s < TOLD_S_MAX, said[-1]
         said.append({one["name"]: one for one in ask.get("/pipelines")})
-        found.append(memory_of(daemon.host, round(now_s, 1)))
+        found.append(memory_of(daemon.driver, round(now_s, 1)))
         time.sleep(0.2)
     filling.join()
     grown = {kind: max(getattr(one, kind) for one in found) - getattr(found[0], kind) for kind in KINDS}

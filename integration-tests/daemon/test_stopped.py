@@ -59,7 +59,7 @@ def test_positions_of_a_stopped_pipeline_move_while_its_daemon_lives_and_it_goes
     daemon = start(path)
     wait_for_rows(rig, daemon, 40)
     move = ("positions", path, "--set", "latest", "--yes")
-    assert f"process {daemon.host} of this machine runs it. Nothing was moved" in refused(*move)
+    assert f"process {daemon.driver} of this machine runs it. Nothing was moved" in refused(*move)
     rig.put(4)
     wait_for_rows(rig, daemon, 44)  # it runs on
 
@@ -98,7 +98,7 @@ def test_a_pipeline_without_any_postgres_is_noticed_too_and_one_that_was_killed_
     first.until(lambda: len(ids()) == 40 and first.epochs() > 0, "40 rows")
     moved = ("positions", path, "--set", "latest", "--yes")
     for words in (moved, ("reset", path, "--yes"), ("savepoint", "create", path)):
-        assert f"process {first.host} of this machine runs it" in refused(*words)
+        assert f"process {first.driver} of this machine runs it" in refused(*words)
     rig.put(40)
     with closing(CheckpointStore(f"sqlite:///{rig.directory}/rows.db")) as store:
         first.until(lambda: len(ids()) == 80 and not store.facts("files").unfinished, "80 rows")

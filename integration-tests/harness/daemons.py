@@ -181,15 +181,26 @@ class Daemon:
 
     def hosts(self) -> list[psutil.Process]:
         """The processes that it has started, one for each engine pipeline and one for each Spark."""
-        with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children()
-        return []
+        return _children_of(self.process.pid)
 
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
         wait_until(lambda: bool(self.hosts()), 30, "a host")
         return self.hosts()[0].pid
+
+    @property
+    def driver(self) -> int:
+        """The process that its only host has forked, once that is there."""
+        host = self.host
+        wait_until(lambda: bool(_children_of(host)), 30, "a driver")
+        return _children_of(host)[0].pid
+
+
+def _children_of(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children()
+    return []
 
 
 Start = Callable[..., Daemon]

@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import KafkaError
 from harness.errors import raises
 
-from onefold.clients.per_process import PerProcess
 from onefold.core.errors import Retriable
 from onefold.sources.kafka.fetching import fetcher
 from onefold.sources.kafka.fetching.consumer import Taken
@@ -68,18 +67,3 @@ def test_not_behind_records_that_may_be_of_another_topic_of_that_name() -> None:
     with raises(Retriable, "read-interrupted"):
         read(client)
     assert client.begun == []
-
-
-def test_a_consumer_that_was_opened_ahead_is_the_one_that_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients: list[Any] = []
-
-    def opened(*_: object) -> Any:
-        clients.append(object())
-        return clients[-1]
-
-    monkeypatch.setattr(fetcher, "MessageConsumer", opened)
-    monkeypatch.setattr(fetcher, "_consumers", PerProcess(fetcher._Consumers))
-    fetcher.connect("localhost:1", {"client.id": "orders"}, "off")
-    key = fetcher._key("localhost:1", {"client.id": "orders"}, None)
-    slots = [fetcher._borrow(key, RANGE, None) for _ in range(2)]
-    assert [slot.consumer for slot in slots] == clients and len(clients) == fetcher.consumers_made() == 2

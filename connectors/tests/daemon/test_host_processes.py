@@ -83,7 +83,7 @@ def hosts_of(pipeline: Pipeline) -> Iterator[Hosts]:
 
 def host_of(hosts: Hosts) -> int:
     (host,) = hosts._hosts.values()
-    return host._process.pid
+    return host.pid
 
 
 def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
@@ -103,8 +103,13 @@ def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipel
         assert (run.generation, written(pipeline)) == (2, 3)
         run.resume()
         until(lambda: written(pipeline) == 7)
+        (driver,) = hosts._drivers.values()
+        assert hosted.memory_bytes
         assert run.stop(20)
         assert (run.state, run.error) == (RunState.STOPPED, None)
+        until(lambda: driver.has_ended)
+        driver._process.pid = os.getpid()  # the next process that gets its id
+        assert hosted.memory_bytes is None
 
 
 def test_a_flow_whose_process_gets_a_signal_is_started_again(
@@ -156,7 +161,7 @@ def test_what_keeps_a_host_from_being_started_leaves_none_and_may_pass(
             super().__init__(*args, **more)
             started.append(self.pid)
 
-    def no_socket() -> None:
+    def no_socket(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     class NoThread(threading.Thread):

@@ -26,7 +26,7 @@ from onefold.daemon.hosting.hosts import Hosted
 from onefold.daemon.hosting.identity import identity
 from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Do, Order, Recovered, Report, Status, Totals
-from onefold.daemon.hosting.process import HostProcess
+from onefold.daemon.hosting.process import DriverProcess
 from onefold.daemon.hosting.traffic_rates import TrafficRates
 from onefold.daemon.hosting.works import EngineWork, SparkWork
 from onefold.pipeline import Pipeline, Spark
@@ -78,7 +78,7 @@ class Daemon:
     def __init__(self, queries: dict[str, Query], spark: Any, start: Callable[[], None]) -> None:
         self.sockets = socket.socketpair()
         self.channel = Channel(self.sockets[0], Report)
-        self.host = HostProcess(self.sockets[1], "orders", LogTail(["orders"]))
+        self.host = DriverProcess(self.sockets[1], "orders", LogTail(["orders"]))
         self.reports: list[Report] = []
         self.queries, self._spark, self._start = queries, spark, start
         self.thread = threading.Thread(target=self.host.run, daemon=True)

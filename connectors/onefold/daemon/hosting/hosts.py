@@ -1,22 +1,19 @@
-"""A daemon's hosts: one process for each pipeline of the engine, and one for all that share a Spark session.
+"""A daemon's hosts: one for each pipeline of the engine, and one for all that share a Spark session.
 
-A host is started when a pipeline is to be run and there is none, and again where it was lost. It ends with the daemon:
-where that was killed, after the epochs that are run.
+A host is started when a pipeline is to be run and there is none, and again where it was lost; its drivers, one after
+the other, run the pipeline. They end with the daemon: where that was killed, after the epochs that are run.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import resource
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,6 +21,7 @@ from queue import SimpleQueue
 from onefold.core import OnefoldError, OutOfResources, Retriable
 from onefold.core.values.names import signal_name
 from onefold.daemon.hosting.epoch_times import EpochTimes
+from onefold.daemon.hosting.host_process import HostProcess, modules_of
 from onefold.daemon.hosting.identity import identity
 from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Do, LogLine, Order, Report, Status, Totals
@@ -33,6 +31,7 @@ from onefold.pipeline import Engine, Pipeline
 __all__ = ["Hosted", "Hosts", "resident_bytes"]
 
 _END_S = 30.0  # for a host whose pipelines are at rest; a session of Spark takes a while to close
+_EXIT_S = 1.0  # for a driver that has said its last word: its host forks no other before
 _NUMBERS = count(1)
 
 log = logging.getLogger("onefold")
@@ -43,11 +42,12 @@ class Hosts:
 
     def __init__(self, pipelines: Sequence[Pipeline], logs: str) -> None:
         self._logs = logs
-        self._members: dict[object, list[str]] = {}  # names, by what they share
+        self._members: dict[object, list[Pipeline]] = {}  # by what they share
         for pipeline in pipelines:
-            self._members.setdefault(_shared(pipeline), []).append(pipeline.name)
-        self._hosts: dict[object, _Host] = {}
-        self._left: list[_Host] = []  # that others have replaced, while their processes end
+            self._members.setdefault(_shared(pipeline), []).append(pipeline)
+        self._hosts: dict[object, HostProcess] = {}
+        self._left: list[HostProcess] = []  # that others have replaced, while their processes end
+        self._drivers: dict[object, _Driver] = {}  # the last of each host
         self.traffic: dict[str, TrafficRates] = {}  # this and the next: by the pipelines' names
         self.epochs: dict[str, EpochTimes] = {}
         self.tail = LogTail()  # a handler of what this process logs
@@ -56,25 +56,41 @@ class Hosts:
     def __call__(self, pipeline: Pipeline) -> Hosted:
         return Hosted(pipeline, self)
 
-    def of(self, pipeline: Pipeline) -> _Host:
+    def of(self, pipeline: Pipeline) -> _Driver:
         """The one that runs this pipeline, which is started where there is none. Raises OutOfResources where it cannot
         be."""
         key = _shared(pipeline)
+        members = self._members[key]
+        names = [each.name for each in members]
+        driver = self._drivers.get(key)
+        if driver is not None and driver.is_over:
+            driver.wait(_EXIT_S)
         with self._starting:
-            host = self._hosts.get(key)
-            if host is None or host.is_over:
-                self._left = [each for each in (*self._left, host) if each is not None and not each.has_ended]
-                host = self._hosts[key] = _Host(self._members[key], self._logs)
-            return host
+            driver = self._drivers.get(key)
+            if driver is None or driver.is_over:
+                with _out_of_resources(names):
+                    host = self._hosts.get(key)
+                    if host is None or host.is_gone or (driver is not None and not driver.has_ended):
+                        host = self._hosts[key] = self._instead_of(host, names)
+                    driver = self._drivers[key] = _Driver(names, host, modules_of(members))
+            return driver
+
+    def _instead_of(self, host: HostProcess | None, names: Sequence[str]) -> HostProcess:
+        if host is not None:
+            host.close()
+            self._left.append(host)
+        self._left = [each for each in self._left if not each.has_ended]
+        return HostProcess(names, self._logs)
 
     def close(self) -> None:
         """All end: with their pipelines at rest, in good order."""
-        hosts = list(self._hosts.values())
-        for host in hosts:
-            host.close()
+        for driver in list(self._drivers.values()):
+            driver.close()
         until_s = time.monotonic() + _END_S
-        for host in hosts:
-            host.wait(until_s - time.monotonic())
+        for host in list(self._hosts.values()):
+            host.close()
+            with suppress(subprocess.TimeoutExpired):
+                host.wait(max(0.0, until_s - time.monotonic()))
         self.kill()
 
     def kill(self) -> None:
@@ -91,7 +107,7 @@ class Hosted:
         self.epochs = hosts.epochs.setdefault(pipeline.name, EpochTimes())
         self._pipeline, self._hosts, self._number = pipeline, hosts, next(_NUMBERS)
         self._parts = identity(pipeline)
-        self._host: _Host | None = None
+        self._driver: _Driver | None = None
         # What other hosts have counted, and what this one says: in one piece, for another thread that adds them up.
         self._stands = Totals(), Status()
         self._started_before_s: float | None = None
@@ -110,8 +126,8 @@ class Hosted:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Resident in its host; None without one."""
-        return None if self._host is None else self._host.memory_bytes
+        """Resident in its driver; None without one."""
+        return None if self._driver is None else self._driver.memory_bytes
 
     @property
     def lines(self) -> Sequence[LogLine]:
@@ -120,14 +136,14 @@ class Hosted:
     def run(self, on_start: Callable[[], None], is_paused: bool) -> None:
         """Until it has ended by itself, or was drained. `on_start` is called once it runs. Raises the error that ended
         it."""
-        host = self._hosts.of(self._pipeline)
-        if host is not self._host:
+        driver = self._hosts.of(self._pipeline)
+        if driver is not self._driver:
             self._stands = self.totals, _known(Status(), self.status)
-            self._host = host
+            self._driver = driver
         self._started_before_s = self.status.started_at_s
         self._on_start = on_start
         start = {"parts": self._parts, "goes_on": self.status.recovered is not None, "is_paused": is_paused}
-        host.start(self, self._order("start").model_copy(update=start))
+        driver.start(self, self._order("start").model_copy(update=start))
         if self._is_draining:
             self._send("drain")
         if (error := self._ends.get()) is not None:
@@ -146,15 +162,15 @@ class Hosted:
 
     def close(self) -> None:
         """It is not run again."""
-        if self._host is None:
+        if self._driver is None:
             return
         if isinstance(self._pipeline.runtime, Engine):
-            self._host.close()
+            self._driver.close()
         else:
             self._send("close")
 
     def report(self, report: Report) -> None:
-        """Of its host."""
+        """Of its driver."""
         if report.drawing is not None:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
@@ -175,14 +191,14 @@ class Hosted:
             self._ends.put(None if report.failure is None else report.failure.error())
 
     def lost(self, error: Retriable) -> None:
-        """Its host has ended, and it was run."""
+        """Its driver has ended, and it was run."""
         self._on_start = None
         self.traffic.end()
         self._ends.put(error)
 
     def _send(self, do: Do) -> None:
-        if self._host is not None:
-            self._host.send(self._order(do))
+        if self._driver is not None:
+            self._driver.send(self._order(do))
 
     def _order(self, do: Do) -> Order:
         return Order(do=do, work=self._number, pipeline=self._pipeline.named, name=self._pipeline.name)
@@ -194,40 +210,28 @@ def _known(now: Status, before: Status) -> Status:
     return now.model_copy(update=known)
 
 
-class _Host:
-    """One process, and what it reports."""
+class _Driver:
+    """A driver, and what it reports."""
 
-    def __init__(self, names: Sequence[str], logs: str) -> None:
+    def __init__(self, names: Sequence[str], host: HostProcess, modules: Sequence[str]) -> None:
         self.is_over = False  # it takes no start any more
-        self._names = names
+        self._names, self._host = names, host
         self._running: dict[int, Hosted] = {}
         self._changing = threading.Lock()
+        self._socket, theirs = socket.socketpair()
+        self._channel = Channel(self._socket, Report)
         with ExitStack() as undoing:
-            try:
-                self._socket, theirs = socket.socketpair()
-                undoing.callback(self._socket.close)
-                self._channel = Channel(self._socket, Report)
-                with theirs:
-                    number = theirs.fileno()
-                    command = [sys.executable, "-P", "-m", "onefold.daemon.hosting", str(number), logs, *names]
-                    self._process = subprocess.Popen(
-                        command, stdin=subprocess.DEVNULL, pass_fds=[number], process_group=0
-                    )
-                undoing.callback(self._process.wait)
-                undoing.callback(self.kill)
-                threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
-                threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
-            except (OSError, RuntimeError) as error:  # of a thread that cannot be started
-                raise OutOfResources(
-                    "host-not-started",
-                    f"the process that is to run {', '.join(names)} cannot be started:"
-                    f" {getattr(error, 'strerror', None) or error}",
-                ) from error
+            undoing.callback(self._socket.close)
+            with theirs:
+                self._process = host.fork(modules, theirs)
+            undoing.callback(host.kill)
+            threading.Thread(target=self._await_end, name="onefold-host", daemon=True).start()
+            threading.Thread(target=self._listen, name="onefold-reports", daemon=True).start()
             undoing.pop_all()
 
     @property
     def memory_bytes(self) -> int | None:
-        return resident_bytes(self._process.pid)
+        return None if self.has_ended else resident_bytes(self._process.pid)  # its id may be another process's by now
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:
@@ -235,7 +239,7 @@ class _Host:
             if not is_over:
                 self._running[order.work] = hosted
         if is_over:
-            self.wait(_END_S)
+            self._process.wait(_END_S)
             hosted.lost(self._lost())
         else:
             self.send(order)
@@ -246,25 +250,20 @@ class _Host:
 
     @property
     def has_ended(self) -> bool:
-        return self._process.returncode is not None
-
-    def close(self) -> None:
-        self.is_over = True
-        self._channel.close()
+        return self._process.status is not None
 
     def wait(self, within_s: float) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, within_s))
+        self._process.wait(within_s)
 
-    def kill(self) -> None:
-        """And all that it has started: it is the first of its process group."""
-        if not self.has_ended:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+    def close(self) -> None:
+        """It ends, and its host."""
+        self.is_over = True
+        self._channel.close()
+        self._host.close()
 
     def _await_end(self) -> None:
         """What it forked may hold its socket open for a while."""
-        self._process.wait()
+        self._process.await_end()
         self._channel.close()
 
     def _listen(self) -> None:
@@ -279,10 +278,10 @@ class _Host:
             self.is_over = True
             lost = list(self._running.values())
             self._running.clear()
-        self.wait(_END_S)
+        self._process.wait(_END_S)
         if not self.has_ended:
             log.warning("the process that ran %s does not end, and is killed", ", ".join(self._names))
-            self.kill()
+            self._host.kill()
             self._process.wait()
         for hosted in lost:
             hosted.lost(self._lost())
@@ -298,7 +297,7 @@ class _Host:
             hosted.report(report)
 
     def _lost(self) -> Retriable:
-        status = self._process.poll()
+        status = self._process.status
         how = "is gone" if status is None else f"has ended with status {status}"
         if status is not None and status < 0:
             how = f"was ended by signal {signal_name(-status)}"
@@ -314,6 +313,18 @@ def resident_bytes(pid: int) -> int | None:
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     return None
+
+
+@contextmanager
+def _out_of_resources(names: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # of a thread that cannot be started
+        raise OutOfResources(
+            "host-not-started",
+            f"the process that is to run {', '.join(names)} cannot be started:"
+            f" {getattr(error, 'strerror', None) or error}",
+        ) from error
 
 
 def _shared(pipeline: Pipeline) -> object:

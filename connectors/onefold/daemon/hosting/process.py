@@ -1,9 +1,10 @@
-"""The process of a host: it runs pipelines as its daemon orders, and ends when that is gone, after their epochs.
+"""The process of a driver: it runs pipelines as its daemon orders, and ends when that is gone, after their epochs.
 
     python -m onefold.daemon.hosting FD LOGS NAME...
 
-FD is its end of the pair of sockets, LOGS is json or text, and the names are those of its pipelines, for who looks at
-the processes of the machine. It is started by exec, so that nothing of the daemon's is in it.
+is the host that forks it. FD is the host's end of `control`, LOGS is json or text, and the names are those of its
+pipelines, for who looks at the processes of the machine. A host is started by exec, so that nothing of the daemon's is
+in it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.extras import naming_extras
+from onefold.daemon.hosting.host_process import SIGNALS, forked_driver
 from onefold.daemon.hosting.identity import changed
 from onefold.daemon.hosting.log_tail import LogTail
 from onefold.daemon.hosting.messages import Channel, Failure, Order, Report
@@ -32,7 +35,7 @@ from onefold.store.job.logs import logged_as
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["HostProcess", "main"]
+__all__ = ["DriverProcess", "main"]
 
 _REPORT_S = 0.2
 _FLOWING_S = 1.0
@@ -42,7 +45,7 @@ _TELL_S = 1.0
 log = logging.getLogger("onefold")
 
 
-class HostProcess:
+class DriverProcess:
     """The main thread starts what is to be run, another one obeys orders and reports."""
 
     def __init__(self, connection: socket.socket, title: str, tail: LogTail) -> None:
@@ -243,17 +246,18 @@ def _exit_late() -> None:
 def main() -> None:
     number, logs, *names = sys.argv[1:]
     if logs == "json":
-        from onefold.daemon.hosting.logs import log_as_json
-
-        log_as_json()
+        from onefold.daemon.hosting.logs import log_as_json as show
     else:
         from onefold.spark.errors.exits import show_progress
 
-        show_progress(is_alone=False)
+        show = partial(show_progress, is_alone=False)
+    connection = forked_driver(socket.socket(fileno=int(number)))
+    show()
     tail = LogTail(names)
     logging.getLogger().addHandler(tail)
-    host = HostProcess(socket.socket(fileno=int(number)), " ".join(names), tail)
-    for signalled in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signalled, lambda _number, _frame: host.end())
-    host.run()
+    driver = DriverProcess(connection, " ".join(names), tail)
+    for signalled in SIGNALS:
+        signal.signal(signalled, lambda _number, _frame: driver.end())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    driver.run()
     threading.Thread(target=_exit_late, name="onefold-exit", daemon=True).start()

@@ -7,7 +7,6 @@ forks. Workers end when it ends, and it ends when the driver does.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -17,8 +16,11 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+
+from onefold.core.errors import OutOfResources
+from onefold.core.processes import end_with
 
 __all__ = ["ForkServer", "ForkServerLost", "fill_standard_streams"]
 
@@ -28,7 +30,6 @@ _REQUEST = struct.Struct("<cI")
 _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
 _SOCKETS_MAX = 250  # that one message carries; Linux takes 253
-_PR_SET_PDEATHSIG = 1
 _DRIVERS_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,17 +39,27 @@ class ForkServerLost(Exception):
 
 class ForkServer:
     """The driver's side of it. `work(control, links)` is what a worker does with its sockets. `warm` is called once, in
-    the fork server, while the driver goes on: what it imports, no worker has to."""
+    the fork server, while the driver goes on: what it imports, no worker has to. Raises OutOfResources."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
         fill_standard_streams()
-        self._socket, theirs = socket.socketpair()
         driver = os.getpid()
-        self._pid = _fork()
-        if self._pid == 0:
-            self._socket.close()
-            _in_child(driver, partial(_serve, theirs, work, warm))
-        theirs.close()
+        with ExitStack() as undoing:
+            try:
+                self._socket, theirs = socket.socketpair()
+                undoing.callback(self._socket.close)
+                with theirs:
+                    self._pid = _fork()
+                    if self._pid == 0:
+                        self._socket.close()
+                        _in_child(driver, partial(_serve, theirs, work, warm))
+            except OSError as error:
+                raise OutOfResources(
+                    "fork-server-not-started",
+                    f"the process that is to fork the workers cannot be started: {error.strerror}. The machine, or the"
+                    " user's limits (ulimit -u, pids.max), allow no further process, or there is no memory for one",
+                ) from error
+            undoing.pop_all()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
         """A new worker, which has the sockets now; returns its process id. Raises ForkServerLost."""
@@ -158,10 +169,9 @@ def _in_child(parent: int, run: Callable[[], None]) -> None:
     try:
         _heed_no_signals()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a driver's parent may ignore it, and nobody could be waited for
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent:  # else it ended before that was set
-            run()
-            status = 0
+        end_with(parent)
+        run()
+        status = 0
     except BaseException:
         traceback.print_exc()
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -23,7 +23,6 @@ from onefold.sinks.postgres.guarantee_checks import ServerIdentity
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import direct, staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.prepared import NotOurs
 from onefold.sinks.postgres.sink_options import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.sink_plan import PostgresPlan
 from onefold.sinks.staged.attempts import leftover
@@ -82,14 +81,16 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
         if gids:
-            with self._borrow(f"committing epoch {decided.record.epoch}", InDoubt) as connection:
-                refused: dict[str, NotOurs] = {}
-                for committable in gids:
-                    try:
-                        prepared.end(connection, "COMMIT", committable, self._where(), InDoubt)
-                    except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
-                        refused[committable.handle] = error
-                    failpoint("postgres.commit_prepared")
+            doing = f"committing epoch {decided.record.epoch}"
+            with ExitStack() as borrowed:
+                connection = borrowed.enter_context(self._borrow(doing, InDoubt))
+                sessions = [connection]
+                with suppress(OnefoldError):  # then with those that there are
+                    # Behind a pooler another one would wait for a session of the server's, which this one may hold.
+                    for _ in range(1, 1 if connection.is_pooled else prepared.sessions_for(len(gids))):
+                        sessions.append(borrowed.enter_context(self._borrow(doing, InDoubt)))
+                # Refused is somebody's who took the name once ours was committed; or ours after all.
+                refused = prepared.commit_all(sessions, gids, self._where())
                 committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
                 gone = [c for c in gids if c.handle not in committed]
                 for committable in gone:
@@ -146,7 +147,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
             for committable in gids:
                 try:
                     prepared.end(connection, "ROLLBACK", committable, self._where(), Retriable)
-                except NotOurs as error:
+                except prepared.NotOurs as error:
                     log.warning("%s. It is left alone", error)
             staging.discard(connection, self._books, staged, self._settings.lock_timeout_s)
 

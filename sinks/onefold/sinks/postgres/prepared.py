@@ -7,6 +7,8 @@ committed. So that a name is there says nothing of whose it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +19,11 @@ from onefold.clients.postgres import sessions as pool
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
+from onefold.core.failpoints import failpoint
 
-__all__ = ["NotOurs", "Other", "asking_named", "end", "named", "told_apart"]
+__all__ = ["NotOurs", "Other", "asking_named", "commit_all", "end", "named", "sessions_for", "told_apart"]
+
+_A_SESSION, _SESSIONS_MAX = 4, 4  # transactions that are worth one more session to commit them, and how many are had
 
 
 class NotOurs(ConfigError):
@@ -55,6 +60,40 @@ def told_apart(rows: Sequence[Any]) -> tuple[set[str], list[Other]]:
     return {gid for gid, _, is_ours in rows if is_ours}, [
         Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
     ]
+
+
+def sessions_for(transactions: int) -> int:
+    """How many sessions to commit that many prepared transactions in. Each waits for the disk, and those of several
+    sessions that wait at once share one write."""
+    return min(-(-transactions // _A_SESSION), _SESSIONS_MAX)
+
+
+def commit_all(
+    sessions: Sequence[pool.Connection], committables: Sequence[Committable], where: str
+) -> dict[str, NotOurs]:
+    """COMMIT PREPARED of each, in whatever order the sessions come to it: what one fails at, the others go on without.
+    Returns those that are not ours to commit, by their names."""
+    left, refused, failures = iter(committables), dict[str, NotOurs](), list[BaseException]()
+
+    def commit(connection: pool.Connection) -> None:
+        try:
+            while (committable := next(left, None)) is not None:
+                try:
+                    end(connection, "COMMIT", committable, where, InDoubt)
+                except NotOurs as error:
+                    refused[committable.handle] = error
+                failpoint("postgres.commit_prepared")
+        except BaseException as error:  # of this thread, too: first the others are at their ends
+            failures.append(error)
+
+    with ThreadPoolExecutor(len(sessions), "onefold-commit") as others:
+        with suppress(RuntimeError):  # no thread can be started: then with those that there are
+            for each in sessions[1:]:
+                others.submit(commit, each)
+        commit(sessions[0])
+    if failures:
+        raise failures[0]
+    return refused
 
 
 def end(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psycopg
 import pyarrow as pa
 
@@ -147,8 +149,13 @@ class PostgresWriter(AttemptWriter):
             "VALUES (%s, %s, %s, %s, %s, %s, %s)"
         )
         mine = (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows)
-        self._check_types(connection.together((part, mine), *self._asking_types())[1:])
-        connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
+        ending = f"PREPARE TRANSACTION {literal(gid)}"
+        try:
+            self._check_types(connection.together((part, mine), *self._asking_types(), then=ending)[1:])
+        except Retriable:
+            with suppress(psycopg.Error):  # else the next start does
+                connection.outside(f"ROLLBACK PREPARED {literal(gid)}".encode())
+            raise
         return gid
 
     def _merge_own(self, connection: pool.Connection, dead: int) -> list[DeadLetter]:

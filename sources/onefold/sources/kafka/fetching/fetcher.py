@@ -25,7 +25,7 @@ from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 
-__all__ = ["close_consumers", "connect", "consumers_made", "fetch"]
+__all__ = ["close_consumers", "consumers_made", "fetch"]
 
 MESSAGES_MAX = 30_000  # a parser of whole batches takes a tenth less for each record than with 10,000
 BYTES_MAX = 32 << 20
@@ -90,18 +90,6 @@ def close_consumers() -> None:
 atexit.register(close_consumers)  # librdkafka's threads must not outlive the libraries that they use
 
 
-def connect(bootstrap_servers: str, settings: Settings, compiled: str) -> None:
-    """Open a consumer for the next `fetch` with these settings."""
-    library = helper(compiled)
-    with _consumers.lock:
-        _consumers.now.made += 1
-    _give_back(_Slot(_key(bootstrap_servers, settings, library), library))
-
-
-def _key(bootstrap_servers: str, settings: Settings, library: ctypes.CDLL | None) -> _Key:
-    return bootstrap_servers, tuple(sorted(settings.items())), library is not None
-
-
 def fetch(
     bootstrap_servers: str,
     settings: Settings,
@@ -121,7 +109,7 @@ def fetch(
     if wanted.start >= wanted.end:
         return
     library = helper(compiled)
-    slot = _borrow(_key(bootstrap_servers, settings, library), wanted, library)
+    slot = _borrow((bootstrap_servers, tuple(sorted(settings.items())), library is not None), wanted, library)
     complete = False
     try:
         slot.go_to(wanted, columns)
@@ -239,13 +227,12 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
 
 
 def _borrow(key: _Key, wanted: OffsetRange, library: ctypes.CDLL | None) -> _Slot:
-    """An idle consumer that stands at the range's start, else one that has read nothing, else a new one; or, where
-    there are many with these settings, another of them."""
+    """An idle consumer that stands at the range's start, else one with these settings, else a new one."""
     at = (wanted.topic, wanted.partition, wanted.start)
     with _consumers.lock:
         ours = _consumers.now
         same = [slot for slot in ours.idle if slot.key == key]
-        chosen = next((slot for stands_at in (at, None) for slot in same if slot.stands_at == stands_at), None)
+        chosen = next((slot for slot in same if slot.stands_at == at), None)
         if chosen is None and len(same) >= _ALIKE_MAX:
             chosen = same[0]
         if chosen is not None:
