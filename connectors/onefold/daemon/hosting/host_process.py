@@ -26,7 +26,6 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 
 from onefold.core.extras import uncollected
-from onefold.core.processes import end_with
 from onefold.pipeline import Engine, Pipeline
 
 __all__ = ["SIGNALS", "Forked", "HostProcess", "forked_driver", "import_all", "modules_of"]
@@ -144,6 +143,8 @@ def forked_driver(control: socket.socket) -> socket.socket:
     it does not return: that ends once the daemon has let go of it, or a signal has asked it to, after its driver.
 
     A host that cannot fork becomes the driver itself, and the next one is another host's."""
+    from onefold.engine.workers.fork_server import end_with  # the daemon's own process does without the engine
+
     driver: int | None = None
     is_ending = False
 

@@ -7,6 +7,7 @@ forks. Workers end when it ends, and it ends when the driver does.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -20,9 +21,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from onefold.core.errors import OutOfResources
-from onefold.core.processes import end_with
 
-__all__ = ["ForkServer", "ForkServerLost", "fill_standard_streams"]
+__all__ = ["ForkServer", "ForkServerLost", "end_with", "fill_standard_streams"]
 
 Work = Callable[[socket.socket, list[socket.socket]], None]
 
@@ -30,6 +30,7 @@ _REQUEST = struct.Struct("<cI")
 _ANSWER = struct.Struct("<i")
 _FORK, _END = b"F", b"E"
 _SOCKETS_MAX = 250  # that one message carries; Linux takes 253
+_PR_SET_PDEATHSIG = 1
 _DRIVERS_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -141,6 +142,13 @@ def fill_standard_streams() -> None:
         except OSError:
             # The lowest number that is free, which is this one; for programs that are started, too.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def end_with(parent: int) -> None:
+    """From now on this process is killed when `parent` ends, which has forked it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that was set
+        os._exit(1)
 
 
 def _flush() -> None:
