@@ -63,8 +63,7 @@ def until_state(ask: Asking, is_so: Callable[[dict[str, str]], bool]) -> None:
 
 def hosts_of(daemon: Daemon) -> dict[str, psutil.Process]:
     """By the names of the pipelines, as they stand in the process's command."""
-    children = [each for each in daemon.members()[1:] if each.ppid() == daemon.process.pid]
-    return {" ".join(each.cmdline()[6:]): each for each in children}
+    return {" ".join(each.cmdline()[6:]): each for each in daemon.hosts()}
 
 
 def test_whatever_process_is_killed_and_whichever_server_is_away_rows_and_totals_are_exact(

@@ -179,17 +179,17 @@ class Daemon:
             return [first, *first.children(recursive=True)]
         return []
 
+    def hosts(self) -> list[psutil.Process]:
+        """The processes that it has started, one for each engine pipeline and one for each Spark."""
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children()
+        return []
+
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
-        found: list[psutil.Process] = []
-
-        def look() -> bool:
-            found[:] = [each for each in self.members()[1:] if each.ppid() == self.process.pid]
-            return bool(found)
-
-        wait_until(look, 30, "a host")
-        return found[0].pid
+        wait_until(lambda: bool(self.hosts()), 30, "a host")
+        return self.hosts()[0].pid
 
 
 Start = Callable[..., Daemon]
