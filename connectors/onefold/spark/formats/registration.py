@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -31,6 +32,9 @@ _FORMATS = {
 }
 
 
+_PUT_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+
+
 def register(spark: SparkSession) -> None:
     """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session, and close the port at which
     Spark calls back into this process to other users of the machine (docs/security.md). It may be repeated."""
@@ -52,6 +56,11 @@ def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
         return
     if session.sessionState().dataSourceManager().dataSourceExists(format_.name()):
         return
+    with _settled(spark.sparkContext.environment):
+        _register(spark, session, format_)
+
+
+def _register(spark: SparkSession, session: Any, format_: type[DataSource]) -> None:
     sessions = spark._jvm.org.apache.spark.sql.SparkSession  # type: ignore[union-attr]  # PySpark: "JVMView | None"
     active = sessions.getActiveSession()
     sessions.setActiveSession(session)
@@ -62,6 +71,21 @@ def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
             sessions.setActiveSession(active.get())
         else:
             sessions.clearActiveSession()
+
+
+@contextmanager
+def _settled(environment: dict[str, str]) -> Iterator[None]:
+    """A format's streams share one map of the environment, a `java.util.HashMap`, into which each puts these names at
+    its start (PythonStreamingSourceRunner.init). Two that add them at once leave it with a wrong size, and no task of
+    either can read it from then on (OptionalDataException). Those that are there already are replaced, which breaks
+    nothing."""
+    missing = [name for name in _PUT_BY_STREAMS if name not in environment]
+    environment |= dict.fromkeys(missing, "")
+    try:
+        yield
+    finally:
+        for name in missing:
+            environment.pop(name, None)
 
 
 @contextmanager
