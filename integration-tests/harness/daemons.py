@@ -188,8 +188,14 @@ class Daemon:
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
-        wait_until(lambda: bool(self.hosts()), 30, "a host")
-        return self.hosts()[0].pid
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            found[:] = self.hosts()
+            return bool(found)
+
+        wait_until(look, 30, "a host")
+        return found[0].pid
 
 
 Start = Callable[..., Daemon]
