@@ -41,6 +41,6 @@ def test_streams_add_nothing_to_the_environment_that_all_of_a_format_share(spark
     assert spark.sparkContext.environment == environment
     before = shared()
     query = spark.readStream.format("ones").load().writeStream.format("noop").trigger(availableNow=True)
-    query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(60)
+    assert query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(60)
     assert shared().keys() == before.keys()
     assert shared() != before, "a stream has put its own there"
