@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
+from harness.errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onefold.core.aggregates import Accumulation
+from onefold.core.errors import DataLoss
 from onefold.engine.key_groups import group_of, key_groups_of_subtask, subtask_of
+from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
+from onefold.engine.state.columns.slot_columns import column_for
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockTable, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import last, max_, min_, sum_
@@ -69,7 +81,8 @@ STEPS = st.lists(
         st.tuples(st.just("put"), RECORDS, st.integers(-1, 1)),
         st.tuples(st.just("delete"), st.integers(0, 3)),
         st.tuples(st.just("replace"), RECORDS, st.integers(0, 3)),
-        st.tuples(st.just("cut"), st.just(None)),
+        st.tuples(st.just("freeze"), st.just(None)),
+        st.tuples(st.just("store"), st.just(None)),
         st.tuples(st.just("restart"), st.integers(1, 3)),
     ),
     max_size=25,
@@ -84,10 +97,10 @@ class Flow:
         self.make, self.folder = make, folder
         self.storage = Storage(f"{folder}/checkpoints", "flow")
         self.handles: list[str] = []
-        self.epoch = self.generation = self.serial = 0
+        self.epoch = self.generation = 0
         self.records: list[Any] = []
         self.blocks: list[tuple[int, list[Any]]] = []
-        self.cut_at: Any = ([], [])
+        self.stored: Any = ([], [])
         self.backends: list[StateBackend] = []
         self.restart(1)
 
@@ -99,13 +112,19 @@ class Flow:
             backend.restore(self.handles, key_groups_of_subtask(number, subtasks, GROUPS))
         self.kept = [backend.rows("sum", "aggregates", FOLDING.state_schema, 2) for backend in self.backends]
         self.tables = [backend.blocks("window", "blocks", ROWS, 2) for backend in self.backends]
-        self.records, self.blocks = [*self.cut_at[0]], [*self.cut_at[1]]
+        self.records, self.blocks = [*self.stored[0]], [*self.stored[1]]
+        self.frozen: list[Any] = []
         self.check()
 
-    def cut(self, _: None) -> None:
+    def freeze(self, _: None) -> None:
         self.epoch += 1
-        self.handles = [backend.freeze(self.epoch).store() for backend in self.backends]
-        self.cut_at = [*self.records], [*self.blocks]
+        frozen = [backend.freeze(self.epoch) for backend in self.backends]
+        self.frozen.append((frozen, ([*self.records], [*self.blocks])))
+
+    def store(self, _: None) -> None:
+        if self.frozen:
+            frozen, self.stored = self.frozen.pop(0)
+            self.handles = [one.store() for one in frozen]
 
     def fold(self, records: list[Any]) -> None:
         self.records += records
@@ -198,7 +217,7 @@ def blocks_of(table: BlockTable) -> Iterator[tuple[Any, list[Any]]]:
 def hold(make: Make, steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         flow = Flow(make, folder)
-        for name, first, *more in [*steps, ("cut", None), ("restart", 1)]:
+        for name, first, *more in [*steps, ("freeze", None), *[("store", None)] * 26, ("restart", 1)]:
             given = batch(first).to_pylist() if isinstance(first, list) else first
             getattr(flow, name)(given, *more)
             flow.check()
@@ -217,3 +236,82 @@ def test_in_memory(steps: list[Any]) -> None:
 @given(STEPS)
 def test_in_rocksdb(steps: list[Any]) -> None:
     hold(of_rocks, steps)
+
+
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.bool_(): [True, False],
+    pa.int8(): [-128, 5],
+    pa.uint64(): [2**64 - 1, 0],
+    pa.float32(): [0.5, -0.0],
+    pa.float64(): [math.nan, math.inf],
+    pa.decimal128(38, 3): [Decimal("1.500"), Decimal(-(10**34))],
+    pa.decimal64(9, 2): [Decimal("1.50"), Decimal("-1.00")],
+    pa.date32(): [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+    pa.time64("us"): [dt.time(1, 2, 3, 4), dt.time()],
+    pa.timestamp("ns", "Europe/Berlin"): [1000, -1000],
+    pa.duration("s"): [dt.timedelta(seconds=1), dt.timedelta(days=-1)],
+    pa.string(): ["", "ä"],
+    pa.large_binary(): [b"", b"\0"],
+    pa.binary(3): [b"abc", b"\0\0\0"],
+    pa.list_(pa.int64()): [[], [1, None]],
+    pa.struct({"a": pa.string()}): [{"a": None}, {"a": "b"}],
+    pa.dictionary(pa.int8(), pa.string()): ["a", "b"],
+    pa.null(): [None, None],
+}
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_a_column_has_at_its_slots_what_was_put_there(kind: pa.DataType) -> None:
+    values = pa.array([None, *VALUES[kind], None], kind)
+    column = column_for(pa.field("column", kind))
+    column.put(np.array([0, 1]), values[2:])
+    taken = column.take(slice(0, 2))
+    column.put(np.array([3000, 0]), values[1:3])
+    assert same(taken, values[2:])
+    now = pa.concat_arrays([values[2:3], values[1:2], values[3:]])
+    assert same(column.take(np.array([0, 3000, 1])), now)
+    column.take(np.array([3000, 0])).validate(full=True)
+
+
+def same(one: pa.Array, other: pa.Array) -> bool:
+    return one.type == other.type and repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def test_state_is_read_as_the_wider_type_and_by_the_other_name_that_the_flow_has_now(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path), "flow")
+
+    def kept(kind: pa.DataType, name: str, *handles: str) -> tuple[StateBackend, pa.RecordBatch]:
+        folding = Accumulation(pa.schema({"id": kind, "n": pa.int64()}), ("id",), [(name, sum_("n"))])
+        backend = MemoryBackend(storage, 1)
+        backend.restore(handles, range(128))
+        table = backend.blocks("sum", "blocks", folding.state_schema, 1)
+        states = folding.states(pa.record_batch({"id": pa.array([1, 2], kind), "n": [5, 6]}))
+        found = backend.rows("sum", "aggregates", folding.state_schema, 1).fold(states, folding)
+        if handles:
+            assert table.get((0, 0)).to_pydict() == {"id": [1, 2], f"{name}.sum": [5, 6]}
+        else:
+            table.put((0, 0), found)
+        return backend, found
+
+    backend, _ = kept(pa.int32(), "total")
+    _, found = kept(pa.int64(), "sum", backend.freeze(1).store())
+    assert found.to_pydict() == {"id": [1, 2], "sum.sum": [10, 12]}
+
+
+@given(st.data())
+def test_damaged_blocks_are_data_loss(data: st.DataObject) -> None:
+    rows = batch([{"id": 1, "name": "a", "n": 5, "text": "x", "d": None, "b": True}] * 3)
+    stream = bytearray(to_stream(rows, slice=1, number=2, keys=2).to_pybytes())
+    at = data.draw(st.integers(0, len(stream) - 1))
+    stream[at] ^= data.draw(st.integers(1, 255))
+    with suppress(DataLoss):
+        found = from_stream(bytes(stream[: data.draw(st.integers(at + 1, len(stream)))]))
+        conformed([wanted_rows(found, Wanted(range(8), 16, False))], ROWS).validate(full=True)
+        note_of(found, "slice")
+
+
+def test_columns_of_other_types_are_data_loss() -> None:
+    rows = batch([{"id": 1, "name": "a"}])
+    for other in (rows.schema.set(0, pa.field("id", pa.date32())), pa.schema([*rows.schema][1:])):
+        with raises(DataLoss, "state-value-damaged"):
+            conformed([from_stream(to_stream(rows, keys=2))], other)

@@ -46,7 +46,7 @@ class _Numbers:
         self._is_valid = np.zeros(SLOTS_MIN, bool)
 
     def take(self, slots: Slots | slice) -> pa.Array:
-        values, is_valid = np.ascontiguousarray(self._values[slots]), self._is_valid[slots]
+        values, is_valid = np.array(self._values[slots]), self._is_valid[slots]  # a copy, also of a slice
         kind = pa.uint8() if pa.types.is_boolean(self._kind) else self._kind
         valid = None if is_valid.all() else pa.array(is_valid).buffers()[1]
         return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)]).cast(self._kind)
