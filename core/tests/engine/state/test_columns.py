@@ -267,6 +267,8 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.null(): [None, None],
 }
 
+UNKEYED = {kind for kind in VALUES if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_null(kind)}
+
 
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 def test_a_column_has_at_its_slots_what_was_put_there(kind: pa.DataType) -> None:
@@ -280,6 +282,16 @@ def test_a_column_has_at_its_slots_what_was_put_there(kind: pa.DataType) -> None
     now = pa.concat_arrays([values[2:3], values[1:2], values[3:]])
     assert same(column.take(np.array([0, 3000, 1])), now)
     column.take(np.array([3000, 0])).validate(full=True)
+
+
+@pytest.mark.parametrize("kind", [k for k in VALUES if k not in UNKEYED], ids=str)
+def test_a_key_is_found_again_beside_a_null_and_alone(tmp_path: Path, kind: pa.DataType) -> None:
+    folding = Accumulation(pa.schema({"key": kind, "n": pa.int64()}), ("key",), [("total", sum_("n"))])
+    kept = MemoryBackend(Storage(str(tmp_path), "flow"), 1).rows("sum", "aggregates", folding.state_schema, 1)
+    keys = pa.array([VALUES[kind][0], None], kind)
+    for some in (keys, keys[:1], keys[1:], keys):
+        found = kept.fold(folding.states(pa.record_batch({"key": some, "n": [1] * len(some)})), folding)
+    assert same(found.column(0), keys) and found.column(1).to_pylist() == [3, 3]
 
 
 def same(one: pa.Array, other: pa.Array) -> bool:

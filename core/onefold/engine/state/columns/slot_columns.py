@@ -29,12 +29,15 @@ def column_for(field: pa.Field) -> Column:
     return _Numbers(field.type) if _is_number(field.type) else _Objects(field)
 
 
-def numbers_of(values: pa.Array) -> Slots | None:
-    """Whole numbers that are equal where the values are; None where they are of another kind, or some are null."""
+def numbers_of(values: pa.Array) -> list[int | None] | None:
+    """Whole numbers that are equal where the values are; None for values of another kind."""
     kind = values.type
-    if values.null_count or not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)) or not _is_number(kind):
+    if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)) or not _is_number(kind):
         return None
-    return _bits(values)
+    numbers: list[int | None] = _bits(values).tolist()
+    for row in np.flatnonzero(values.is_null()).tolist() if values.null_count else ():
+        numbers[row] = None
+    return numbers
 
 
 class _Numbers:

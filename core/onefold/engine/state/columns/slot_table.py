@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.errors import BadRecord
 from onefold.engine.state.columns.block_codec import conformed, from_stream, to_stream, wanted_rows
 from onefold.engine.state.columns.slot_columns import column_for, numbers_of
@@ -37,6 +38,7 @@ class SlotTable:
 
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its rows are kept, and of how many columns their key is."""
+        require(not self._slots, "rows are asked for once")
         self._schema, self._width = schema, width
         self._columns = [column_for(field) for field in schema]
         loaded, self._loaded = self._loaded, []
@@ -56,8 +58,7 @@ class SlotTable:
     def _merged(
         self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding
     ) -> tuple[pa.RecordBatch, Slots]:
-        """The states with those that are kept of some of them. Rows are merged by their places, which is several times
-        as quick as by their keys."""
+        """The states with those that are kept of some of them, merged by their places: so keys are not hashed again."""
         earlier = self._rows(slots[known])
         places, width = pa.schema([("place", pa.int64())]), self._width
         schema = pa.schema([*places, *[*self._schema][width:]])
@@ -91,10 +92,7 @@ class SlotTable:
         if self._width > 1:
             return [*values_of(states.select(range(self._width)))]
         numbers = numbers_of(states.column(0))
-        if numbers is not None:
-            listed: list[Any] = numbers.tolist()
-            return listed
-        return [key for (key,) in values_of(states.select([0]))]
+        return [key for (key,) in values_of(states.select([0]))] if numbers is None else numbers
 
     def _put(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
         for column, values in zip(self._columns, columns, strict=True):
