@@ -31,7 +31,7 @@ __all__ = ["DAEMON", "ENGINE", "LOOP", "SPARK", "Latency", "Stall", "latencies",
 
 UP_S_MAX = 120.0
 DAEMON = "daemon"
-ENGINE, LOOP, SPARK = "engine, staged", "(d) loop, one process", "spark, staged"
+ENGINE, LOOP, SPARK = "engine, direct", "(d) loop, one process", "spark, direct"
 LOOK_S = 0.001  # between two looks of the reader: in a tight loop it would take one of two cores
 WARM_UP_S = 5  # of a first turn of all, which counts for nothing
 STALL_MS = 100.0
@@ -103,7 +103,7 @@ class Live:
     def job(self, runtime: str, root: str, epochs: Path | None = None) -> Job:
         servers, url = self.world.kafka.bootstrap_servers, self.world.postgres.url
         told = None if epochs is None else str(epochs)
-        return Job(servers, url, self.name, self.name, root, "staged", 1, goes_on=True, runtime=runtime, epochs=told)
+        return Job(servers, url, self.name, self.name, root, "direct", 1, goes_on=True, runtime=runtime, epochs=told)
 
 
 Running = Callable[[Live, Path], AbstractContextManager[None]]

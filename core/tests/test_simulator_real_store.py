@@ -33,6 +33,10 @@ class RealStore(CheckpointStore):
     def epochs(self) -> dict[int, EpochRecord]:
         return {record.epoch: record for record in self.history("model")}
 
+    @property
+    def moved(self) -> int:
+        return self.facts("model").moved
+
     def history(self, pipeline: str = "model", limit: int = 1000) -> list[EpochRecord]:
         return super().history(pipeline, limit)
 

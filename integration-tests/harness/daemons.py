@@ -186,15 +186,23 @@ class Daemon:
     @property
     def host(self) -> int:
         """The process of its only host, once that is there."""
-        wait_until(lambda: bool(self.hosts()), 30, "a host")
-        return self.hosts()[0].pid
+        return _child_of(self.process.pid)
 
     @property
     def driver(self) -> int:
         """The process that its only host has forked, once that is there."""
-        host = self.host
-        wait_until(lambda: bool(_children_of(host)), 30, "a driver")
-        return _children_of(host)[0].pid
+        return _child_of(self.host)
+
+
+def _child_of(pid: int) -> int:
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = _children_of(pid)
+        return bool(found)
+
+    wait_until(look, 30, f"a child of process {pid}")
+    return found[0].pid
 
 
 def _children_of(pid: int) -> list[psutil.Process]:

@@ -29,6 +29,7 @@ from onefold.core.writing.dead_letters import Policy
 from onefold.sinks import PostgresSink
 from onefold.sinks import sink_writer as writing
 from onefold.sinks.postgres import committer as committing
+from onefold.sinks.postgres import prepared
 from onefold.sinks.staged import ledger_committer as merging
 from onefold.store.checkpoint_store import CheckpointStore
 
@@ -323,7 +324,7 @@ def at_failpoint(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], 
             passed.append(name)
             act()
 
-    for module in (coordinator, committing, merging, writing, attempt):
+    for module in (coordinator, committing, prepared, merging, writing, attempt):
         monkeypatch.setattr(module, "failpoint", failpoint)
     return passed
 

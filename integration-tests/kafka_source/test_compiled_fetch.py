@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException, Producer, cimpl
+from confluent_kafka import Producer, cimpl
 from harness.errors import raises
 from kafka import KafkaProducer
 
@@ -224,24 +224,6 @@ def test_an_interrupted_read_ends_at_once_and_leaves_nothing_behind(
     assert sum(len(r) for r in fetch(servers, {}, OffsetRange(topic, 0, 0, 10), compiled=compiled)) == 10
     close_consumers()
     assert set(kept.values) == {b"x"}  # its consumer is gone
-
-
-@both
-def test_a_consumer_that_was_opened_ahead_reads_what_it_was_opened_for(
-    servers: str, kafka_topic: Topic, compiled: str
-) -> None:
-    topic = kafka_topic(partitions=1)
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    producer.produce(topic, b"x", partition=0)
-    assert producer.flush(30) == 0
-    close_consumers()
-    before = fetcher.consumers_made()
-    fetcher.connect(servers, [topic], {}, compiled)
-    assert sum(len(r) for r in fetch(servers, {}, OffsetRange(topic, 0, 0, 1), compiled=compiled)) == 1
-    assert fetcher.consumers_made() == before + 1
-    with pytest.raises(KafkaException):
-        fetcher.connect("127.0.0.1:1", [topic], {"log_level": "0"}, compiled)  # nobody is there
-    assert fetcher.consumers_made() == before + 1
 
 
 def test_both_ways_refuse_the_same_settings_in_the_same_words(servers: str, kafka_topic: Topic) -> None:

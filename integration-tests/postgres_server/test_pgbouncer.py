@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from harness.calls import SCHEMA, Ask, decided, prepared
 from harness.field import Certificates, pgbouncer, with_parameters
 from harness.pipeline_drivers import Line, assert_exact, at_failpoint
 
@@ -109,6 +111,21 @@ def test_a_backend_that_ends_behind_pgbouncer_in_mid_epoch_changes_nothing(
     assert struck
     line.close()
     assert_exact(postgres_url, 20)
+
+
+def test_the_only_session_of_a_pool_commits_many_transactions_and_waits_for_no_other(
+    postgres_url: str, ask: Ask, tmp_path: Path
+) -> None:
+    one = {**FEW, "default_pool_size": "1", "query_wait_timeout": "20"}
+    with pgbouncer(tmp_path, postgres_url, "session", **one) as url:
+        sink = PostgresSink(url, "t", delivery="two_phase")
+        committer = sink.open("p", SCHEMA)
+        many = [prepared(sink) for _ in range(9)]
+        began_s = time.monotonic()
+        committer.commit(decided(*many), many)
+        assert time.monotonic() < began_s + 20
+        committer.close()
+    assert ask.gids() == [] and len(ask.ids()) == 9 * 3
 
 
 def test_what_pgbouncer_cannot_carry_is_refused_with_what_to_do(postgres_url: str, tmp_path: Path) -> None:

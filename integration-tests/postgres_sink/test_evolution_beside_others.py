@@ -20,6 +20,7 @@ from harness.pipeline_drivers import Epochs
 from harness.support import CrashError
 from harness.tables.evolving import EVOLVED, NEW, OLD, Sql, columns, evolutions, evolving
 
+from onefold.clients.postgres import sessions
 from onefold.core.contract import SinkKind
 from onefold.core.errors import Retriable, SchemaMismatch
 from onefold.core.protocol import coordinator
@@ -263,8 +264,9 @@ def test_a_column_altered_to_a_type_of_the_same_width_takes_no_bytes_of_the_old_
     assert sql("SELECT * FROM t") == [(1.0,), (2.0,)]
 
 
+@pytest.mark.parametrize("is_undone_by_others", [False, True])
 def test_that_holds_also_where_it_is_altered_between_the_first_look_and_the_copy(
-    postgres_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch, is_undone_by_others: bool
 ) -> None:
     rows = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
     with Epochs(PostgresSink(postgres_url, "t", delivery="two_phase"), rows.schema) as life:
@@ -274,6 +276,13 @@ def test_that_holds_also_where_it_is_altered_between_the_first_look_and_the_copy
             sql("ALTER TABLE t ALTER n TYPE double precision")
             return StreamingLoad(*arguments)
 
+        def undone_before(connection: sessions.Connection, statement: bytes) -> None:
+            if is_undone_by_others and statement.startswith(b"ROLLBACK PREPARED"):
+                sql(statement.decode())
+            outside(connection, statement)
+
+        outside = sessions.Connection.outside
+        monkeypatch.setattr(sessions.Connection, "outside", undone_before)
         monkeypatch.setattr(writer, "StreamingLoad", altered_first)
         with raises(Retriable, "table-altered"):
             life.run(rows)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 from harness.calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
 from harness.errors import raises
-from harness.pipeline_drivers import Epochs
+from harness.pipeline_drivers import Epochs, at_failpoint
 
 from onefold.clients.postgres import sessions
 from onefold.core.contract import CommittedPart, SinkKind
@@ -32,6 +33,7 @@ from onefold.core.errors import (
     WorkLost,
 )
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import prepared as preparing
 
 pytestmark = pytest.mark.servers
 
@@ -55,16 +57,50 @@ def test_prepared_rows_are_invisible_until_they_are_committed(postgres_url: str,
     assert ask.parts() == [(1, 1, 1001, 3), (1, 1, 1001, 3)]
 
 
-def test_many_transactions_are_committed_by_several_sessions_at_once(postgres_url: str, ask: Ask) -> None:
+def test_many_transactions_are_committed_by_several_sessions_at_once(
+    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="two_phase")
     committer = sink.open("p", SCHEMA)
     many = [prepared(sink) for _ in range(10)]
     ask(f"ROLLBACK PREPARED '{many[4].handle}'")
+    ending, together = preparing.end, threading.Barrier(3)
+
+    def at_once(connection: sessions.Connection, *told: Any) -> bool:
+        if connection not in seen:
+            seen.append(connection)
+            together.wait(30)
+        return ending(connection, *told)
+
+    seen = list[sessions.Connection]()
+    monkeypatch.setattr(preparing, "end", at_once)
     with raises(Damaged, "decided-work-gone", many[4].handle) as caught:
         committer.commit(decided(*many), many)
     assert all(one.handle not in str(caught.value) for one in many if one is not many[4])
+    assert len(seen) == 3
     assert ask.gids() == []
     assert len(ask.ids()) == 9 * 3
+
+
+def test_what_is_in_doubt_where_all_sessions_end_among_many_commits_a_second_commit_finishes(
+    postgres_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="two_phase")
+    committer = sink.open("p", SCHEMA)
+    many = [prepared(sink) for _ in range(20)]
+
+    def end_all() -> None:
+        ask(
+            "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+
+    struck = at_failpoint(monkeypatch, "postgres.commit_prepared", end_all)
+    with raises(InDoubt, "commit-unanswered"):
+        committer.commit(decided(*many), many)
+    assert struck
+    committer.commit(decided(*many), many)
+    assert ask.gids() == [] and len(ask.ids()) == 20 * 3
 
 
 def test_where_no_more_sessions_are_to_be_had_one_commits_all(

@@ -16,7 +16,7 @@ from onefold.core import ConfigError, Fenced
 from onefold.core.protocol.in_doubt import Fate
 from onefold.operate.transactions import Transactions
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import committer
+from onefold.sinks.postgres import prepared
 
 pytestmark = pytest.mark.servers
 
@@ -48,7 +48,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int
         if place == "between tasks":
             patched.setattr(world, "between_tasks", once)
         elif place == HALF_COMMITTED:
-            patched.setattr(committer, "failpoint", lambda _: once())
+            patched.setattr(prepared, "failpoint", lambda _: once())
         else:
             failing_at(patched, place, once)
         try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from harness.errors import raises
 
-from onefold.clients.per_process import PerProcess
 from onefold.core.errors import Retriable
 from onefold.sources.kafka.fetching import fetcher
 from onefold.sources.kafka.fetching.consumer import Taken
@@ -68,50 +67,3 @@ def test_not_behind_records_that_may_be_of_another_topic_of_that_name() -> None:
     with raises(Retriable, "read-interrupted"):
         read(client)
     assert client.begun == []
-
-
-class Opened:
-    """A consumer that was opened ahead, of a broker that knows these topics."""
-
-    def __init__(self, *topics: str) -> None:
-        self.topics, self.looked_up, self.is_closed = topics, list[str](), False
-
-    def look_up(self, topic: str, _wait_s: float) -> None:
-        self.looked_up.append(topic)
-        if topic not in self.topics:
-            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
-    clients: list[Opened] = []
-
-    def open_one(*_: object) -> Opened:
-        clients.append(Opened("orders", "refunds"))
-        return clients[-1]
-
-    monkeypatch.setattr(fetcher, "MessageConsumer", open_one)
-    monkeypatch.setattr(fetcher, "_consumers", PerProcess(fetcher._Consumers))
-    return clients
-
-
-SETTINGS = {"client.id": "orders"}
-
-
-def test_a_consumer_that_was_opened_ahead_is_the_one_that_reads_first(opened: list[Opened]) -> None:
-    fetcher.connect("localhost:1", ["orders", "refunds"], SETTINGS, "off")
-    key = fetcher._key("localhost:1", SETTINGS, None)
-    slots = [fetcher._borrow(key, RANGE, None) for _ in range(2)]
-    assert [slot.consumer for slot in slots] == opened and len(opened) == fetcher.consumers_made() == 2
-    assert [client.looked_up for client in opened] == [["orders", "refunds"], []]
-
-
-def test_none_is_kept_that_could_not_find_a_topic(opened: list[Opened]) -> None:
-    with pytest.raises(KafkaException):
-        fetcher.connect("localhost:1", ["orders", "odd"], SETTINGS, "off")
-    fetcher._borrow(fetcher._key("localhost:1", SETTINGS, None), RANGE, None)
-    assert [client.is_closed for client in opened] == [True, False]
-    assert fetcher.consumers_made() == 1

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,10 +26,10 @@ RESTARTS = 50
 class Started:
     """A driver that waits for orders."""
 
-    def __init__(self, host: HostProcess) -> None:
+    def __init__(self, host: HostProcess, module: str = "onefold.daemon.hosting.works") -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
-            self.process: Forked = host.fork(["onefold.daemon.hosting.works"], theirs)
+            self.process: Forked = host.fork([module], theirs)
 
     def end(self, number: signal.Signals | None = None) -> int | None:
         """By a signal, or since its daemon is gone: how it ended."""
@@ -60,6 +61,18 @@ def until(is_so: Callable[[], bool]) -> None:
     wait = Wait(20)
     while not is_so():
         assert wait.again()
+
+
+def test_a_driver_of_a_users_own_connectors_needs_no_module(host: HostProcess) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        driver = host.fork([], theirs)
+    waiting = threading.Thread(target=driver.await_end)
+    waiting.start()
+    until(lambda: driver.pid != host.pid)
+    ours.close()
+    waiting.join(30)
+    assert driver.status == 0 and not host.is_gone
 
 
 def test_a_host_forks_one_driver_after_the_other_and_nothing_is_left_of_any(host: HostProcess) -> None:
@@ -107,6 +120,30 @@ def test_a_host_that_is_asked_to_end_does_after_its_driver(host: HostProcess, is
         driver.socket.close()
         assert driver.process.status == 0
     assert Started(host).end() == 0, "none: it has ended as its host has"
+
+
+def test_a_host_that_is_asked_to_end_while_it_imports_ends_without_a_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imports, asked, forked = tmp_path / "imports", tmp_path / "asked", tmp_path / "forked"
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os, pathlib, time\n"
+        f"os.register_at_fork(before=pathlib.Path({str(forked)!r}).touch)\n"
+        f"pathlib.Path({str(imports)!r}).touch()\n"
+        f"while not pathlib.Path({str(asked)!r}).exists():\n    time.sleep(0.01)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    host = HostProcess(["orders"], "text")
+    try:
+        driver = Started(host, "slow_to_import")
+        until(imports.exists)
+        os.kill(host.pid, signal.SIGTERM)
+        asked.touch()
+        assert host.wait(20) == 0
+        assert driver.end() == 0, "none: it has ended as its host has"
+        assert not forked.exists()
+    finally:
+        host.kill()
 
 
 def test_a_host_that_is_killed_takes_its_driver_with_it(host: HostProcess) -> None:

@@ -86,13 +86,6 @@ def host_of(hosts: Hosts) -> int:
     return host.pid
 
 
-def driver_of(hosts: Hosts) -> int:
-    """The process that its host has forked, where a pipeline runs."""
-    (driver,) = hosts._drivers.values()
-    assert driver._process.pid != host_of(hosts)
-    return driver._process.pid
-
-
 def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipeline: Pipeline) -> None:
     place = Path(pipeline.directory)
     with hosts_of(pipeline) as hosts:
@@ -110,8 +103,13 @@ def test_a_flow_on_the_engine_is_run_paused_killed_started_again_and_ended(pipel
         assert (run.generation, written(pipeline)) == (2, 3)
         run.resume()
         until(lambda: written(pipeline) == 7)
+        (driver,) = hosts._drivers.values()
+        assert hosted.memory_bytes
         assert run.stop(20)
         assert (run.state, run.error) == (RunState.STOPPED, None)
+        until(lambda: driver.has_ended)
+        driver._process.pid = os.getpid()  # the next process that gets its id
+        assert hosted.memory_bytes is None
 
 
 def test_a_flow_whose_process_gets_a_signal_is_started_again(

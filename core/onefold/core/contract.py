@@ -23,7 +23,6 @@ __all__ = [
     "Committable",
     "CommittedPart",
     "Committer",
-    "Connecting",
     "Counting",
     "Decided",
     "EpochRecord",
@@ -455,14 +454,4 @@ class Identifying(Sink, Protocol):
 
     def identity(self) -> str:
         """These settings as text, the same in every process. A begun epoch runs again only with the same text."""
-        ...
-
-
-@runtime_checkable
-class Connecting(Protocol):
-    """A source or a sink whose connections can be opened ahead of their use."""
-
-    def connect(self, pipeline: str) -> None:
-        """Open, in this process, what its next reader or writer takes. Reads no records and writes nothing: it is
-        called by workers while their driver starts. What it raises is said again by who reads or writes."""
         ...

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ from onefold.engine.driver import fleet as fleet_module
 from onefold.engine.driver.fleet import Fleet
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.frames import Incoming, Outgoing, receive_message
-from onefold.engine.workers.messages import Connect, Failed, Launch, Ready, RestoreFrom
+from onefold.engine.workers.messages import Failed, Launch, Ready, RestoreFrom
 from onefold.engine.workers.worker import Worker, tell_failure
 from onefold.engine.workers.worker_setup import worker_of
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
@@ -59,43 +59,6 @@ def launched() -> tuple[Fleet, socket.socket]:
     fleet = Fleet(cast(Any, fork_server), reducing(), 1)
     fleet.launch({}, {}, None, guarded=False)
     return fleet, fork_server.worker
-
-
-class Ahead:
-    """It notes for whom it connects, and does not reach its server."""
-
-    connected: ClassVar[list[str]] = []
-
-    def connect(self, pipeline: str) -> None:
-        self.connected.append(pipeline)
-        raise Retriable("server-down", "no answer")
-
-
-def forked() -> tuple[Fleet, OneWorker]:
-    fork_server = OneWorker()
-    fleet = Fleet(cast(Any, fork_server), reducing(), 1)
-    fleet.fork("shop", ["what cannot connect", Ahead()])
-    return fleet, fork_server
-
-
-def test_workers_connect_to_what_can_before_they_are_launched() -> None:
-    fleet, fork_server = forked()
-    with fork_server.worker as worker:
-        connect = receive_message(worker)
-        fleet.launch({}, {}, None, guarded=False)
-        launch = receive_message(worker)
-    fleet.end()
-    assert isinstance(connect, Connect) and isinstance(launch, Launch)
-    assert (connect.pipeline, [type(end) for end in connect.ends]) == ("shop", [Ahead])
-
-
-def test_a_worker_that_ended_before_it_was_launched_is_forked_again() -> None:
-    fleet, fork_server = forked()
-    fork_server.worker.close()
-    fleet.launch({}, {}, None, guarded=False)
-    with fork_server.worker as worker:
-        assert isinstance(receive_message(worker), Launch)
-    fleet.end()
 
 
 @pytest.mark.parametrize("error", [Retriable("server-down", "no answer"), ConfigError("option-value", "wrong")])
@@ -148,15 +111,11 @@ def test_a_look_finds_the_first_timer_that_was_restored_and_waits_for_none() -> 
         assert fleet.look() is None, "other workers restore others"
 
 
-def test_a_worker_that_cannot_restore_its_state_says_why_and_not_what_it_could_not_connect_to_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Ahead, "connected", [])
+def test_a_worker_that_cannot_restore_its_state_says_why(tmp_path: Path) -> None:
     driver, worker = socket.socketpair()
     with driver, worker:
         state = RestoreFrom(str(tmp_path), "shop", "memory", 1, (f"1/0-{'a' * 32}",))
         orders = Outgoing(driver)
-        orders.message(Connect("shop", (Ahead(),)))
         orders.message(Launch(0, 1, (), {}, {}, state))
         orders.send_all()
         worker_of(reducing())(worker, [])
@@ -164,7 +123,6 @@ def test_a_worker_that_cannot_restore_its_state_says_why_and_not_what_it_could_n
     assert isinstance(said, Failed)
     assert (said.kind, said.code) == (DataLoss.__name__, "state-file-missing")
     assert said.idle_s is None, "it made no progress"
-    assert Ahead.connected == ["shop"]
 
 
 class Stuck:

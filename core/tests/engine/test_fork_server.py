@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -10,13 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.errors import raises
 
+from onefold.core.errors import OutOfResources
 from onefold.engine.workers.fork_server import ForkServer
 
 WAIT_S = 30.0
+FILES = Path("/proc/self/fd")
 
 
 @contextmanager
@@ -113,3 +118,14 @@ def test_workers_run_where_standard_streams_are_closed(closed: str) -> None:
 def test_workers_are_ended_where_the_drivers_parent_ignores_the_ends_of_children() -> None:
     code = ANSWERED.format(first="signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
     assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S).returncode == 0
+
+
+def test_where_no_process_can_be_forked_that_may_pass_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    files = sorted(FILES.iterdir())
+    with raises(OutOfResources, "fork-server-not-started"):
+        ForkServer(terminate_a_process, lambda: None)
+    assert sorted(FILES.iterdir()) == files

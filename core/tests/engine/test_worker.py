@@ -6,22 +6,22 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from onefold.core.contract import Committable
 from onefold.core.errors import OutOfResources
 from onefold.engine.dataflow.chains import Exchange, plan
 from onefold.engine.dataflow.items import Acknowledge, Effect, Send
 from onefold.engine.dataflow.progress_marks import Marks, Traffic
-from onefold.engine.dataflow.subtask import Phase
+from onefold.engine.dataflow.subtask import Kept, Phase
 from onefold.engine.state.participant import committable
 from onefold.engine.state.state_backend import StateSize
 from onefold.engine.workers.frames import Incoming
 from onefold.engine.workers.messages import Failed, Ready
-from onefold.engine.workers.storing import Stored, StoringThread
+from onefold.engine.workers.storing import StoringThread
 from onefold.engine.workers.worker import QUEUED_BYTES_MAX, Worker
 from onefold.flow.graph import Edge, Graph, Node, Reading, Reducing, Shipping, Writing
 
@@ -146,32 +146,32 @@ def test_a_worker_ends_quietly_with_its_driver() -> None:
         Worker(PLAN, 0, control, {}, cast(Any, [Slow(), Slow()]), {}).run()
 
 
-FIRST, SECOND = (committable(f"1/{epoch}-{epoch:032x}") for epoch in (1, 2))
+FIRST, SECOND = ((committable(f"1/{epoch}-{epoch:032x}"), float(epoch)) for epoch in (1, 2))
 FULL = OutOfResources("state-disk-full", "the disk is full")
 
 
-def failing() -> Committable:
+def failing() -> Kept:
     raise FULL
 
 
 def test_one_is_stored_after_the_other_and_each_wakes_the_loop() -> None:
     thread, may_store, order = StoringThread(), threading.Event(), list[int]()
 
-    def first() -> Committable:
+    def first() -> Kept:
         may_store.wait(60)
         order.append(1)
         return FIRST
 
-    def second() -> Committable:
+    def second() -> Kept:
         order.append(2)
         return SECOND
 
     stored = [thread.store(each) for each in (first, second, failing)]
-    assert not any(each.is_done for each in stored)
+    assert not any(each.done() for each in stored)
     may_store.set()
     with selectors.DefaultSelector() as selector:
         selector.register(thread.socket, selectors.EVENT_READ)
-        while not stored[-1].is_done:
+        while not stored[-1].done():
             assert selector.select(60)
             thread.woken()
     assert order == [1, 2]
@@ -179,7 +179,6 @@ def test_one_is_stored_after_the_other_and_each_wakes_the_loop() -> None:
     with pytest.raises(OutOfResources) as raised:
         stored[2].result()
     assert raised.value.code == "state-disk-full"
-    assert stored[0].ended_s <= stored[1].ended_s <= stored[2].ended_s
 
 
 class Storing(Endless):
@@ -187,26 +186,26 @@ class Storing(Endless):
 
     chain = PLAN.chains[0]
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Future[Kept]) -> None:
         super().__init__()
         self.stored = stored
         self.acknowledged = self.once  # type: ignore[assignment]
 
     def once(self) -> Acknowledge | None:
-        return Acknowledge(1, (self.stored.result(),)) if self.stored.is_done else None
+        return Acknowledge(1, self.stored.result()[:1]) if self.stored.done() else None
 
 
 def test_a_run_is_acknowledged_while_the_subtask_waits_for_room_in_the_next() -> None:
     driver, control = socket.socketpair()
-    stored, slow = Stored(lambda: FIRST), Slow()
+    stored, slow = Future[Kept](), Slow()
     with driver, control:
         worker = Worker(PLAN, 0, control, {}, cast(Any, [Storing(stored), slow]), {})
         assert worker._work()
         assert slow.bytes > QUEUED_BYTES_MAX
         assert not worker._work(), "it waits"
-        stored.run()
+        stored.set_result(FIRST)
         assert worker._work()
-        assert [done.committables for _, done in worker._acknowledged[1]] == [(FIRST,)]
+        assert [done.committables for _, done in worker._acknowledged[1]] == [FIRST[:1]]
 
 
 class Idle(Storing):

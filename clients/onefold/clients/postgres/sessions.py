@@ -24,6 +24,7 @@ import psycopg.conninfo
 from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import driver_errors, sqlstates, trust
 from onefold.clients.postgres.message import Answer, Statement, may_prepare, send
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.waiting import has_word
 
@@ -86,6 +87,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         where `before` sets what they need and `then` ends it, or in one of their own."""
         if not self._is_idle:
             return send(psycopg.ClientCursor(self), statements, before=before, after=then)
+        require(not before and not then, "a message that ends a transaction needs one")
         with self._undoing():
             return send(psycopg.ClientCursor(self), statements, before=self._beginning(), after="COMMIT")
 

@@ -1,9 +1,9 @@
 """A host: a process that has imported what its pipelines need, and forks one driver after the other.
 
 So what a driver is started with after it failed, or was killed, is there already. The host itself reads no pipeline,
-has no client, no thread and nothing of a user's: what a driver does of that is its own. It forks the next driver only
-once the one before has ended. Pipelines on Spark are run in the same way, and their JVM is the driver's, so that it
-starts with each: of these the host has what their sources and sinks need.
+has no client, no thread of Python's and nothing of a user's: what a driver does of that is its own. It forks the next
+driver only once the one before has ended. Pipelines on Spark are run in the same way, and their JVM is the driver's, so
+that it starts with each: of these the host has what their sources and sinks need.
 
 The daemon holds one end of `control`. A start is a message there, of the modules that are needed, with two sockets: one
 that only the driver has, for orders and reports, and one that only the host has, to tell the driver's process id and
@@ -26,7 +26,6 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 
 from onefold.core.extras import uncollected
-from onefold.engine.workers.fork_server import end_with
 from onefold.pipeline import Engine, Pipeline
 
 __all__ = ["SIGNALS", "Forked", "HostProcess", "forked_driver", "import_all", "modules_of"]
@@ -80,8 +79,9 @@ class HostProcess:
         """A driver, which has a copy of that socket."""
         told, tells = socket.socketpair()
         with tells:
+            request = f"{len(modules)} {' '.join(modules)}".encode()  # one of no bytes would read as the end
             try:
-                socket.send_fds(self._control, [" ".join(modules).encode()], [connection.fileno(), tells.fileno()])
+                socket.send_fds(self._control, [request], [connection.fileno(), tells.fileno()])
             except OSError:  # it is gone, or has to go: its end is this driver's
                 self.close()
         return Forked(self, told)
@@ -143,9 +143,14 @@ def forked_driver(control: socket.socket) -> socket.socket:
     it does not return: that ends once the daemon has let go of it, or a signal has asked it to, after its driver.
 
     A host that cannot fork becomes the driver itself, and the next one is another host's."""
+    from onefold.engine.workers.fork_server import end_with  # the daemon's own process does without the engine
+
     driver: int | None = None
+    is_ending = False
 
     def end(_number: int, _frame: object) -> None:
+        nonlocal is_ending
+        is_ending = True
         with suppress(OSError):  # the daemon is gone
             control.shutdown(socket.SHUT_RDWR)
         if driver is not None:
@@ -160,8 +165,10 @@ def forked_driver(control: socket.socket) -> socket.socket:
         if not request:
             sys.exit()
         channel, tells = (socket.socket(fileno=number) for number in files)
-        import_all(request.decode().split())
+        import_all(request.decode().split()[1:])
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a driver has no use for `end`
+        if is_ending:  # since the request came
+            sys.exit()
         driver = _forked()
         if not driver:
             control.close()
@@ -181,9 +188,10 @@ def forked_driver(control: socket.socket) -> socket.socket:
 
 def import_all(modules: Sequence[str]) -> None:
     """These, and what they import."""
-    with uncollected(), suppress(Exception):  # what cannot be imported, the driver says
+    with uncollected():
         for name in modules:
-            import_module(name)
+            with suppress(Exception):  # what cannot be imported, the driver says
+                import_module(name)
         gc.freeze()  # so that a driver's collections copy no page of it
 
 

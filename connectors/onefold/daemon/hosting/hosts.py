@@ -126,7 +126,7 @@ class Hosted:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Resident in its host; None without one."""
+        """Resident in its driver; None without one."""
         return None if self._driver is None else self._driver.memory_bytes
 
     @property
@@ -170,7 +170,7 @@ class Hosted:
             self._send("close")
 
     def report(self, report: Report) -> None:
-        """Of its host."""
+        """Of its driver."""
         if report.drawing is not None:
             self.traffic.draw(report.drawing)
         if report.flowing is not None:
@@ -191,7 +191,7 @@ class Hosted:
             self._ends.put(None if report.failure is None else report.failure.error())
 
     def lost(self, error: Retriable) -> None:
-        """Its host has ended, and it was run."""
+        """Its driver has ended, and it was run."""
         self._on_start = None
         self.traffic.end()
         self._ends.put(error)
@@ -231,7 +231,7 @@ class _Driver:
 
     @property
     def memory_bytes(self) -> int | None:
-        return resident_bytes(self._process.pid)
+        return None if self.has_ended else resident_bytes(self._process.pid)  # its id may be another process's by now
 
     def start(self, hosted: Hosted, order: Order) -> None:
         with self._changing:

@@ -1,4 +1,4 @@
-"""What a daemon and its hosts tell each other: lines of JSON on a pair of sockets, which only these two have."""
+"""What a daemon and its drivers tell each other: lines of JSON on a pair of sockets, which only these two have."""
 
 from __future__ import annotations
 

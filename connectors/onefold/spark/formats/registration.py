@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -30,6 +31,13 @@ _FORMATS = {
     "psycopg": ("onefold.spark.formats.postgres_format", "OnefoldPostgresDataSource"),
 }
 
+# What PythonStreamingSourceRunner.init puts into the environment of a format, a `java.util.HashMap` that all streams of
+# the format share, and their tasks get a copy of. Two that add a name at once leave it with a wrong size, and no task
+# can read it from then on (OptionalDataException). To replace a name that is there already breaks nothing.
+_PUT_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+
+_registering = threading.Lock()
+
 
 def register(spark: SparkSession) -> None:
     """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session, and close the port at which
@@ -50,18 +58,23 @@ def register_format(spark: SparkSession, format_: type[DataSource]) -> None:
     if session is None:
         spark.dataSource.register(format_)
         return
-    if session.sessionState().dataSourceManager().dataSourceExists(format_.name()):
-        return
-    sessions = spark._jvm.org.apache.spark.sql.SparkSession  # type: ignore[union-attr]  # PySpark: "JVMView | None"
-    active = sessions.getActiveSession()
-    sessions.setActiveSession(session)
-    try:
-        spark.dataSource.register(format_)
-    finally:
-        if active.isDefined():
-            sessions.setActiveSession(active.get())
-        else:
-            sessions.clearActiveSession()
+    formats = session.sessionState().dataSourceManager()
+    with _registering:
+        if formats.dataSourceExists(format_.name()):
+            return
+        sessions = spark._jvm.org.apache.spark.sql.SparkSession  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+        active = sessions.getActiveSession()
+        sessions.setActiveSession(session)
+        try:
+            spark.dataSource.register(format_)
+        finally:
+            if active.isDefined():
+                sessions.setActiveSession(active.get())
+            else:
+                sessions.clearActiveSession()
+        shared = formats.lookupDataSource(format_.name()).dataSourceCls().envVars()
+        for name in _PUT_BY_STREAMS:  # before any stream has begun
+            shared.put(name, "")
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from onefold.core.checks import present, require
 from onefold.core.contract import Committable, TaskId
@@ -23,26 +23,11 @@ from onefold.engine.dataflow.progress_marks import Mark
 from onefold.engine.logics.logic import Logic
 from onefold.engine.state.state_backend import Frozen, StateBackend, StateSize
 
-__all__ = ["Keep", "Phase", "Storing", "Subtask", "SubtaskState"]
+__all__ = ["Keep", "Kept", "Phase", "Subtask", "SubtaskState"]
 
 
-class Storing(Protocol):
-    """A snapshot that is stored while the subtask goes on."""
-
-    @property
-    def is_done(self) -> bool: ...
-
-    @property
-    def ended_s(self) -> float:
-        """When it was done, on the monotonic clock."""
-        ...
-
-    def result(self) -> Committable:
-        """Once it is done. Raises what storing has raised."""
-        ...
-
-
-Keep = Callable[[TaskId, Frozen], Storing]
+Kept = tuple[Committable, float]  # a stored snapshot, and when it was stored, on the monotonic clock
+Keep = Callable[[TaskId, Frozen], "Future[Kept]"]  # the subtask goes on meanwhile
 
 
 class Phase(enum.Enum):
@@ -90,7 +75,7 @@ class Subtask:
         self._state = state
         self._frozen: Frozen | None = None
         self._prepared: Acknowledge | None = None  # but for the state that is being stored
-        self.storing: Storing | None = None
+        self.storing: Future[Kept] | None = None
         self._tasks: dict[int, TaskId] = {}  # of the epochs that are open, and those that opened ahead
         self._run = 1
         self._has_begun = False
@@ -141,14 +126,14 @@ class Subtask:
         """What is acknowledged, once: of the run that it has prepared, when its state is stored. Raises what storing
         has raised. A step that halts does not keep it: the next run goes on where this one is acknowledged."""
         done, storing = self._prepared, self.storing
-        if done is None or (storing is not None and not storing.is_done):
+        if done is None or (storing is not None and not storing.done()):
             return None
         self._prepared = self.storing = None
         if storing is None:
             return done
-        more_s = max(0.0, storing.ended_s - self._prepared_at_s)
-        kept = (storing.result(), *done.committables)
-        return replace(done, committables=kept, prepared_s=done.prepared_s + more_s)
+        state, stored_s = storing.result()
+        prepared_s = done.prepared_s + max(0.0, stored_s - self._prepared_at_s)
+        return replace(done, committables=(state, *done.committables), prepared_s=prepared_s)
 
     @property
     def timer_ms(self) -> int | None:

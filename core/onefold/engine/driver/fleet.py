@@ -8,11 +8,10 @@ import socket
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from onefold.core.checks import require
-from onefold.core.contract import Connecting, Sink, TaskId
+from onefold.core.contract import Sink, TaskId
 from onefold.core.errors import OnefoldError, Retriable, named
 from onefold.core.source import Source, Split
 from onefold.core.values.names import signal_name
@@ -21,18 +20,7 @@ from onefold.engine.dataflow.progress_marks import Marks, Traffic, WorkerWatch
 from onefold.engine.driver.restarts import WorkerFailed
 from onefold.engine.workers.fork_server import ForkServer
 from onefold.engine.workers.frames import Incoming, Outgoing
-from onefold.engine.workers.messages import (
-    Begin,
-    Connect,
-    Done,
-    Failed,
-    Launch,
-    Link,
-    OpenedEpoch,
-    Ready,
-    RestoreFrom,
-    Stop,
-)
+from onefold.engine.workers.messages import Begin, Done, Failed, Launch, Link, OpenedEpoch, Ready, RestoreFrom, Stop
 from onefold.flow.graph import Shipping
 
 __all__ = ["Fleet"]
@@ -62,7 +50,6 @@ class Fleet:
         self._epochs: dict[int, int] = {}  # of the runs that are open
         self._drains_s: float | None = None  # since when the flow is to end
         self._members: list[_Member] = []
-        self._is_launched = False
         self._ready: dict[int, Ready] = {}
         self._done: dict[int, dict[int, Done]] = {}
         self._runs = 0
@@ -73,13 +60,6 @@ class Fleet:
     def is_up(self) -> bool:
         return bool(self._members)
 
-    def fork(self, pipeline: str, ends: Sequence[object]) -> None:
-        """Fork all workers. While they wait to be launched they connect to those of `ends` that can."""
-        self._fork()
-        connect = Connect(pipeline, tuple(end for end in ends if isinstance(end, Connecting)))
-        with suppress(OSError):  # of one that is gone already: `launch` notices
-            self._send([connect] * self._workers)
-
     def launch(
         self,
         sources: Mapping[int, Source],
@@ -88,40 +68,23 @@ class Fleet:
         guarded: bool,
         in_order: frozenset[int] = frozenset(),
     ) -> None:
-        """Have the workers begin, which are forked where they are not. Their state is restored before they take orders.
-        `guarded` and `in_order` as `Launch` has them."""
-        require(not self._is_launched, "workers are launched when none runs")
-        self.worked_s, self._is_launched = 0.0, True
-        orders = [
-            Launch(index, self._workers, tuple(links), sources, sinks, state, guarded, in_order)
-            for index, links in enumerate(self._links_of_each())
-        ]
-        try:
-            if self._members:
-                self._send(orders)
-        except OSError:  # one has ended since it was forked
-            self._end_members()
-        if not self._members:
-            self._fork()
-            self._send(orders)
-        self._launched_s = time.monotonic()
-
-    def _fork(self) -> None:
-        require(not self._members, "workers are forked when none runs")
+        """Fork all workers. Their state is restored before they take orders. `guarded` and `in_order` as `Launch` has
+        them."""
+        require(not self._members, "workers are launched when none runs")
+        self._launched_s, self.worked_s = time.monotonic(), 0.0
         self._watch.ended()  # those before these
-        sockets: list[list[socket.socket]] = [[] for _ in range(self._workers)]
-        for link in self._links():  # in the order of `_links_of_each`
+        links: list[list[tuple[Link, socket.socket]]] = [[] for _ in range(self._workers)]
+        for link in self._links():
             out, into = socket.socketpair()
-            sockets[link.sender].append(out)
-            sockets[link.receiver].append(into)
-        for links in sockets:
+            links[link.sender].append((link, out))
+            links[link.receiver].append((link, into))
+        for index in range(self._workers):
             mine, theirs = socket.socketpair()
-            pid = self._fork_server.fork(theirs, links)
-            self._members.append(_Member(pid, Outgoing(mine), Incoming(mine)))
-
-    def _send(self, messages: Sequence[object]) -> None:
-        for member, message in zip(self._members, messages, strict=True):
-            member.orders.message(message)
+            pid = self._fork_server.fork(theirs, [sock for _, sock in links[index]])
+            member = _Member(pid, Outgoing(mine), Incoming(mine))
+            self._members.append(member)
+            keys = tuple(link for link, _ in links[index])
+            member.orders.message(Launch(index, self._workers, keys, sources, sinks, state, guarded, in_order))
             member.orders.send_all()
 
     def begin(self, splits: Mapping[int, Sequence[Split]], task: TaskId | None) -> int:
@@ -184,16 +147,12 @@ class Fleet:
 
     def end(self) -> None:
         """Kill the workers. What they have prepared stays."""
-        self._end_members()
-        self._watch.ended()
-        self._is_launched = False
-        self._ready, self._done, self._runs, self._epochs = {}, {}, 0, {}
-
-    def _end_members(self) -> None:
         members, self._members = self._members, []
         for member in members:
             self._fork_server.end(member.pid)
             member.orders.socket.close()
+        self._watch.ended()
+        self._ready, self._done, self._runs, self._epochs = {}, {}, 0, {}
 
     def _look(self, run: int) -> None:
         """At the workers that have not acknowledged the run. Raises Retriable where the flow is to end, and one of them
@@ -247,13 +206,6 @@ class Fleet:
         return WorkerFailed(
             "worker-lost", f"worker {index} (process {pid}) has ended by {told} in the middle of its work"
         )
-
-    def _links_of_each(self) -> list[list[Link]]:
-        found: list[list[Link]] = [[] for _ in range(self._workers)]
-        for link in self._links():
-            found[link.sender].append(link)
-            found[link.receiver].append(link)
-        return found
 
     def _links(self) -> list[Link]:
         everyone = range(self._workers)

@@ -192,7 +192,6 @@ class FlowRun:
         check_workers(facts, self._settings.workers)
         check_covered(session.name, self._sources.values(), facts)
         sinks = [writing.sink for _, writing in self._plan.graph.writings()]
-        self._fleet.fork(session.name, (*self._sources.values(), *sinks))
         check = partial(check_replayable, session.name, self._sources.values(), sinks)
         session.patience.retry(check, "asking the sinks what they guarantee")
         if self._state_root is not None:

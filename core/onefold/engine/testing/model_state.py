@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import present
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
+from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
 from onefold.engine.state.columns.keyed_rows import KeyedRows
@@ -38,27 +39,18 @@ class ModelSnapshots:
         return self.contents[handle]
 
 
-@dataclass(eq=False)
-class ModelStoring:
-    """Implements Storing: it is stored where `land` is called, whatever has become of its worker by then."""
+class ModelStoring(Future[Kept]):
+    """It is stored where `land` is called, whatever has become of its worker by then."""
 
-    snapshots: ModelSnapshots
-    task: TaskId
-    frozen: Frozen
-    kept: Committable | None = None
-    ended_s: float = 0.0
-
-    @property
-    def is_done(self) -> bool:
-        return self.kept is not None
+    def __init__(self, snapshots: ModelSnapshots, task: TaskId, frozen: Frozen) -> None:
+        super().__init__()
+        self.snapshots, self.task, self.frozen = snapshots, task, frozen
 
     def land(self) -> None:
         handle = self.frozen.store()
-        self.kept = Committable(STATE, SinkKind.TWO_PHASE, handle, self.task.generation, self.task.epoch, 0)
-        self.snapshots.sink.keep(PreparedRows(self.kept, ()), self.task.timestamp_ms)
-
-    def result(self) -> Committable:
-        return present(self.kept, "it is stored")
+        kept = Committable(STATE, SinkKind.TWO_PHASE, handle, self.task.generation, self.task.epoch, 0)
+        self.snapshots.sink.keep(PreparedRows(kept, ()), self.task.timestamp_ms)
+        self.set_result((kept, 0.0))
 
 
 @dataclass

@@ -38,7 +38,7 @@ class _NotStored(Subtask):
 
     def acknowledged(self) -> Acknowledge | None:
         done, self._prepared = self._prepared, None
-        if self.storing is not None and self.storing.is_done:
+        if self.storing is not None and self.storing.done():
             self.storing = None
         return done
 

@@ -17,8 +17,10 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+
+from onefold.core.errors import OutOfResources
 
 __all__ = ["ForkServer", "ForkServerLost", "end_with", "fill_standard_streams"]
 
@@ -38,17 +40,27 @@ class ForkServerLost(Exception):
 
 class ForkServer:
     """The driver's side of it. `work(control, links)` is what a worker does with its sockets. `warm` is called once, in
-    the fork server, while the driver goes on: what it imports, no worker has to."""
+    the fork server, while the driver goes on: what it imports, no worker has to. Raises OutOfResources."""
 
     def __init__(self, work: Work, warm: Callable[[], None]) -> None:
         fill_standard_streams()
-        self._socket, theirs = socket.socketpair()
         driver = os.getpid()
-        self._pid = _fork()
-        if self._pid == 0:
-            self._socket.close()
-            _in_child(driver, partial(_serve, theirs, work, warm))
-        theirs.close()
+        with ExitStack() as undoing:
+            try:
+                self._socket, theirs = socket.socketpair()
+                undoing.callback(self._socket.close)
+                with theirs:
+                    self._pid = _fork()
+                    if self._pid == 0:
+                        self._socket.close()
+                        _in_child(driver, partial(_serve, theirs, work, warm))
+            except OSError as error:
+                raise OutOfResources(
+                    "fork-server-not-started",
+                    f"the process that is to fork the workers cannot be started: {error.strerror}. The machine, or the"
+                    " user's limits (ulimit -u, pids.max), allow no further process, or there is no memory for one",
+                ) from error
+            undoing.pop_all()
 
     def fork(self, control: socket.socket, links: Sequence[socket.socket]) -> int:
         """A new worker, which has the sockets now; returns its process id. Raises ForkServerLost."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onefold.core.contract import Committable, Connecting, Sink, TaskId
+from onefold.core.contract import Committable, Sink, TaskId
 from onefold.core.source import Source, Split
 
-__all__ = ["Begin", "Connect", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
+__all__ = ["Begin", "Done", "Failed", "Launch", "Link", "OpenedEpoch", "Ready", "RestoreFrom", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,8 @@ class RestoreFrom:
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
-    """To a worker that is to be launched: open connections to these sources and sinks, while the driver starts."""
-
-    pipeline: str
-    ends: tuple[Connecting, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """What a worker is to run. `links` are those of its sockets, in the order in which it got them. Sources are
+    """The first message to a worker. `links` are those of its sockets, in the order in which it got them. Sources are
     resolved and sinks open, by the numbers of their nodes. `guarded`: a worker before this one was lost. `in_order` has
     the nodes that take their input in a fixed order."""
 

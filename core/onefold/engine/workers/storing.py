@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from queue import SimpleQueue
 
-from onefold.core.checks import present
-from onefold.core.contract import Committable
+from onefold.engine.dataflow.subtask import Kept
 
-__all__ = ["Stored", "StoringThread", "stored_at_once"]
-
-Store = Callable[[], Committable]
-
-
-class Stored:
-    """Implements Storing."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._kept: Committable | None = None
-        self._error: BaseException | None = None
-        self.is_done, self.ended_s = False, 0.0
-
-    def run(self) -> None:
-        try:
-            self._kept = self._store()
-        except BaseException as error:  # the stream ends by it
-            self._error = error
-        self.ended_s = time.monotonic()
-        self.is_done = True
-
-    def result(self) -> Committable:
-        if self._error is not None:
-            raise self._error
-        return present(self._kept, "it is stored")
-
-
-def stored_at_once(store: Store) -> Stored:
-    stored = Stored(store)
-    stored.run()
-    return stored
+__all__ = ["StoringThread", "stored_at_once"]
 
 
 class StoringThread:
@@ -52,22 +18,19 @@ class StoringThread:
     def __init__(self) -> None:
         self.socket, self._waker = socket.socketpair()
         self.socket.setblocking(False)
-        self._waiting = SimpleQueue[Stored]()
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "onefold-storing")
 
-    def store(self, store: Store) -> Stored:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="onefold-storing", daemon=True)
-            self._thread.start()
-        stored = Stored(store)
-        self._waiting.put(stored)
+    def store(self, store: Callable[[], Kept]) -> Future[Kept]:
+        stored = self._thread.submit(store)
+        stored.add_done_callback(lambda _: self._waker.send(b"\0"))
         return stored
 
     def woken(self) -> None:
         with suppress(BlockingIOError):
             self.socket.recv(1024)
 
-    def _run(self) -> None:
-        while True:
-            self._waiting.get().run()
-            self._waker.send(b"\0")
+
+def stored_at_once(store: Callable[[], Kept]) -> Future[Kept]:
+    stored = Future[Kept]()
+    stored.set_result(store())
+    return stored

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import partial
 
 import pyarrow as pa
 
 from onefold.core.checks import present, require
-from onefold.core.contract import Committable, TaskId
+from onefold.core.contract import TaskId
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.progress_marks import Mark, Marks
-from onefold.engine.dataflow.subtask import Keep, Subtask, SubtaskState
+from onefold.engine.dataflow.subtask import Keep, Kept, Subtask, SubtaskState
 from onefold.engine.key_groups import key_groups_of_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.state.memory import MemoryBackend
@@ -22,9 +23,9 @@ from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.frames import Outgoing, receive_message
 from onefold.engine.workers.full_collections import make_rare
-from onefold.engine.workers.messages import Connect, Launch, RestoreFrom
+from onefold.engine.workers.messages import Launch, RestoreFrom
 from onefold.engine.workers.snapshots import mark, snapshots_by_uid
-from onefold.engine.workers.storing import Stored, StoringThread, stored_at_once
+from onefold.engine.workers.storing import StoringThread, stored_at_once
 from onefold.engine.workers.worker import Reader, Worker, tell_failure
 
 __all__ = ["keeping", "subtask_of", "warm", "worker_of"]
@@ -42,9 +43,6 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
 
     def work(control: socket.socket, sockets: list[socket.socket]) -> None:
         launch = receive_message(control)
-        if isinstance(launch, Connect):
-            _connect(launch)
-            launch = receive_message(control)
         if launch is None:
             return  # the driver has ended meanwhile
         require(isinstance(launch, Launch), launch)
@@ -57,12 +55,6 @@ def worker_of(plan: Plan, marks: Marks | None = None) -> Callable[[socket.socket
             worker.run()
 
     return work
-
-
-def _connect(to: Connect) -> None:
-    for end in to.ends:
-        with suppress(Exception):  # who reads or writes says it
-            end.connect(to.pipeline)
 
 
 def _worker(
@@ -117,16 +109,16 @@ def _backend(restoring: RestoreFrom, storage: Storage, max_parallelism: int) -> 
     return RocksBackend(storage, restoring.generation, max_parallelism, folder=restoring.scratch)
 
 
-def keeping(store: Callable[[Callable[[], Committable]], Stored]) -> Keep:
+def keeping(store: Callable[[Callable[[], Kept]], Future[Kept]]) -> Keep:
     """How a subtask's snapshot of an epoch is stored: by `store`, which calls what it is given now or later."""
 
-    def kept(task: TaskId, frozen: Frozen) -> Committable:
+    def kept(task: TaskId, frozen: Frozen) -> Kept:
         try:
             handle = frozen.store()
         finally:
             frozen.release()
         found = committable(handle)
         require((found.generation, found.epoch) == (task.generation, task.epoch), f"a snapshot of {task}, not {found}")
-        return found
+        return found, time.monotonic()
 
     return lambda task, frozen: store(partial(kept, task, frozen))

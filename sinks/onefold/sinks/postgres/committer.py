@@ -86,7 +86,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 connection = borrowed.enter_context(self._borrow(doing, InDoubt))
                 sessions = [connection]
                 with suppress(OnefoldError):  # then with those that there are
-                    for _ in range(1, prepared.sessions_for(len(gids))):
+                    # Behind a pooler another one would wait for a session of the server's, which this one may hold.
+                    for _ in range(1, 1 if connection.is_pooled else prepared.sessions_for(len(gids))):
                         sessions.append(borrowed.enter_context(self._borrow(doing, InDoubt)))
                 # Refused is somebody's who took the name once ours was committed; or ours after all.
                 refused = prepared.commit_all(sessions, gids, self._where())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,23 +71,28 @@ def sessions_for(transactions: int) -> int:
 def commit_all(
     sessions: Sequence[pool.Connection], committables: Sequence[Committable], where: str
 ) -> dict[str, NotOurs]:
-    """COMMIT PREPARED of each, in whatever order the sessions come to it. Returns those that are not ours to commit, by
-    their names."""
-    left, refused = iter(committables), dict[str, NotOurs]()
+    """COMMIT PREPARED of each, in whatever order the sessions come to it: what one fails at, the others go on without.
+    Returns those that are not ours to commit, by their names."""
+    left, refused, failures = iter(committables), dict[str, NotOurs](), list[BaseException]()
 
     def commit(connection: pool.Connection) -> None:
-        while (committable := next(left, None)) is not None:
-            try:
-                end(connection, "COMMIT", committable, where, InDoubt)
-            except NotOurs as error:
-                refused[committable.handle] = error
-            failpoint("postgres.commit_prepared")
+        try:
+            while (committable := next(left, None)) is not None:
+                try:
+                    end(connection, "COMMIT", committable, where, InDoubt)
+                except NotOurs as error:
+                    refused[committable.handle] = error
+                failpoint("postgres.commit_prepared")
+        except BaseException as error:  # of this thread, too: first the others are at their ends
+            failures.append(error)
 
-    if len(sessions) == 1:
+    with ThreadPoolExecutor(len(sessions), "onefold-commit") as others:
+        with suppress(RuntimeError):  # no thread can be started: then with those that there are
+            for each in sessions[1:]:
+                others.submit(commit, each)
         commit(sessions[0])
-    else:
-        with ThreadPoolExecutor(len(sessions), "onefold-commit") as threads:
-            list(threads.map(commit, sessions))
+    if failures:
+        raise failures[0]
     return refused
 
 

@@ -172,10 +172,6 @@ class PostgresSink:
         committer.ledger()  # from here on it notices a server that is an older copy
         return committer
 
-    def connect(self, pipeline: str) -> None:
-        info = self._settings.conninfo(pipeline)
-        pool.give_back(info, pool.take(info))
-
     def writers_max(self) -> int | None:
         return self._plan.writers_max if self._plan else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psycopg
 import pyarrow as pa
 
@@ -151,7 +153,8 @@ class PostgresWriter(AttemptWriter):
         try:
             self._check_types(connection.together((part, mine), *self._asking_types(), then=ending)[1:])
         except Retriable:
-            connection.outside(f"ROLLBACK PREPARED {literal(gid)}".encode())
+            with suppress(psycopg.Error):  # else the next start does
+                connection.outside(f"ROLLBACK PREPARED {literal(gid)}".encode())
             raise
         return gid
 

@@ -13,7 +13,6 @@ from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import BoundedSource, Journal, Keep, Part, RecordColumns, Split
-from onefold.sources.kafka.fetching.fetcher import connect
 from onefold.sources.kafka.formats.dispatch import INFER, check_format, record_schema
 from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.formats.record_columns import Choice, places_of
@@ -99,12 +98,6 @@ class KafkaSource(KafkaSourceConfig):
     ) -> KafkaSourcePlanner:
         del journal  # its positions are one number a partition
         return KafkaSourcePlanner(self, frozen, until)
-
-    def connect(self, pipeline: str) -> None:
-        """Not of a pattern's topics, which are not known here."""
-        del pipeline
-        if self.topics:
-            connect(self.bootstrap_servers, self.topics, self.client_config, self.compiled_fetch)
 
     def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
         return read_parts(self, self.arrow_schema(), split.range, guarded=guarded)

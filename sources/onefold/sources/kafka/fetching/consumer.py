@@ -65,10 +65,6 @@ class RangeConsumer(Protocol):
         """How many records wait to be handed over."""
         ...
 
-    def look_up(self, topic: str, wait_s: float) -> None:
-        """Find out who leads its partitions. Raises KafkaException."""
-        ...
-
     def assign(self, wanted: OffsetRange) -> None:
         """Read from the range's start on, and forget whatever came before."""
         ...
@@ -117,9 +113,6 @@ class MessageConsumer:
     @property
     def gathered(self) -> int:
         return len(self._gathered)
-
-    def look_up(self, topic: str, wait_s: float) -> None:
-        self._consumer.list_topics(topic, wait_s)
 
     def assign(self, wanted: OffsetRange) -> None:
         self._ahead, self._gathered, self._headers, self._gathered_bytes = [], [], {}, 0

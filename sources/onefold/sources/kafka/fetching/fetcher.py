@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from confluent_kafka import KafkaError
@@ -25,13 +25,12 @@ from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 
-__all__ = ["close_consumers", "connect", "consumers_made", "fetch"]
+__all__ = ["close_consumers", "consumers_made", "fetch"]
 
 MESSAGES_MAX = 30_000  # a parser of whole batches takes a tenth less for each record than with 10,000
 BYTES_MAX = 32 << 20
 _CONSUMERS_MAX = 4  # idle ones in this process; each may hold a queue of prefetched messages
 _ALIKE_MAX = 4  # idle ones with the same settings: a further partition takes over the one that rested longest
-_LOOK_UP_S = 1.0
 _EOF_GRACE_S = 5.0  # after a change of leader, the end of a partition may lie behind for a moment
 
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
@@ -91,26 +90,6 @@ def close_consumers() -> None:
 atexit.register(close_consumers)  # librdkafka's threads must not outlive the libraries that they use
 
 
-def connect(bootstrap_servers: str, topics: Sequence[str], settings: Settings, compiled: str) -> None:
-    """Open a consumer for the next `fetch` with these settings, and let it find the topics' leaders: of a topic that
-    comes up later, librdkafka asks for them only once a second. Raises KafkaException."""
-    library = helper(compiled)
-    slot = _Slot(_key(bootstrap_servers, settings, library), library)
-    try:
-        for topic in topics:
-            slot.consumer.look_up(topic, _LOOK_UP_S)
-    except BaseException:
-        slot.consumer.close()
-        raise
-    with _consumers.lock:
-        _consumers.now.made += 1
-    _give_back(slot)
-
-
-def _key(bootstrap_servers: str, settings: Settings, library: ctypes.CDLL | None) -> _Key:
-    return bootstrap_servers, tuple(sorted(settings.items())), library is not None
-
-
 def fetch(
     bootstrap_servers: str,
     settings: Settings,
@@ -130,7 +109,7 @@ def fetch(
     if wanted.start >= wanted.end:
         return
     library = helper(compiled)
-    slot = _borrow(_key(bootstrap_servers, settings, library), wanted, library)
+    slot = _borrow((bootstrap_servers, tuple(sorted(settings.items())), library is not None), wanted, library)
     complete = False
     try:
         slot.go_to(wanted, columns)
@@ -248,13 +227,12 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
 
 
 def _borrow(key: _Key, wanted: OffsetRange, library: ctypes.CDLL | None) -> _Slot:
-    """An idle consumer that stands at the range's start, else one that has read nothing, else a new one; or, where
-    there are many with these settings, another of them."""
+    """An idle consumer that stands at the range's start, else one with these settings, else a new one."""
     at = (wanted.topic, wanted.partition, wanted.start)
     with _consumers.lock:
         ours = _consumers.now
         same = [slot for slot in ours.idle if slot.key == key]
-        chosen = next((slot for stands_at in (at, None) for slot in same if slot.stands_at == stands_at), None)
+        chosen = next((slot for slot in same if slot.stands_at == at), None)
         if chosen is None and len(same) >= _ALIKE_MAX:
             chosen = same[0]
         if chosen is not None:

@@ -57,12 +57,11 @@ class CompiledConsumer:
     def gathered(self) -> int:
         return int(self._gathered.records)
 
-    def look_up(self, topic: str, wait_s: float) -> None:
-        _check(self._c.onefold_look_up(self._handle, topic.encode(), int(wait_s * 1000)))
-
     def assign(self, wanted: OffsetRange) -> None:
         self._range = wanted
-        _check(self._c.onefold_assign(self._handle, wanted.topic.encode(), wanted.partition, wanted.start))
+        code = self._c.onefold_assign(self._handle, wanted.topic.encode(), wanted.partition, wanted.start)
+        if code != 0:
+            raise KafkaException(KafkaError(code))
         self._gathered = Gathered(reached=wanted.start)
 
     def want(self, wanted: WantedFields) -> None:
@@ -109,11 +108,6 @@ class CompiledConsumer:
             else:
                 CONSUMER.said.log(_LOG_LEVELS[said.code], "%s", text)
         return events, packed
-
-
-def _check(code: int) -> None:
-    if code != 0:
-        raise KafkaException(KafkaError(code))
 
 
 class BatchBuffers:

@@ -228,17 +228,6 @@ EXPORTED onefold_consumer *onefold_open(const char *const *settings, int count, 
     return consumer;
 }
 
-/* Find out which broker leads the topic's partitions. 0, or librdkafka's code. */
-EXPORTED int onefold_look_up(onefold_consumer *consumer, const char *topic, int wait_ms) {
-    rd_kafka_topic_t *known = rd.topic_new(consumer->rk, topic, NULL);
-    if (known == NULL) return RD_KAFKA_RESP_ERR__INVALID_ARG;
-    const rd_kafka_metadata_t *found;
-    int code = rd.metadata(consumer->rk, 0, known, &found, wait_ms);
-    if (code == 0) rd.metadata_destroy(found);
-    rd.topic_destroy(known);
-    return code;
-}
-
 /* Read from here on, and forget what was taken of anything else. 0, or librdkafka's code. */
 EXPORTED int onefold_assign(onefold_consumer *consumer, const char *topic, int32_t partition, int64_t offset) {
     forget(consumer);

@@ -103,7 +103,6 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "bind": (c_int, (c_char_p, c_char_p, c_size_t)),
     "open": (c_void_p, (POINTER(c_char_p), c_int, c_char_p, c_size_t)),
     "close": (None, (c_void_p,)),
-    "look_up": (c_int, (c_void_p, c_char_p, c_int)),
     "assign": (c_int, (c_void_p, c_char_p, c_int32, c_int64)),
     "want": (None, (c_void_p, c_uint, c_int64, c_int64)),
     "said": (c_int, (c_void_p, POINTER(Said))),

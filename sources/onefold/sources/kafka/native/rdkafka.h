@@ -17,8 +17,6 @@ typedef struct rd_kafka_s rd_kafka_t;
 typedef struct rd_kafka_conf_s rd_kafka_conf_t;
 typedef struct rd_kafka_queue_s rd_kafka_queue_t;
 typedef struct rd_kafka_topic_s rd_kafka_topic_t;
-typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
-typedef struct rd_kafka_metadata rd_kafka_metadata_t;
 typedef struct rd_kafka_headers_s rd_kafka_headers_t;
 typedef struct rd_kafka_topic_partition_s rd_kafka_topic_partition_t;
 typedef struct rd_kafka_topic_partition_list_s rd_kafka_topic_partition_list_t;
@@ -40,7 +38,6 @@ enum {
     RD_KAFKA_CONF_OK = 0,              /* rd_kafka_conf_res_t */
     RD_KAFKA_TIMESTAMP_NOT_AVAILABLE = 0,
     RD_KAFKA_RESP_ERR__PARTITION_EOF = -191,
-    RD_KAFKA_RESP_ERR__INVALID_ARG = -186,
     RD_KAFKA_RESP_ERR__NOENT = -156,           /* the record has no headers */
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE = 0x8,
 };
@@ -71,10 +68,6 @@ typedef void rd_kafka_log_cb(const rd_kafka_t *, int, const char *, const char *
     F(int, topic_partition_list_set_offset, (rd_kafka_topic_partition_list_t *, const char *, int32_t, int64_t))       \
     F(void, topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *))                                         \
     F(int, assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))                                            \
-    F(rd_kafka_topic_t *, topic_new, (rd_kafka_t *, const char *, rd_kafka_topic_conf_t *))                            \
-    F(void, topic_destroy, (rd_kafka_topic_t *))                                                                       \
-    F(int, metadata, (rd_kafka_t *, int, rd_kafka_topic_t *, const rd_kafka_metadata_t **, int))                       \
-    F(void, metadata_destroy, (const rd_kafka_metadata_t *))                                                           \
     F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                          \
     F(const char *, topic_name, (const rd_kafka_topic_t *))                                                            \
     F(void, message_destroy, (rd_kafka_message_t *))                                                                   \
