@@ -11,15 +11,19 @@ import pytest
 from harness.errors import raises
 
 from onefold.core import TaskId
-from onefold.core.aggregates import max_
+from onefold.core.aggregates import max_, sum_
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.engine.logics.processing import by_key
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow.graph import Aggregating, Edge, Node, Reducing, Shipping
 
 ROWS = pa.schema({"key": pa.string(), "n": pa.int64()})
+TASK = TaskId("shop", 1, 1, 0, uuid.UUID(int=0))
+BEYOND = pa.record_batch({"key": ["a"], "at": pa.array([253402300800 + 1], pa.timestamp("s"))})  # in the year 10000
 GIVEN: dict[str, Any] = {
     "a row of another key": {"key": "b", "n": 2},
     "a row without its key": {"n": 2},
@@ -50,13 +54,35 @@ def test_a_value_of_another_type_is_a_named_error(tmp_path: Path) -> None:
 
 
 def test_a_key_and_an_aggregate_that_python_has_no_value_for_are_named(tmp_path: Path) -> None:
-    beyond = pa.array([253402300800 + 1], pa.timestamp("s"))  # in the year 10000
-    rows = pa.record_batch({"key": ["a"], "at": beyond})
     with raises(BadRecord, "function-value", "'at'"):
-        by_key(rows, ("at",), [()])
-    backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
-    node = Node(1, Aggregating((("last", max_("at")),), ("key",)), (), rows.schema, (), "newest")
-    logic = AggregatingLogic(node, rows.schema, (("last", max_("at")),), ("key",), backend)
-    logic.take(rows, 0)
+        by_key(BEYOND, ("at",), [()])
+    logic = newest(RocksBackend(Storage(str(tmp_path), "shop"), 1, folder=str(tmp_path)))
+    logic.take(BEYOND, 0)
     with raises(BadRecord, "function-value"):
-        [*logic.flush(TaskId("shop", 1, 1, 0, uuid.UUID(int=0)))]
+        [*logic.flush(TASK)]
+
+
+def test_an_aggregate_in_memory_needs_no_values_of_python(tmp_path: Path) -> None:
+    logic = newest(MemoryBackend(Storage(str(tmp_path), "shop"), 1))
+    for _ in range(2):
+        logic.take(BEYOND, 0)
+        ((_, results),) = logic.flush(TASK)
+        assert results.column("last") == BEYOND.column("at")
+
+
+def test_a_sum_that_overflows_with_what_is_kept_names_its_key(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pylist([{"key": "a", "n": 1}, {"key": "b", "n": 2**63 - 1}], ROWS)
+    aggregates = (("total", sum_("n")),)
+    node = Node(1, Aggregating(aggregates, ("key",)), (), ROWS, (), "sums")
+    backend = MemoryBackend(Storage(str(tmp_path), "shop"), 1)
+    logic = AggregatingLogic(node, ROWS, aggregates, ("key",), backend)
+    logic.take(rows, 0)
+    [*logic.flush(TASK)]
+    logic.take(rows, 0)
+    with raises(BadRecord, "aggregate-overflow", "key 'b'"):
+        [*logic.flush(TASK)]
+
+
+def newest(backend: StateBackend) -> AggregatingLogic:
+    node = Node(1, Aggregating((("last", max_("at")),), ("key",)), (), BEYOND.schema, (), "newest")
+    return AggregatingLogic(node, BEYOND.schema, (("last", max_("at")),), ("key",), backend)

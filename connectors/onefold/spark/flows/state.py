@@ -1,4 +1,5 @@
-"""Keeps the state of operators in Spark's state store: of each key group a map, from keys to their entries.
+"""Keeps the state of operators in Spark's state store: of each key group a map, from keys to their entries, or of
+blocks.
 
 Spark gives a processor the state of one group, the key of its `groupBy`, at a time. What is read of it is kept until
 the group's turn ends, when what has changed is written.
@@ -8,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle
 
-from onefold.core.checks import require
+from onefold.core.checks import present, require
 from onefold.engine.state.codec import decode, encode
+from onefold.engine.state.columns.block_codec import conformed, from_stream, to_stream
+from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.sharded_tables import by_sub
-from onefold.engine.state.state_backend import Key, StateSpec, Value
+from onefold.engine.state.state_backend import BlockId, Key, StateKind, StateSpec, Value
 
 __all__ = ["SparkTables"]
+
+_IDS = (encode("ids"),)
 
 
 class SparkTable:
@@ -85,18 +91,79 @@ class SparkTable:
         return self._found[key]
 
 
+class SparkBlocks:
+    """Implements BlockTable for the group whose turn it is: a map with an entry for each block, and one that lists
+    them."""
+
+    def __init__(self, state: MapState, schema: pa.Schema) -> None:
+        self._state, self._schema = state, schema
+        self._listed: list[BlockId] | None = None
+        self._changes: dict[BlockId, pa.RecordBatch | None] = {}
+
+    def ids(self) -> list[BlockId]:
+        there = dict.fromkeys(self._ids(), True) | {at: block is not None for at, block in self._changes.items()}
+        return sorted(at for at, is_there in there.items() if is_there)
+
+    def get(self, at: BlockId) -> pa.RecordBatch:
+        if at in self._changes:
+            return present(self._changes[at], "a block that is there")
+        (data,) = present(self._state.getValue((encode(at),)), "a block that is there")
+        return conformed([from_stream(data)], self._schema)
+
+    def put(self, at: BlockId, block: pa.RecordBatch) -> None:
+        require(block.num_rows > 0, "a block has rows")
+        self._changes[at] = block
+
+    def delete(self, at: BlockId) -> None:
+        self._changes[at] = None
+
+    def begin(self) -> None:
+        """It is the turn of another group."""
+        self._listed, self._changes = None, {}
+
+    def store(self) -> None:
+        """Write what has changed."""
+        before, ids = self._ids() if self._changes else [], self.ids() if self._changes else []
+        for at, block in self._changes.items():
+            if block is not None:
+                self._state.updateValue((encode(at),), (to_stream(block).to_pybytes(),))
+            elif at in before:
+                self._state.removeKey((encode(at),))
+        if ids != before:
+            if ids:
+                self._state.updateValue(_IDS, (encode(ids),))
+            else:
+                self._state.removeKey(_IDS)
+
+    def _ids(self) -> list[BlockId]:
+        if self._listed is None:
+            found = self._state.getValue(_IDS)
+            self._listed = [] if found is None else decode(found[0])
+        return self._listed
+
+
 class SparkTables:
     """Implements StateTables: keyed states only. A flow with others is refused when it starts."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._tables: dict[StateSpec, SparkTable] = {}
+        self._tables: dict[StateSpec, SparkTable | SparkBlocks] = {}
 
     def table(self, spec: StateSpec) -> SparkTable:
         if spec not in self._tables:
-            name = f"{spec.uid}/{spec.kind.value}/{spec.name}"
-            self._tables[spec] = SparkTable(self._handle.getMapState(name, "key binary", "entries binary"))
-        return self._tables[spec]
+            self._tables[spec] = SparkTable(self._map(spec))
+        table = self._tables[spec]
+        assert isinstance(table, SparkTable)
+        return table
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> SparkBlocks:
+        del width  # which key groups they are of, Spark knows
+        spec = StateSpec(uid, name, StateKind.BLOCKS)
+        table = self._tables[spec] = SparkBlocks(self._map(spec), schema)
+        return table
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> KeyedRows:
+        return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
         del content
@@ -117,3 +184,6 @@ class SparkTables:
         """The group's turn ends: write what has changed."""
         for table in self._tables.values():
             table.store()
+
+    def _map(self, spec: StateSpec) -> MapState:
+        return self._handle.getMapState(f"{spec.uid}/{spec.kind.value}/{spec.name}", "key binary", "entries binary")

@@ -17,9 +17,9 @@ from onefold.core.values.exact import Mismatch, canonical
 from onefold.core.values.tuples import copied, has_containers
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
-from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables, Value
+from onefold.engine.state.state_backend import Folding, Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
-from onefold.flow.rows import RowCollector, dicts_of, not_of_type, note, values_of
+from onefold.flow.rows import RowCollector, dicts_of, not_of_type, note
 
 __all__ = ["AggregatingLogic", "ReducingLogic"]
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class AggregatingLogic:
-    """Merges each epoch's states into those that are kept, once, and emits the results of the keys that changed."""
+    """Folds each epoch's states into those that are kept, once, and emits the results of the keys that changed."""
 
     def __init__(
         self,
@@ -40,43 +40,43 @@ class AggregatingLogic:
     ) -> None:
         uid = present(node.uid, f"{node.name} keeps state")
         self._accumulation = Accumulation(given, key, aggregates)
-        self._width = len(key)
-        self._table = backend.table(StateSpec(uid, "aggregates", StateKind.VALUE))
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
+        self._kept = backend.rows(uid, "aggregates", self._accumulation.state_schema, len(key))
+        self._lifted = Lifted(self._accumulation)
 
     def take(self, batch: Input, port: int) -> Iterable[Output]:
         del port
         assert isinstance(batch, pa.RecordBatch)
-        self._pending.append(self._accumulation.states(batch))
-        self._pending_rows += self._pending[-1].num_rows
-        if self._pending_rows > PENDING_ROWS_MAX and len(self._pending) > 1:
-            self._pending = [self._accumulation.merged(self._pending)]
-            self._pending_rows = 0
+        self._lifted.add(batch)
         return ()
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
-        if not self._pending:
-            return
-        states = self._accumulation.merged(self._pending)
-        self._pending, self._pending_rows = [], 0
-        keys = self._keys(states)
-        kept = [(key, value) for key, value in zip(keys, self._table.get_many(keys), strict=True) if value is not None]
-        if kept:
-            columns = zip(*((*key, *value) for key, value in kept), strict=True)
-            arrays = [pa.array(of, field.type) for of, field in zip(columns, states.schema, strict=True)]
-            earlier = pa.RecordBatch.from_arrays(arrays, schema=states.schema)
-            states = self._accumulation.merged([earlier, states])
-            keys = self._keys(states)
-        self._table.put_many(keys, [*values_of(states.select(range(self._width, states.num_columns)))])
-        yield None, self._accumulation.results(states)
+        if (states := self._lifted.take()) is not None:
+            yield None, self._accumulation.results(self._kept.fold(states, self._accumulation))
 
     def close(self) -> None:
         return
 
-    def _keys(self, states: pa.RecordBatch) -> list[Key]:
-        return [*values_of(states.select(range(self._width)))]
+
+class Lifted:
+    """The states of an epoch's rows, merged when they are many."""
+
+    def __init__(self, folding: Folding) -> None:
+        self._folding = folding
+        self._states: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._states.append(self._folding.states(batch))
+        self._rows += self._states[-1].num_rows
+        if self._rows > PENDING_ROWS_MAX and len(self._states) > 1:
+            self._states = [self._folding.merged(self._states)]
+            self._rows = 0
+
+    def take(self) -> pa.RecordBatch | None:
+        """One state of each key since the last call; None where there were no rows."""
+        states, self._states, self._rows = self._states, [], 0
+        return self._folding.merged(states) if states else None
 
 
 class ReducingLogic(Stateless):

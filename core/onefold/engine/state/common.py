@@ -14,7 +14,7 @@ from onefold.engine.state.snapshot import OPERATOR, Draft, Footer, Piece, footer
 from onefold.engine.state.state_backend import StateSpec, StateTables, Value
 from onefold.engine.state.storage import Storage
 
-__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts", "mark_kept", "parts"]
+__all__ = ["BaseBackend", "Delta", "OneFrozen", "list_parts", "mark_kept"]
 
 
 @dataclass(slots=True, eq=False)
@@ -106,14 +106,8 @@ def mark_kept(backend: StateTables, spec: StateSpec, kept: str) -> None:
     backend.operator(spec, lambda: [(spec.uid, kept)])
 
 
-def parts(spec: StateSpec, what: str, entries: Iterable[Entries]) -> Iterator[Draft]:
-    """The entries as parts of a snapshot."""
-    for some in entries:
-        yield spec, what, len(some.keys), to_ipc(some)
-
-
 def list_parts(lists: Iterable[tuple[StateSpec, Sequence[Value]]]) -> Iterator[Draft]:
     for spec, items in lists:
         keys = [(number,) for number in range(len(items))]
         if items:
-            yield from parts(spec, OPERATOR, [Entries(keys, [()] * len(items), items)])
+            yield spec, OPERATOR, len(items), to_ipc(Entries(keys, [()] * len(items), items))

@@ -1,4 +1,4 @@
-"""The memory backend: dicts, and a change log for each epoch.
+"""The memory backend: dicts and columns, and a change log for each epoch.
 
 Every change is also noted; `freeze` takes the notes away and begins new ones, whatever the size of the state, and the
 snapshot is a log of them. So that a restore need not read all logs there ever were, a *pass* copies the tables while
@@ -13,32 +13,44 @@ Small logs are merged as they are, eight into one, so that a snapshot names few 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
+
 from onefold.core.checks import require
 from onefold.core.extras import uncollected
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
-from onefold.engine.state.arrow_entries import from_ipc
-from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts, parts
-from onefold.engine.state.sharded_tables import SHARDS, FlatTable, NestedTable, table_for
+from onefold.engine.state.columns.memory_blocks import MemoryBlocks
+from onefold.engine.state.columns.slot_table import SlotTable
+from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts
+from onefold.engine.state.sharded_tables import SHARDS, FlatTable, NestedTable
 from onefold.engine.state.snapshot import (
     BASE,
     LOG,
     OPERATOR,
     Draft,
     Piece,
+    Wanted,
     copied,
     new_name,
     read_footer,
     read_part,
     write_snapshot,
 )
-from onefold.engine.state.state_backend import Frozen, StateSize, StateSpec, StateTable
+from onefold.engine.state.state_backend import (
+    BlockTable,
+    Frozen,
+    RowTable,
+    StateKind,
+    StateSize,
+    StateSpec,
+    StateTable,
+)
 from onefold.engine.state.storage import Storage
 
 __all__ = ["COPIES_MAX", "MemoryBackend"]
@@ -47,7 +59,12 @@ COPIES_MAX = 100_000  # entries, in some 5 ms
 LOGGED_MIN = 1_000
 MERGED = 8
 
-Table = FlatTable | NestedTable
+Table = FlatTable | NestedTable | MemoryBlocks | SlotTable
+_TABLES: dict[StateKind, Callable[[], Table]] = {
+    StateKind.VALUE: FlatTable,
+    StateKind.BLOCKS: MemoryBlocks,
+    StateKind.ROWS: SlotTable,
+}
 
 
 class MemoryBackend(BaseBackend):
@@ -73,15 +90,27 @@ class MemoryBackend(BaseBackend):
         self._chain = _Chain()
 
     def table(self, spec: StateSpec) -> StateTable:
-        if spec not in self._tables:
-            self._tables[spec] = table_for(spec)
-        return self._tables[spec]
+        table = self._table(spec)
+        assert isinstance(table, FlatTable | NestedTable)
+        return table
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
+        table = self._table(StateSpec(uid, name, StateKind.BLOCKS))
+        assert isinstance(table, MemoryBlocks)
+        table.opened(schema, width)
+        return table
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+        table = self._table(StateSpec(uid, name, StateKind.ROWS))
+        assert isinstance(table, SlotTable)
+        table.opened(schema, width)
+        return table
 
     def freeze(self, epoch: int) -> Frozen:
-        changes: list[tuple[StateSpec, dict[Any, Any]]] = [
+        changes: list[tuple[StateSpec, Any]] = [
             (spec, table.take()) for spec, table in self._tables.items() if table.changes
         ]
-        self._logged += sum(len(taken) for _, taken in changes)
+        self._logged += sum(self._tables[spec].count(taken) for spec, taken in changes)
         begins = not self._pass and self._logged > max(self._logged_min, 2 * self._entries)
         if begins:
             self._pass.extend((spec, shard) for spec in self._tables for shard in range(SHARDS))
@@ -114,27 +143,31 @@ class MemoryBackend(BaseBackend):
     def _entries(self) -> int:
         return sum(map(len, self._tables.values()))
 
-    def _copy_some(self) -> Iterator[tuple[StateSpec, dict[Any, Any]]]:
+    def _table(self, spec: StateSpec) -> Table:
+        if spec not in self._tables:
+            self._tables[spec] = _TABLES.get(spec.kind, NestedTable)()
+        return self._tables[spec]
+
+    def _copy_some(self) -> Iterator[tuple[StateSpec, Any]]:
         left = self._copies_max
         while self._pass and left > 0:
             spec, shard = self._pass.popleft()
             table = self._tables[spec]
-            copy: dict[Any, Any] = table.copy(shard)
-            left -= max(1, len(copy) * table.copy_cost)
-            if copy:
+            copy: Any = table.copy(shard)
+            entries = table.count(copy)
+            left -= max(1, entries * table.copy_cost)
+            if entries:
                 yield spec, copy
 
     def _load(self, piece: Piece) -> None:
         footer, _ = read_footer(self._storage, piece.name, piece.crc)
         is_whole = footer.first >= piece.first and footer.end <= piece.end
-        groups = None if is_whole else range(piece.first, piece.end)
+        wanted = Wanted(range(piece.first, piece.end), self._max_parallelism, is_whole)
         for part in footer.parts:
             if part.what == OPERATOR:
                 continue
-            entries = from_ipc(read_part(self._storage, piece.name, part), groups, self._max_parallelism)
-            self.table(part.spec)
-            self._tables[part.spec].load(entries)
-            self._logged += len(entries.keys) if part.what == LOG else 0
+            loaded = self._table(part.spec).load(read_part(self._storage, piece.name, part), wanted)
+            self._logged += loaded if part.what == LOG else 0
 
     def _store(self, deltas: Sequence[Any], epoch: int) -> str:
         chain = replace(self._chain)
@@ -162,9 +195,9 @@ class MemoryBackend(BaseBackend):
         for piece in merged:
             yield from copied(self._storage, piece)
         for spec, changes in delta.changes:
-            yield from parts(spec, LOG, self._tables[spec].changed(changes))
+            yield from ((spec, LOG, *part) for part in self._tables[spec].changed(changes))
         for spec, copies in groupby(delta.copies, itemgetter(0)):
-            yield from parts(spec, BASE, self._tables[spec].copied([copy for _, copy in copies]))
+            yield from ((spec, BASE, *part) for part in self._tables[spec].copied([copy for _, copy in copies]))
         yield from list_parts(delta.lists)
 
 
@@ -191,8 +224,8 @@ class _Chain:
 class _Delta(Delta):
     """What was taken from each table, and copied of it."""
 
-    changes: list[tuple[StateSpec, dict[Any, Any]]]
-    copies: list[tuple[StateSpec, dict[Any, Any]]]
+    changes: list[tuple[StateSpec, Any]]
+    copies: list[tuple[StateSpec, Any]]
     is_passing: bool
     begins: bool  # a pass
     ends: bool

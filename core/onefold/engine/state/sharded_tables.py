@@ -9,12 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from onefold.core.checks import require
-from onefold.engine.state.arrow_entries import Entries
-from onefold.engine.state.codec import encode
-from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
+import pyarrow as pa
 
-__all__ = ["SHARDS", "FlatTable", "NestedTable", "by_sub", "table_for"]
+from onefold.core.checks import require
+from onefold.engine.state.arrow_entries import Entries, from_ipc, to_ipc
+from onefold.engine.state.codec import encode
+from onefold.engine.state.snapshot import Wanted
+from onefold.engine.state.state_backend import Key, Value
+
+__all__ = ["SHARDS", "FlatTable", "NestedTable", "by_sub"]
 
 SHARDS = 256
 ROWS_MAX = 1 << 14  # of one part of a snapshot
@@ -91,23 +94,26 @@ class FlatTable:
     def copy(self, shard: int) -> dict[Key, Value]:
         return self.shards[shard].copy()
 
+    count = staticmethod(len)
+
     @staticmethod
-    def changed(changes: dict[Key, Value | None]) -> Iterator[Entries]:
+    def changed(changes: dict[Key, Value | None]) -> Iterator[tuple[int, pa.Buffer]]:
         return FlatTable.copied([changes])
 
     @staticmethod
-    def copied(shards: Sequence[dict[Key, Any]]) -> Iterator[Entries]:
+    def copied(shards: Sequence[dict[Key, Any]]) -> Iterator[tuple[int, pa.Buffer]]:
         for rows in _some(chain.from_iterable(shard.items() for shard in shards)):
             keys, values = zip(*rows, strict=True)
-            yield Entries(keys, [()] * len(rows), values)
+            yield len(rows), to_ipc(Entries(keys, [()] * len(rows), values))
 
-    def load(self, entries: Entries) -> None:
-        shards = self.shards
+    def load(self, data: bytes, wanted: Wanted) -> int:
+        entries, shards = _entries(data, wanted), self.shards
         for key, value in zip(entries.keys, entries.values, strict=True):
             if value is None:
                 shards[hash(key) & _MASK].pop(key, None)
             else:
                 shards[hash(key) & _MASK][key] = value
+        return len(entries.keys)
 
     def loaded(self) -> None:
         """All entries are loaded."""
@@ -174,17 +180,20 @@ class NestedTable:
     def copy(self, shard: int) -> dict[Key, dict[Key, Value]]:
         return {key: entries.copy() for key, entries in self.shards[shard].items()}
 
+    count = staticmethod(len)
+
     @staticmethod
-    def changed(changes: dict[tuple[Key, Key], Value | None]) -> Iterator[Entries]:
+    def changed(changes: dict[tuple[Key, Key], Value | None]) -> Iterator[tuple[int, pa.Buffer]]:
         return _nested((key, sub, value) for (key, sub), value in changes.items())
 
     @staticmethod
-    def copied(shards: Sequence[dict[Key, dict[Key, Value]]]) -> Iterator[Entries]:
+    def copied(shards: Sequence[dict[Key, dict[Key, Value]]]) -> Iterator[tuple[int, pa.Buffer]]:
         return _nested(
             (key, sub, value) for shard in shards for key, entries in shard.items() for sub, value in entries.items()
         )
 
-    def load(self, entries: Entries) -> None:
+    def load(self, data: bytes, wanted: Wanted) -> int:
+        entries = _entries(data, wanted)
         for key, sub, value in zip(entries.keys, entries.subs, entries.values, strict=True):
             shard = self.shards[hash(key) & _MASK]
             if value is not None:
@@ -193,6 +202,7 @@ class NestedTable:
                 shard[key].pop(sub, None)
                 if not shard[key]:
                     del shard[key]
+        return len(entries.keys)
 
     def loaded(self) -> None:
         """All entries are loaded. `last` needs those of a key in order, which a base and a later log need not have."""
@@ -212,20 +222,20 @@ class NestedTable:
 _NOTHING: dict[Any, Any] = {}
 
 
-def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[Entries]:
+def _nested(rows: Iterator[tuple[Key, Key, Value | None]]) -> Iterator[tuple[int, pa.Buffer]]:
     for some in _some(rows):
         keys, subs, values = zip(*some, strict=True)
-        yield Entries(keys, subs, values)
+        yield len(some), to_ipc(Entries(keys, subs, values))
+
+
+def _entries(data: bytes, wanted: Wanted) -> Entries:
+    return from_ipc(data, None if wanted.is_whole else wanted.groups, wanted.max_parallelism)
 
 
 def _some(rows: Iterator[T]) -> Iterator[list[T]]:
     """Few enough at a time that no step of storing them keeps the thread waiting that handles records."""
     while some := list(islice(rows, ROWS_MAX)):
         yield some
-
-
-def table_for(spec: StateSpec) -> FlatTable | NestedTable:
-    return FlatTable() if spec.kind is StateKind.VALUE else NestedTable()
 
 
 def _refuse(sub: Key) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "Footer",
     "Piece",
     "SnapshotPart",
+    "Wanted",
     "copied",
     "footers_for",
     "is_handle",
@@ -48,7 +49,7 @@ __all__ = [
     "write_snapshot",
 ]
 
-VERSION = 1
+VERSION = 2
 LOG, BASE, OPERATOR, FILE = "log", "base", "operator", "file"
 _ENTRIES = (LOG, BASE, OPERATOR)
 _TRAILER = struct.Struct(">II8s")
@@ -74,6 +75,15 @@ class Piece:
 
     def narrowed(self, first: int, end: int) -> Piece:
         return replace(self, first=max(first, self.first), end=min(end, self.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Of a snapshot's file: which key groups count, of how many; `is_whole` where it has no others."""
+
+    groups: range
+    max_parallelism: int
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,27 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Frozen", "Key", "StateBackend", "StateKind", "StateSize", "StateSpec", "StateTable", "StateTables", "Value"]
+import pyarrow as pa
+
+__all__ = [
+    "BlockId",
+    "BlockTable",
+    "Folding",
+    "Frozen",
+    "Key",
+    "RowTable",
+    "StateBackend",
+    "StateKind",
+    "StateSize",
+    "StateSpec",
+    "StateTable",
+    "StateTables",
+    "Value",
+]
 
 Key = tuple[Any, ...]
 Value = tuple[Any, ...]
+BlockId = tuple[int, int]  # a slice and a number in it
 
 
 class StateKind(enum.Enum):
@@ -20,6 +37,8 @@ class StateKind(enum.Enum):
     TIMERS = "timers"  # of one clock: entries (key, time in ms); `Timers` has them in order of time
     OPERATOR = "operator"  # a list of the subtask, of no key
     CLOCKS = "clocks"  # a list that all subtasks have alike: what `Clocks` remembers of the sources' partitions
+    BLOCKS = "blocks"  # record batches of rows of many keys
+    ROWS = "rows"  # a row of columns a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,49 @@ class StateTable(Protocol):
         ...
 
 
+class BlockTable(Protocol):
+    """Record batches of one state in one subtask, each written, read and deleted whole. The first columns of their rows
+    are the key: so a restore by other subtasks gives each of them the rows of its key groups, under the same ids or,
+    in their order, under others."""
+
+    def ids(self) -> list[BlockId]:
+        """Ascending."""
+        ...
+
+    def get(self, at: BlockId) -> pa.RecordBatch: ...
+
+    def put(self, at: BlockId, block: pa.RecordBatch) -> None:
+        """A block has rows."""
+        ...
+
+    def delete(self, at: BlockId) -> None:
+        """One that is there."""
+        ...
+
+
+class Folding(Protocol):
+    """How rows of a key become one: each batch is lifted to states, states are merged, and results are made of them. A
+    state is a row, whose first columns are the key."""
+
+    def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Of a batch's rows: one state of each key in it."""
+        ...
+
+    def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """One state of each key that the states have, in any order. What is before the states' columns is their key."""
+        ...
+
+    def results(self, states: pa.RecordBatch) -> pa.RecordBatch: ...
+
+
+class RowTable(Protocol):
+    """One state of a folding for each key, in one subtask."""
+
+    def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
+        """Merge states, one of each key, into those of the same keys that are kept. Gives what is kept of them now."""
+        ...
+
+
 class Frozen(Protocol):
     """A backend's state as it was at a barrier, while the backend goes on. Taking it is quick; `store` is not, and may
     run in a thread of its own. Snapshots are stored in the order in which they were frozen."""
@@ -91,6 +153,14 @@ class StateTables(Protocol):
     """The states of all operators of one subtask: the keyed ones, of its key groups, and those of the operators."""
 
     def table(self, spec: StateSpec) -> StateTable: ...
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
+        """Of batches of that schema, whose first `width` columns are the key."""
+        ...
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+        """Of states of that schema, whose first `width` columns are the key."""
+        ...
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
         """An operator's list: `freeze` asks for its content."""

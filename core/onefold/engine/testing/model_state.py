@@ -7,12 +7,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.testing.simulator.models import ModelTwoPhaseSink, PreparedRows
 from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
-from onefold.engine.state.state_backend import Frozen, Key, StateSize, StateSpec, Value
+from onefold.engine.state.columns.keyed_rows import KeyedRows
+from onefold.engine.state.state_backend import BlockTable, Frozen, Key, RowTable, StateKind, StateSize, StateSpec, Value
 
 __all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
 
@@ -105,6 +108,12 @@ class ModelBackend:
 
     def table(self, spec: StateSpec) -> ModelTable:
         return self.tables.setdefault(spec, ModelTable())
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
+        raise NotImplementedError
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+        return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
         self.lists[spec] = content

@@ -23,25 +23,38 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from onefold.core.checks import require
 from onefold.core.extras import naming_extras
 from onefold.core.failpoints import failpoint
 from onefold.engine.key_groups import MAX_PARALLELISM
 from onefold.engine.state.codec import unreadable
+from onefold.engine.state.columns.keyed_rows import KeyedRows
 from onefold.engine.state.common import BaseBackend, Delta, OneFrozen, list_parts
+from onefold.engine.state.rocks.rocks_blocks import RocksBlocks
 from onefold.engine.state.rocks.scratch import Naming
-from onefold.engine.state.rocks.table import Changes, RocksTable
+from onefold.engine.state.rocks.table import RocksTable
 from onefold.engine.state.snapshot import (
     FILE,
     Draft,
     Footer,
     Piece,
+    Wanted,
     new_name,
     read_part,
     read_piece,
     write_snapshot,
 )
-from onefold.engine.state.state_backend import Frozen, StateKind, StateSize, StateSpec, StateTable
+from onefold.engine.state.state_backend import (
+    BlockTable,
+    Frozen,
+    RowTable,
+    StateKind,
+    StateSize,
+    StateSpec,
+    StateTable,
+)
 from onefold.engine.state.storage import Storage
 
 with naming_extras():
@@ -78,7 +91,7 @@ class RocksBackend(BaseBackend):
         self._naming = Naming(Path(folder or tempfile.gettempdir()))
         with self._naming:
             self._home = Path(tempfile.mkdtemp(dir=folder))
-        self._tables: dict[StateSpec, RocksTable] = {}
+        self._tables: dict[StateSpec, RocksTable | RocksBlocks] = {}
         self._stored: dict[str, Piece] = {}  # the SST files that have a file of their own, by their names here
         self._bytes = 0  # of all SST files of the last snapshot
         self._db: Rdict | None = None
@@ -100,7 +113,19 @@ class RocksBackend(BaseBackend):
                 self._take_over(self._fetched(footer, own), footer)
 
     def table(self, spec: StateSpec) -> StateTable:
-        return self._table(spec)
+        table = self._table(spec)
+        assert isinstance(table, RocksTable)
+        return table
+
+    def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
+        table = self._table(StateSpec(uid, name, StateKind.BLOCKS))
+        assert isinstance(table, RocksBlocks)
+        table.opened(schema, width)
+        return table
+
+    def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
+        """A key is looked up by itself: so the state may be larger than memory."""
+        return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)
 
     def freeze(self, epoch: int) -> Frozen:
         taken = {spec: changes for spec, table in self._tables.items() if (changes := table.take())}
@@ -124,7 +149,7 @@ class RocksBackend(BaseBackend):
                 self._db = None
             shutil.rmtree(self._home, ignore_errors=True)
 
-    def _table(self, spec: StateSpec) -> RocksTable:
+    def _table(self, spec: StateSpec) -> RocksTable | RocksBlocks:
         if spec not in self._tables:
             family = _family(spec)
             with self._naming:
@@ -134,9 +159,12 @@ class RocksBackend(BaseBackend):
                 except Exception:  # rocksdict has no type of its own for it
                     part = db.create_column_family(family, _options())
                 part.set_write_options(_unlogged())
-            self._tables[spec] = RocksTable(
-                spec, part, self._max_parallelism, self._spill, self._changes_max, self._naming
-            )
+            if spec.kind is StateKind.BLOCKS:
+                self._tables[spec] = RocksBlocks(part, self._naming)
+            else:
+                self._tables[spec] = RocksTable(
+                    spec, part, self._max_parallelism, self._spill, self._changes_max, self._naming
+                )
         return self._tables[spec]
 
     def _database(self) -> Rdict:
@@ -198,7 +226,7 @@ class RocksBackend(BaseBackend):
             yield StateSpec("", path.name, StateKind.OPERATOR), FILE, 0, path.read_bytes()
         yield from list_parts(delta.lists)
 
-    def _write(self, spec: StateSpec, changes: Changes) -> None:
+    def _write(self, spec: StateSpec, changes: Any) -> None:
         with self._naming:
             _write(self._database(), _family(spec), self._tables[spec].encoded(changes))
 
@@ -220,8 +248,14 @@ class RocksBackend(BaseBackend):
         first, end = max(footer.first, self._groups.start), min(footer.end, self._groups.stop)
         other, families = self._open(folder), _families(folder)
         for family in families:
-            self._table(_spec(family))
-            _write(self._database(), family, _between(other, family, first, end))
+            mine = self._table(_spec(family))
+            if isinstance(mine, RocksBlocks):
+                entries = mine.adopted(
+                    other.get_column_family(family), Wanted(range(first, end), self._max_parallelism)
+                )
+            else:
+                entries = _between(other, family, first, end)
+            _write(self._database(), family, entries)
         other.close()
         del other  # it is closed once nothing refers to it
         shutil.rmtree(folder, ignore_errors=True)
@@ -237,7 +271,7 @@ class RocksBackend(BaseBackend):
 
 @dataclass(slots=True, eq=False)
 class _Delta(Delta):
-    changes: dict[StateSpec, Changes]
+    changes: dict[StateSpec, Any]
 
 
 def _write(db: Rdict, family: str, entries: Iterable[tuple[bytes, bytes | None]]) -> None:

@@ -1,0 +1,1 @@
+"""State in Arrow columns: blocks of rows, and a row a key."""

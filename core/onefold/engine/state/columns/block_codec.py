@@ -1,0 +1,78 @@
+"""Record batches as Arrow IPC streams and back, as they are: of rows whose first columns are their key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from onefold.core.errors import OnefoldError
+from onefold.engine.key_groups import groups_of
+from onefold.engine.state.codec import unreadable
+from onefold.engine.state.snapshot import Wanted
+
+__all__ = ["conformed", "from_stream", "guarded", "note_of", "to_stream", "wanted_rows"]
+
+T = TypeVar("T")
+
+
+def to_stream(batch: pa.RecordBatch, **notes: int) -> pa.Buffer:
+    """The batch, and numbers that `note_of` finds again."""
+    schema = batch.schema.with_metadata({name: str(value) for name, value in notes.items()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(batch.replace_schema_metadata(schema.metadata))
+    return sink.getvalue()
+
+
+def from_stream(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """The batch. Raises DataLoss for bytes that `to_stream` has not made: a batch that somebody has changed must not
+    crash the interpreter."""
+    return guarded(lambda: _read(data))
+
+
+def wanted_rows(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    """Those of the key groups that are wanted, by the batch's first `keys` columns, a note."""
+    return batch if wanted.is_whole else guarded(lambda: batch.filter(pa.array(_is_wanted(batch, wanted))))
+
+
+def note_of(batch: pa.RecordBatch, name: str) -> int:
+    notes: Mapping[bytes, bytes] = batch.schema.metadata or {}
+    return guarded(lambda: int(notes[name.encode()]))
+
+
+def conformed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of that schema: of columns that have other names, or narrower types, where an earlier version of the
+    flow has written them. Raises DataLoss for others."""
+
+    def of(batch: pa.RecordBatch) -> pa.RecordBatch:
+        pairs = zip(batch.columns, schema, strict=True)
+        return pa.RecordBatch.from_arrays([column.cast(field.type) for column, field in pairs], schema=schema)
+
+    return guarded(lambda: pa.concat_batches(map(of, batches)) if batches else pa.RecordBatch.from_pylist([], schema))
+
+
+def guarded(read: Callable[[], T]) -> T:
+    """What the function reads. Raises DataLoss where it finds something else than was written."""
+    try:
+        return read()
+    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, OverflowError, StopIteration) as error:
+        raise unreadable() from error
+    except OnefoldError as error:  # a key of a type that has no group
+        raise unreadable() from error
+
+
+def _read(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as stream:
+        batch: pa.RecordBatch = stream.read_next_batch()
+    batch.validate(full=True)
+    return batch
+
+
+def _is_wanted(batch: pa.RecordBatch, wanted: Wanted) -> np.ndarray[Any, Any]:
+    """Rows without a key are of key group 0."""
+    columns = batch.columns[: note_of(batch, "keys")]
+    groups = groups_of(columns, wanted.max_parallelism) if columns else np.zeros(batch.num_rows, np.uint16)
+    return (groups >= wanted.groups.start) & (groups < wanted.groups.stop)

@@ -1,0 +1,106 @@
+"""Columns of a value for each slot, read and written at any slots: numbers as NumPy has them, others as Python has
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from onefold.flow.rows import values_of
+
+__all__ = ["Column", "column_for", "numbers_of"]
+
+SLOTS_MIN = 1 << 10
+Slots = np.ndarray[Any, Any]
+
+
+class Column(Protocol):
+    def take(self, slots: Slots | slice) -> pa.Array: ...
+
+    def put(self, slots: Slots, values: pa.Array) -> None:
+        """Also beyond the slots there were."""
+        ...
+
+
+def column_for(field: pa.Field) -> Column:
+    return _Numbers(field.type) if _is_number(field.type) else _Objects(field)
+
+
+def numbers_of(values: pa.Array) -> list[int | None] | None:
+    """Whole numbers that are equal where the values are; None for values of another kind."""
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)) or not _is_number(kind):
+        return None
+    numbers: list[int | None] = _bits(values).tolist()
+    for row in np.flatnonzero(values.is_null()).tolist() if values.null_count else ():
+        numbers[row] = None
+    return numbers
+
+
+class _Numbers:
+    """Of a type whose values have one width: their bits, and which are not null."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._values = np.zeros(SLOTS_MIN, _dtype(kind))
+        self._is_valid = np.zeros(SLOTS_MIN, bool)
+
+    def take(self, slots: Slots | slice) -> pa.Array:
+        values, is_valid = np.array(self._values[slots]), self._is_valid[slots]  # a copy, also of a slice
+        kind = pa.uint8() if pa.types.is_boolean(self._kind) else self._kind
+        valid = None if is_valid.all() else pa.array(is_valid).buffers()[1]
+        return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)]).cast(self._kind)
+
+    def put(self, slots: Slots, values: pa.Array) -> None:
+        if len(slots) and (end := int(slots.max()) + 1) > len(self._values):
+            self._values, self._is_valid = _grown(self._values, end), _grown(self._is_valid, end)
+        self._values[slots] = _bits(values)
+        self._is_valid[slots] = values.is_valid().to_numpy(zero_copy_only=False)
+
+
+class _Objects:
+    def __init__(self, field: pa.Field) -> None:
+        self._field = field
+        self._values = np.full(SLOTS_MIN, None, object)
+
+    def take(self, slots: Slots | slice) -> pa.Array:
+        return pa.array(self._values[slots].tolist(), self._field.type)
+
+    def put(self, slots: Slots, values: pa.Array) -> None:
+        if len(slots) and (end := int(slots.max()) + 1) > len(self._values):
+            self._values = _grown(self._values, end)
+        found = np.empty(len(values), object)
+        found[:] = [
+            value for (value,) in values_of(pa.RecordBatch.from_arrays([values], schema=pa.schema([self._field])))
+        ]
+        self._values[slots] = found
+
+
+def _grown(values: Slots, end: int) -> Slots:
+    grown = np.zeros(max(2 * len(values), end), values.dtype)
+    grown[: len(values)] = values
+    return grown
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    t = pa.types
+    are: tuple[Callable[[pa.DataType], bool], ...] = (t.is_boolean, t.is_integer, t.is_floating, t.is_decimal)
+    return any(is_one(kind) for is_one in are) or (t.is_temporal(kind) and not t.is_interval(kind))
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    width = 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
+    if pa.types.is_unsigned_integer(kind):
+        return np.dtype(f"u{width}")
+    return np.dtype(f"i{width}" if width <= 8 else f"V{width}")
+
+
+def _bits(values: pa.Array) -> Slots:
+    """The values' bits, whatever they are of a null."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    dtype = _dtype(values.type)
+    return np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
