@@ -79,10 +79,11 @@ def groups_of(columns: Sequence[pa.Array], max_parallelism: int = MAX_PARALLELIS
 def split_by_subtask(
     batch: pa.RecordBatch, key: Sequence[str], max_parallelism: int, subtasks: int
 ) -> list[pa.RecordBatch]:
-    """One batch for each subtask, with its rows in their order; batches may be empty. Nothing is copied for one."""
+    """One batch for each subtask, with its rows in their order; batches may be empty. Nothing is copied for one. Rows
+    without a key are of key group 0."""
     _check(subtasks, max_parallelism)
-    if subtasks == 1:
-        return [batch]
+    if subtasks == 1 or not key:
+        return [batch, *[batch.slice(0, 0)] * (subtasks - 1)]
     owners = np.arange(max_parallelism) * subtasks // max_parallelism
     owner = owners.astype(np.uint16)[groups_of([batch.column(name) for name in key], max_parallelism)]
     counts = np.bincount(owner, minlength=subtasks)

@@ -18,8 +18,9 @@ from onefold.flow.processing.processor import (
     ValueState,
 )
 from onefold.flow.rows import Side
-from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream
+from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
+from onefold.flow.windows.kinds import Sliding, Tumbling
 
 __all__ = [
     "Aggregate",
@@ -42,12 +43,15 @@ __all__ = [
     "ProcessorHandle",
     "Shipping",
     "Side",
+    "Sliding",
     "SparkStream",
     "StatefulProcessor",
     "Stream",
     "TimerValues",
+    "Tumbling",
     "ValueState",
     "Watermarks",
+    "WindowedStream",
     "bounded",
     "count",
     "first",

@@ -31,6 +31,7 @@ from onefold.flow.graph import (
     Selecting,
     Shipping,
     Uniting,
+    Windowing,
     Writing,
 )
 from onefold.flow.planning import check_replayable
@@ -39,7 +40,7 @@ from onefold.flow.writing import order_dependent
 __all__ = ["FORMATS", "boxes", "connectors"]
 
 _KINDS = {Reading: "source", Writing: "sink", Processing: "state", Connecting: "state"}
-_KINDS |= {Reducing: "state", Aggregating: "state", Deduplicating: "state"}
+_KINDS |= {Reducing: "state", Aggregating: "state", Windowing: "state", Deduplicating: "state"}
 _SHAPES = {
     "source": ('[/"', '"/]'),
     "sink": ('[("', '")]'),
@@ -124,6 +125,11 @@ def _what(operator: Operator) -> str:
             return f"reduces by {', '.join(key)} with {_called(function)}"
         case Aggregating(aggregates, key):
             return f"aggregates by {', '.join(key)}: {', '.join(f'{name} = {each}' for name, each in aggregates)}"
+        case Windowing() as of:
+            by = ", ".join((*of.key, f"windows of {of.text}"))
+            made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
+            again = f"; {of.results}, {of.lateness_us / 1_000_000:g} s longer for late rows" if of.fires_again else ""
+            return f"aggregates by {by} of {of.on!r}: {made}{again}; by slices of {of.windows.slice_us / 1_000_000:g} s"
         case Deduplicating(IdsWithin(span) as ids):
             return f"drops rows whose id was seen within {span}: {called(ids)}; state: ids of that time"
         case Deduplicating(ids, key):
@@ -150,6 +156,8 @@ def _way(edge: Edge) -> str:
     match edge.shipping:
         case Shipping.FORWARD:
             return side
+        case Shipping.KEYED if not edge.key:
+            return f"{side}, all in one task"
         case Shipping.KEYED:
             return f"{side}, by key {', '.join(edge.key)}"
         case shipping:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.rows import Side
     from onefold.flow.time.watermarks import Watermarks
+    from onefold.flow.windows.kinds import Aligned
 
 __all__ = [
     "MAX_PARALLELISM",
@@ -49,6 +50,7 @@ __all__ = [
     "Shipping",
     "TimersOf",
     "Uniting",
+    "Windowing",
     "Writing",
     "clocks_of",
 ]
@@ -135,6 +137,31 @@ class Aggregating:
 
 
 @dataclass(frozen=True)
+class Windowing:
+    """Keeps aggregates a key and window of time. Emits them once the watermark has come to the window's end; again, for
+    late rows, in each epoch that has some, until it is `lateness_us` further. The side output, if there is one, has the
+    rows that come later than that.
+
+    windows  as the user wrote them: `text`
+    on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are
+    results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones
+    """
+
+    windows: Aligned
+    text: str
+    on: str
+    is_end: bool
+    key: tuple[str, ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    lateness_us: int
+    results: str
+
+    @property
+    def fires_again(self) -> bool:
+        return self.lateness_us > 0
+
+
+@dataclass(frozen=True)
 class Elided:
     """All that a flow remembers, where only its ends are known: commands finish what it left, and nothing runs it."""
 
@@ -196,6 +223,7 @@ Operator = (
     | Processing
     | Reducing
     | Aggregating
+    | Windowing
     | Deduplicating
     | Connecting
     | Elided
@@ -253,12 +281,14 @@ class Node:
     @property
     def keeps_state(self) -> bool:
         """Whether it remembers what it saw, which a runtime keeps for it."""
-        return isinstance(self.operator, Processing | Reducing | Aggregating | Deduplicating | Connecting | Elided)
+        keeping = Processing | Reducing | Aggregating | Windowing | Deduplicating | Connecting | Elided
+        return isinstance(self.operator, keeping)
 
     @property
     def keeps_event_time(self) -> bool:
         """Whether it goes by a watermark."""
-        return isinstance(self.operator, Processing) and self.operator.timers == "event"
+        has_timers = isinstance(self.operator, Processing) and self.operator.timers == "event"
+        return has_timers or isinstance(self.operator, Windowing)
 
     def outputs(self) -> dict[str | None, pa.Schema]:
         """The schema of each output, by its name; None is the main one."""

@@ -42,9 +42,11 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.rows import Side
+from onefold.flow.windows.declaring import ResultsOf, Windows, windows_of
+from onefold.flow.windows.kinds import Sliding, Tumbling
 from onefold.flow.writing import add_sink
 
-__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream"]
+__all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream", "WindowedStream"]
 
 Sides = Mapping[str, Schema] | None
 Expressed: TypeAlias = "pc.Expression | str"  # a text of the language in docs/flows.md
@@ -149,6 +151,21 @@ class Stream:
         """The same rows, all of a key in one task and in the order in which they come there."""
         check_state_key(columns, self.schema, "key_by")
         return KeyedStream(self._nodes, self._edge, columns)
+
+    def window(
+        self,
+        window: Tumbling | Sliding,
+        *,
+        on: str | None = None,
+        lateness: str = "0 seconds",
+        late: str | None = None,
+        results: ResultsOf = "accumulating",
+    ) -> WindowedStream:
+        """The rows by windows of time alone, as `KeyedStream.window` has them by key too. One task has them all."""
+        edge = Edge(self._edge.source, Shipping.KEYED, output=self._edge.output)
+        return WindowedStream(
+            windows_of(self._nodes, edge, window, on=on, lateness=lateness, late=late, results=results)
+        )
 
     def union(self, *streams: Stream) -> Stream:
         """The rows of several streams of one schema, in no order among them."""
@@ -283,6 +300,29 @@ class KeyedStream:
         operator = Aggregating(tuple(aggregates.items()), self._key)
         return self._next(operator, schema, needs_uid(uid, "aggregate"))
 
+    def window(
+        self,
+        window: Tumbling | Sliding,
+        *,
+        on: str | None = None,
+        lateness: str = "0 seconds",
+        late: str | None = None,
+        results: ResultsOf = "accumulating",
+    ) -> WindowedStream:
+        """The rows of each key by windows of event time: `window(Tumbling("1 minute")).aggregate(...)`.
+
+        on        their time, a timestamp or a date; by default the column that the source's watermarks go by, as long
+                  as the stream has it. Behind a window that is `window_end`
+        lateness  how much longer than to its end a window is kept for rows that come late. Its result then comes again,
+                  with the next number in the column `emission`, once an epoch in which it got rows
+        late      the name of a side output for rows that come later than that; without it they are only counted
+        results   where a window's result comes again it is of all rows so far ("accumulating"), for sinks that replace
+                  rows; or of those since it last came ("discarding"), for sinks that append or add
+        """
+        return WindowedStream(
+            windows_of(self._nodes, self._edge, window, on=on, lateness=lateness, late=late, results=results)
+        )
+
     def connect(self, other: BroadcastStream) -> ConnectedStream:
         """This stream and a broadcast one, of rules for one, for a processor that sees both."""
         if not isinstance(other, BroadcastStream):
@@ -292,6 +332,19 @@ class KeyedStream:
 
     def _next(self, operator: Operator, schema: pa.Schema, uid: str, sides: Sides = None) -> Stream:
         return Stream(self._nodes, Edge(self._nodes.add(operator, [self._edge], schema, sides, uid).number))
+
+
+class WindowedStream:
+    """Records by key and window of time."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def aggregate(self, uid: str | None = None, **aggregates: Aggregate) -> Stream:
+        """One row of each key and window that has rows: the key's columns, `window_start`, `window_end`, and aggregates
+        by their names. It comes out in the epoch in which the watermark comes to the window's end: the watermark is the
+        time that no later record is older than."""
+        return Stream(self._windows.nodes, self._windows.aggregated(uid, aggregates))
 
 
 class BroadcastStream:

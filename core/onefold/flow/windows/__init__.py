@@ -1,0 +1,1 @@
+"""Windows of time: which there are, and what a flow says of them."""

@@ -1,0 +1,132 @@
+"""What a flow says of windows, checked: by which column of time, and which columns come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from onefold.core.aggregates import Aggregate, aggregated_schema
+from onefold.core.errors import ConfigError
+from onefold.core.values.durations import duration_us
+from onefold.core.values.names import check_columns
+from onefold.flow.building import Nodes, needs_uid
+from onefold.flow.evaluation import column_of
+from onefold.flow.graph import (
+    Deduplicating,
+    Edge,
+    Filtering,
+    FlatMapping,
+    MappingBatches,
+    Processing,
+    Reading,
+    Selecting,
+    Uniting,
+    Windowing,
+    clocks_of,
+)
+from onefold.flow.time.watermarks import is_time
+from onefold.flow.windows.kinds import Sliding, Tumbling, aligned
+
+__all__ = ["EMISSION", "WINDOW_END", "WINDOW_START", "ResultsOf", "Windows", "windows_of"]
+
+WINDOW_START, WINDOW_END, EMISSION = "window_start", "window_end", "emission"
+ResultsOf: TypeAlias = Literal["accumulating", "discarding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Those that a user has asked for, of the rows of an edge: without aggregates so far."""
+
+    nodes: Nodes
+    edge: Edge
+    windowing: Windowing
+    late: str | None
+
+    def aggregated(self, uid: str | None, aggregates: Mapping[str, Aggregate]) -> Edge:
+        """Raises ConfigError for what cannot be computed, and for a name that a window's own column has."""
+        given, of = self.nodes.schema(self.edge), self.windowing
+        found = aggregated_schema(given, of.key, aggregates)
+        kind = pa.timestamp("us", getattr(given.field(of.on).type, "tz", None))
+        own = [pa.field(WINDOW_START, kind, nullable=False), pa.field(WINDOW_END, kind, nullable=False)]
+        emission = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
+        if taken := [field.name for field in (*own, *emission) if field.name in found.names]:
+            raise ConfigError(
+                "column-name-taken",
+                f"aggregate({uid!r}): {taken[0]!r} is a column that windows add. Name that of the key, or the"
+                " aggregate, otherwise",
+            )
+        keys, results = [*found][: len(of.key)], [*found][len(of.key) :]
+        schema = pa.schema([*keys, *own, *results, *emission])
+        sides = {} if self.late is None else {self.late: given}
+        operator = replace(of, aggregates=tuple(aggregates.items()))
+        node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"))
+        return Edge(node.number)
+
+
+def windows_of(
+    nodes: Nodes,
+    edge: Edge,
+    window: Tumbling | Sliding,
+    *,
+    on: str | None,
+    lateness: str,
+    late: str | None,
+    results: ResultsOf,
+) -> Windows:
+    """Raises ConfigError for an unknown window, for rows whose time is not known, and for those without watermarks."""
+    found = aligned(window)
+    if results not in get_args(ResultsOf):
+        raise ConfigError("option-value", f"window: results={results!r:.100} is {' or '.join(get_args(ResultsOf))}")
+    clocks_of(nodes.made, [edge])
+    kept = _time_of(nodes, edge)
+    if on is None and kept is None:
+        raise ConfigError(
+            "time-column-missing",
+            f"window: the rows have {', '.join(nodes.schema(edge).names)}, and none of these is the time that the"
+            " source's watermarks go by: keep that column until here, or name another with on=",
+        )
+    name, is_end = kept if kept is not None and on in (None, kept[0]) else (str(on), False)
+    schema = nodes.schema(edge)
+    check_columns([name], schema, "window")
+    if not is_time(kind := schema.field(name).type):
+        raise ConfigError(
+            "watermark-column", f"window: {name!r} is of type {kind}: name a column of timestamps or dates with on="
+        )
+    windowing = Windowing(found, str(window), name, is_end, edge.key, (), duration_us(lateness, "lateness"), results)
+    return Windows(nodes, edge, windowing, late)
+
+
+def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:
+    """The column of event time, as far as it is known, and whether it is the end of a window, whose rows are older."""
+    node = nodes.made[edge.source]
+    match node.operator:
+        case Reading(_, watermarks) if edge.output is None and watermarks is not None and watermarks.column is not None:
+            return watermarks.column, False
+        case Windowing(on=on, is_end=is_end):
+            return (WINDOW_END, True) if edge.output is None else (on, is_end)
+        case Filtering() | Deduplicating():
+            return _time_of(nodes, node.inputs[0])
+        case Selecting(columns):
+            before = _time_of(nodes, node.inputs[0])
+            named = [name for name, made in columns if before is not None and column_of(made) == before[0]]
+            return (named[0], before[1]) if before is not None and named else None
+        case Uniting():
+            return _same([_time_of(nodes, each) for each in node.inputs])
+        case MappingBatches() | FlatMapping() | Processing():
+            before = _time_of(nodes, node.inputs[0])
+            return None if before is None or not _is_kept(nodes, edge, before[0]) else before
+        case _:
+            return None
+
+
+def _is_kept(nodes: Nodes, edge: Edge, name: str) -> bool:
+    """Whether what a function gives has a column of that name and type, as it was given."""
+    given, schema = nodes.schema(nodes.made[edge.source].inputs[0]), nodes.schema(edge)
+    return name in schema.names and bool(schema.field(name).type == given.field(name).type)
+
+
+def _same(found: Sequence[tuple[str, bool] | None]) -> tuple[str, bool] | None:
+    return found[0] if len(set(found)) == 1 else None

@@ -1,0 +1,107 @@
+"""Windows of time that have the same bounds for all keys: as users write them, and their arithmetic.
+
+Times are microseconds since 1970, and a window has the times from its start up to, not including, its end. Windows that
+overlap share *slices*, so that a row is kept once, whatever the number of its windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onefold.core.errors import ConfigError
+from onefold.core.values.durations import duration_us
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Aligned", "Sliding", "Tumbling", "aligned"]
+
+SLICES_MAX = 10_000
+_SIZE_US_MAX = 2**60  # some 36,000 years: sums with times stay within 64 bits
+
+T = TypeVar("T", int, "np.ndarray[Any, Any]")
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """Windows of one size, each of which begins where the one before ends: `Tumbling("1 minute")`. They begin at
+    multiples of the size since 1970 (UTC), `offset` later: weeks of Mondays are `Tumbling("1 week", offset="4 days")`.
+    """
+
+    size: str
+    offset: str = "0 seconds"
+
+    def __str__(self) -> str:
+        return f"{self.size}{_offset(self.offset)}"
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Windows of one size, one of which begins each `slide`: `Sliding("1 hour", "1 minute")`. A row is in each window
+    that has its time; in none where the slide is longer than the size and leaves it out."""
+
+    size: str
+    slide: str
+    offset: str = "0 seconds"
+
+    def __str__(self) -> str:
+        return f"{self.size} each {self.slide}{_offset(self.offset)}"
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int
+
+    @property
+    def slice_us(self) -> int:
+        return gcd(self.size_us, self.slide_us)
+
+    def slice_of(self, us: T) -> T:
+        """The start of the slice that has a time."""
+        return self._floor(us, self.slice_us)
+
+    def last_end(self, slice_: T) -> T:
+        """The end of the last window that begins with a slice or before it: where it is not after the slice's start,
+        the slice is in no window."""
+        return self._floor(slice_, self.slide_us) + self.size_us
+
+    def ends(self, slice_: int, after: int, up_to: int) -> range:
+        """The ends of the windows that have a slice, those above `after` and up to `up_to`."""
+        last, low, high = self.last_end(slice_), max(slice_, after), min(self.last_end(slice_), up_to)
+        first = last - (last - low - 1) // self.slide_us * self.slide_us
+        return range(first, high + 1, self.slide_us)
+
+    def _floor(self, us: T, step: int) -> T:
+        return (us - self.offset_us) // step * step + self.offset_us
+
+
+def aligned(window: Tumbling | Sliding) -> Aligned:
+    """Raises ConfigError for what is no window of time, and for one of too many slices."""
+    if not isinstance(window, Tumbling | Sliding):
+        raise ConfigError(
+            "option-value",
+            f"window({window!r:.100}) is no window: give Tumbling('1 minute') or Sliding('1 hour', '1 minute')",
+        )
+    size_us = duration_us(window.size, "size")
+    slide_us = duration_us(window.slide, "slide") if isinstance(window, Sliding) else size_us
+    if not (0 < size_us < _SIZE_US_MAX and 0 < slide_us < _SIZE_US_MAX):
+        raise ConfigError("option-value", f"windows of {window}: size and slide are longer than nothing")
+    found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us)
+    if found.size_us // found.slice_us > SLICES_MAX:
+        raise ConfigError(
+            "window-slices",
+            f"windows of {window} are made of {found.size_us // found.slice_us:,} slices of"
+            f" {found.slice_us / 1_000_000:g} s, the greatest that their size and slide are multiples of, and more than"
+            f" {SLICES_MAX:,} are too many: choose a slide that divides the size, or a longer one",
+        )
+    return found
+
+
+def _offset(offset: str) -> str:
+    return "" if duration_us(offset, "offset") == 0 else f", {offset} later"

@@ -1,0 +1,151 @@
+"""What a flow says of windows: the columns that come out, the column of time, and what is refused while it is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from flow_parts import AnySource
+from harness.errors import raises
+
+from onefold.core import ConfigError
+from onefold.flow import Flow, Stream, Tumbling, Watermarks, WindowedStream, count, monotonic, punctuated, sum_
+from onefold.flow.graph import Windowing
+
+ROWS = pa.schema(
+    {
+        "key": pa.string(),
+        "at": pa.timestamp("ms", "UTC"),
+        "other": pa.timestamp("us", "UTC"),
+        "day": pa.date32(),
+        "amount": pa.int64(),
+    }
+)
+MINUTE = Tumbling("1 minute")
+BY_TIME = monotonic("at")
+START, END = pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC")
+
+
+def rows(watermarks: Watermarks | None = BY_TIME, name: str = "rows", flow: Flow | None = None) -> Stream:
+    source: Any = AnySource(name, ROWS, is_resolved=True)
+    return (flow or Flow("windows")).source(source, uid=name, watermarks=watermarks)
+
+
+def counted(windowed: WindowedStream, uid: str = "n") -> Stream:
+    return windowed.aggregate(uid=uid, n=count())
+
+
+def on(stream: Stream, **given: Any) -> tuple[str, bool]:
+    """The column of time, and whether it is a window's end."""
+    made = stream._nodes.made
+    counted(stream.key_by("key").window(MINUTE, **given), f"n{len(made)}")
+    found = made[-1].operator
+    assert isinstance(found, Windowing)
+    return found.on, found.is_end
+
+
+def test_a_window_that_fires_once_has_no_number_of_emissions() -> None:
+    found = rows().key_by("key").window(MINUTE).aggregate(uid="n", total=sum_("amount"), n=count()).schema
+    own = [pa.field("window_start", START, nullable=False), pa.field("window_end", END, nullable=False)]
+    expected = [ROWS.field("key"), *own, pa.field("total", pa.int64()), pa.field("n", pa.int64())]
+    assert found == pa.schema(expected)
+    assert counted(rows().window(MINUTE)).schema.names == ["window_start", "window_end", "n"]
+
+
+def test_one_that_may_fire_again_has_one() -> None:
+    found = counted(rows().key_by("key").window(MINUTE, lateness="1 second")).schema
+    assert found.names == ["key", "window_start", "window_end", "n", "emission"]
+
+
+def test_a_day_and_a_time_without_a_zone_have_windows_without_a_zone() -> None:
+    found = counted(rows().key_by("key").window(MINUTE, on="day")).schema
+    assert found.field("window_start").type == pa.timestamp("us")
+
+
+def test_late_rows_are_a_side_output_with_the_columns_they_came_with() -> None:
+    found = counted(rows().key_by("key").window(MINUTE, late="late"))
+    assert found.side("late").schema == ROWS
+    with raises(ConfigError, "side-not-declared"):
+        counted(rows().key_by("key").window(MINUTE)).side("late")
+
+
+def test_a_stream_keeps_its_time_as_long_as_it_has_the_column() -> None:
+    assert on(rows()) == ("at", False)
+    assert on(rows().filter("amount > 0")) == ("at", False)
+    assert on(rows().select("key", when="at")) == ("when", False)
+    assert on(rows().with_columns(amount="amount * 2")) == ("at", False)
+    assert on(rows().map_batches(lambda batch: batch)) == ("at", False)
+    assert on(rows().flat_map(lambda row: [row], ROWS)) == ("at", False)
+    flow = Flow("windows")
+    assert on(rows(flow=flow).union(rows(name="others", flow=flow))) == ("at", False)
+    assert on(rows(), on="other") == ("other", False)
+    assert on(rows(punctuated("at", mark="other"))) == ("at", False)
+
+
+def test_results_of_a_window_have_its_end_as_their_time() -> None:
+    minutes = counted(rows().key_by("key").window(MINUTE, late="late"), "minutes")
+    assert on(minutes) == ("window_end", True)
+    assert on(minutes, on="window_end") == ("window_end", True)
+    assert on(minutes, on="window_start") == ("window_start", False)
+    assert on(minutes.select("key", end="window_end")) == ("end", True)
+    assert on(minutes.side("late")) == ("at", False)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        rows().select("key", "amount"),
+        rows().with_columns(at=pc.field("other")),
+        rows().map_batches(lambda batch: batch.select(["key"])),
+        rows().flat_map(lambda row: [row], "key string, at string"),
+        rows(punctuated("at", mark="other")).key_by("key").aggregate(uid="n", n=count()),
+    ],
+    ids=["left out", "replaced", "left out by a function", "made text by a function", "aggregated"],
+)
+def test_a_stream_that_has_lost_its_time_is_refused(stream: Stream) -> None:
+    with raises(ConfigError, "time-column-missing"):
+        stream.key_by("key").window(MINUTE)
+
+
+def test_what_has_no_event_time_is_refused() -> None:
+    with raises(ConfigError, "watermarks-missing"):
+        rows(None).key_by("key").window(MINUTE)
+    flow = Flow("windows")
+    with raises(ConfigError, "watermarks-missing"):
+        rows(flow=flow).union(rows(None, "others", flow)).key_by("key").window(MINUTE, on="at")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"on": "amount"}, "watermark-column"),
+        ({"on": "att"}, "no-such-column"),
+        ({"lateness": "soon"}, "option-value"),
+        ({"results": "all"}, "option-value"),
+        ({"window": "1 minute"}, "option-value"),
+    ],
+)
+def test_options_of_other_values_are_refused(given: dict[str, Any], code: str) -> None:
+    with raises(ConfigError, code):
+        rows().key_by("key").window(**{"window": MINUTE, **given})
+
+
+def test_the_columns_of_windows_are_not_those_of_a_key_or_an_aggregate() -> None:
+    windowed = rows().select("at", "amount", window_start="key").key_by("window_start").window(MINUTE)
+    with raises(ConfigError, "column-name-taken"):
+        counted(windowed)
+    with raises(ConfigError, "column-name-taken"):
+        rows().key_by("key").window(MINUTE).aggregate(uid="n", window_end=count())
+    again = rows().key_by("key").window(MINUTE, lateness="1 second")
+    with raises(ConfigError, "column-name-taken"):
+        again.aggregate(uid="n", emission=count())
+    assert "emission" in rows().key_by("key").window(MINUTE).aggregate(uid="n", emission=count()).schema.names
+
+
+def test_a_window_without_a_uid_or_an_aggregate_is_refused() -> None:
+    with raises(ConfigError, "uid-missing"):
+        rows().window(MINUTE).aggregate(n=count())
+    with raises(ConfigError, "option-missing"):
+        rows().window(MINUTE).aggregate(uid="n")
