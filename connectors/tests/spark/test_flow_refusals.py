@@ -12,7 +12,18 @@ from harness.errors import raises
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.engine.dataflow.chains import Plan, plan
-from onefold.flow import BroadcastProcessor, Flow, KeyedStream, StatefulProcessor, Stream, count, max_, monotonic, sum_
+from onefold.flow import (
+    BroadcastProcessor,
+    Flow,
+    KeyedStream,
+    StatefulProcessor,
+    Stream,
+    Tumbling,
+    count,
+    max_,
+    monotonic,
+    sum_,
+)
 from onefold.flow.graph import Graph
 from onefold.sinks import PostgresSink
 from onefold.sources import FileSource, KafkaSource, PostgresSource
@@ -93,6 +104,14 @@ def test_timers_of_event_time_are_refused() -> None:
     made = orders.key_by("account").process(Asking(lambda _: None), "id long", uid="visits", timers="event")
     made.sink(PostgresSink("postgresql://localhost/x", "t"))
     assert "'visits'" in refusal(flow)
+
+
+def test_windows_are_refused() -> None:
+    flow = Flow("shop")
+    orders = flow.source(source(schema="id long, account long, at timestamp"), uid="orders", watermarks=monotonic("at"))
+    made = orders.key_by("account").window(Tumbling("1 minute")).aggregate(uid="minutes", orders=count())
+    made.sink(PostgresSink("postgresql://localhost/x", "t"))
+    assert "'minutes'" in refusal(flow)
 
 
 def test_state_of_no_key_is_refused() -> None:

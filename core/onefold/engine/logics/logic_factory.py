@@ -17,6 +17,7 @@ from onefold.engine.logics.event_time import kept_clocks
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
+from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.state.handles import EVENT_TIMERS, TIMERS, KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
@@ -29,6 +30,7 @@ from onefold.flow.graph import (
     Processing,
     Reading,
     Reducing,
+    Windowing,
     Writing,
 )
 
@@ -56,6 +58,10 @@ def make_logic(
         case Aggregating(aggregates, key):
             given = graph.schema(node.inputs[0])
             return AggregatingLogic(node, given, aggregates, key, present(backend, f"{node.name} keeps state"))
+        case Windowing() as operator:
+            keeps = present(backend, f"{node.name} keeps state")
+            clocks = kept_clocks(present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
+            return SlicingLogic(node, operator, graph.schema(node.inputs[0]), clocks, keeps)
         case Deduplicating(OrderedIds()) as operator:
             return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
         case Deduplicating() as operator:

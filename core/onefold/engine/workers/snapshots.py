@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from onefold.core.aggregates import Aggregate
@@ -17,7 +19,7 @@ from onefold.engine.state.snapshot import read_footer
 from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpec
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
-from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Processing, Reducing
+from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Processing, Reducing, Windowing
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
 
@@ -37,7 +39,9 @@ def kept_by(chain: Chain) -> str:
     node, given = chain.head, chain.inputs[0].schema
     match node.operator:
         case Aggregating(aggregates, key):
-            what = ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
+            what = _made(aggregates, given)
+        case Windowing(windows, key=key, aggregates=aggregates) as of:
+            what = f"{_made(aggregates, given)} in {windows} of {of.on}"
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key, _, timers) if timers == "event":
@@ -50,7 +54,11 @@ def kept_by(chain: Chain) -> str:
             what = "ids and when they came"
         case operator:
             raise AssertionError(operator)
-    return f"{what} by {', '.join(f'{name} ({_form(given.field(name).type)})' for name in key)}"
+    return f"{what} by {', '.join(f'{name} ({_form(given.field(name).type)})' for name in key) or 'no key'}"
+
+
+def _made(aggregates: Sequence[tuple[str, Aggregate]], given: pa.Schema) -> str:
+    return ", ".join(f"{each} as {_kinds(each, given)}" for _, each in aggregates)
 
 
 def _form(kind: pa.DataType) -> str:

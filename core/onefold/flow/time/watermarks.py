@@ -13,7 +13,16 @@ from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.values.durations import duration_us
 from onefold.core.values.names import check_columns
 
-__all__ = ["Watermarks", "bounded", "check_watermarks_of", "highest_us", "is_time", "monotonic", "punctuated"]
+__all__ = [
+    "Watermarks",
+    "bounded",
+    "check_watermarks_of",
+    "highest_us",
+    "is_time",
+    "monotonic",
+    "punctuated",
+    "times_of",
+]
 
 _US_OF = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY_US = 86_400_000_000
@@ -116,6 +125,11 @@ def is_time(kind: pa.DataType) -> bool:
 def highest_us(batch: pa.RecordBatch, column: str) -> int | None:
     """The highest time of the records, in microseconds since 1970; None where there are none. Raises BadRecord where
     one has no time."""
+    return _highest_us(times_of(batch, column))
+
+
+def times_of(batch: pa.RecordBatch, column: str) -> pa.Array:
+    """The records' times. Raises BadRecord where one has none."""
     times = batch.column(column)
     if times.null_count:
         at = times.is_null().index(True).as_py()
@@ -125,7 +139,7 @@ def highest_us(batch: pa.RecordBatch, column: str) -> int | None:
             f"a record has no time in {column!r}, so that nothing can be said of when it was: {record!r:.300}. Let the"
             " source give every record one; or name another column in watermarks=",
         )
-    return _highest_us(times)
+    return times
 
 
 def _highest_us(times: pa.Array) -> int | None:

@@ -1,29 +1,21 @@
-"""Timers of event time, by a processor that adds up ten seconds a key: firings and late rows of each epoch.
-
-`a@3=5` is a row of key a at second 3 with the amount 5 (1 if left out), `p:` its partition, `|` ends an epoch, `T=` is
-its time in seconds (else its number), `END` the end of the source.
-"""
+"""Timers of event time, by a processor that adds up ten seconds a key: firings and late rows of each epoch."""
 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
+from timed_rows import EPOCH, ROWS, written_by
 
 from onefold.core import CheckpointMismatch, ConfigError
 from onefold.flow import Flow, Side, StatefulProcessor, Watermarks, bounded, monotonic
 from onefold.flow.testing import FlowTest
 
-ROWS = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "amount": pa.int64()})
 SIZE_MS = 10_000
-TEXT = re.compile(r"(?:(?P<partition>\w+):)?(?P<key>\w+)@(?P<at>-?[\d.]+)(?:=(?P<amount>\d+))?")
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class TenSeconds(StatefulProcessor):
@@ -65,24 +57,11 @@ def flow(watermarks: Watermarks | None, timers: Any = "event") -> Flow:
 
 def fired(watermarks: Watermarks, text: str, restores: bool = False) -> dict[str, list[str]]:
     """What each epoch gives that gives something, and its late rows."""
-    test, found, passed_s = FlowTest(flow(watermarks)), {}, 0
+    test, found = FlowTest(flow(watermarks)), {}
     try:
-        for number, epoch in enumerate(text.split("|"), start=1):
-            words = epoch.split()
-            now_s = next((int(word[2:]) for word in words if word.startswith("T=")), number)
-            test.advance(seconds=now_s - passed_s)
-            passed_s = now_s
-            rows: dict[str, list[tuple[Any, ...]]] = {}
-            for each in filter(None, map(TEXT.fullmatch, words)):
-                at = EPOCH + dt.timedelta(seconds=float(each["at"]))
-                row = each["key"], at, int(each["amount"] or 1)
-                rows.setdefault(f"rows/{each['partition'] or 'p'}", []).append(row)
-            written = test.epoch(rows, ended=["rows"] if "END" in words else [])
-            out = [row["fired"] for row in written["fired"]] + [f"late {row['row']}" for row in written["late"]]
-            if out:
+        for number, written in enumerate(written_by(test, text, restores), start=1):
+            if out := [row["fired"] for row in written["fired"]] + [f"late {row['row']}" for row in written["late"]]:
                 found[f"N{number}"] = out
-            if restores:
-                test.restore()
     finally:
         test.close()
     return found

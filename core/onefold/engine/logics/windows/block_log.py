@@ -1,0 +1,97 @@
+"""Rows by key and slice as a log: an epoch's rows of a slice are one block, and eight blocks become one.
+
+So an epoch writes what it changed, nothing is looked up, and a slice is read whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from onefold.engine.state.state_backend import BlockId, BlockTable
+
+__all__ = ["BlockLog", "by_slice"]
+
+MERGED = 8
+
+
+class BlockLog:
+    """The rows have their slice, whole microseconds in a timestamp, in the column numbered `width`. `merge` makes one
+    row of each key and slice of those that it is given, in the order in which they came."""
+
+    def __init__(
+        self, table: BlockTable, width: int, merge: Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
+    ) -> None:
+        self._table, self._width, self._merge = table, width, merge
+        self.restored()
+
+    def restored(self) -> None:
+        """The table has other blocks now."""
+        self._numbers: dict[int, list[int]] = {}  # of the blocks of each slice, ascending
+        self._levels: dict[BlockId, int] = {}  # how often a block was merged, as far as that is known
+        for slice_, number in self._table.ids():
+            self._numbers.setdefault(slice_, []).append(number)
+        self._slices = sorted(self._numbers)
+        self._next = max((number for numbers in self._numbers.values() for number in numbers), default=-1) + 1
+
+    def append(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
+        """Rows of an epoch, one of each key and slice; gives those of each slice."""
+        found = dict(by_slice(rows, self._width))
+        for slice_, block in found.items():
+            self._put(slice_, block)
+        self._next += 1
+        return found
+
+    def between(self, start: int, end: int) -> list[int]:
+        """The slices from `start` up to, not including, `end`."""
+        return self._slices[bisect_left(self._slices, start) : bisect_left(self._slices, end)]
+
+    def read(self, start: int, end: int) -> list[pa.RecordBatch]:
+        """The blocks of these: the older ones first."""
+        ids = ((number, slice_) for slice_ in self.between(start, end) for number in self._numbers[slice_])
+        return [self._table.get((slice_, number)) for number, slice_ in sorted(ids)]
+
+    def drop_while(self, is_done: Callable[[int], bool]) -> None:
+        """The first slices, as long as they are done."""
+        count = next((at for at, slice_ in enumerate(self._slices) if not is_done(slice_)), len(self._slices))
+        done, self._slices = self._slices[:count], self._slices[count:]
+        for slice_ in done:
+            for number in self._numbers.pop(slice_):
+                self._delete((slice_, number))
+
+    def _put(self, slice_: int, block: pa.RecordBatch) -> None:
+        if slice_ not in self._numbers:
+            insort(self._slices, slice_)
+        numbers, level = self._numbers.setdefault(slice_, []), 0
+        while len(last := numbers[1 - MERGED :]) == MERGED - 1 and all(
+            self._levels.get((slice_, number), 0) <= level for number in last
+        ):
+            block = self._merge([*(self._table.get((slice_, number)) for number in last), block])
+            for number in last:
+                self._delete((slice_, number))
+            del numbers[1 - MERGED :]
+            level += 1
+        numbers.append(self._next)
+        self._levels[slice_, self._next] = level
+        self._table.put((slice_, self._next), block)
+
+    def _delete(self, at: BlockId) -> None:
+        self._levels.pop(at, None)
+        self._table.delete(at)
+
+
+def by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each slice, in their order, by the column with that number; the earliest slice first."""
+    slices = rows.column(at).cast(pa.int64()).to_numpy()
+    if not len(slices):
+        return
+    if (np.diff(slices) < 0).any():
+        order = np.argsort(slices, kind="stable")
+        rows, slices = rows.take(pa.array(order)), slices[order]
+    starts = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
+    for start, end in pairwise(starts):
+        yield int(slices[start]), rows.slice(start, end - start)

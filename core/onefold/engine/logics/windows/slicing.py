@@ -1,0 +1,219 @@
+"""Windows of time that have the same bounds for all keys: rows are kept by slices, of which windows are made.
+
+All that happens is decided by the watermark, which moves at an epoch's end only: rows of an epoch are judged by the one
+of the epoch before, and windows that it passes fire with all of the epoch's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.aggregates import Accumulation, merged
+from onefold.core.aggregates.functions import Merge
+from onefold.core.checks import present
+from onefold.core.contract import TaskId
+from onefold.core.errors import BadRecord
+from onefold.core.values.batches import repeated
+from onefold.engine.logics.logic import Input, Output
+from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
+from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
+from onefold.flow.graph import Node, Windowing
+from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
+from onefold.flow.time.watermarks import times_of
+
+__all__ = ["SlicingLogic"]
+
+_SLICE, _CLOSED = "$slice", "$closed"  # names that no user's column or state has
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # of the years 1 and 9999
+
+Numbers = np.ndarray[Any, Any]
+
+
+class SlicingLogic:
+    """Implements Clocked and EventTimed. A window is due once the watermark has come to its end, and closed once that
+    is the lateness further; `closed_us` is up to where they are closed, which a shorter lateness takes no part of back.
+
+    `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
+    closed, how often they have for each key.
+    """
+
+    def __init__(self, node: Node, operator: Windowing, given: pa.Schema, clocks: Clocks, backend: StateTables) -> None:
+        uid, self._schema = present(node.uid, "it keeps state"), present(node.schema, "it gives rows")
+        self._windows, self._operator, self._clocks = operator.windows, operator, clocks
+        self._late_side = next((name for name, _ in node.sides), None)
+        self._width = width = len(operator.key)
+        self._slice = pa.field(_SLICE, self._schema.field(width).type)
+        self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
+        self._lifted = Lifted(self._accumulation)
+        kept = self._accumulation.state_schema
+        self._slices = BlockLog(backend.blocks(uid, "slices", kept, width), width, self._accumulation.merged)
+        self._keys = [*kept][: width + 1]
+        self._counted = pa.schema([*self._keys, pa.field("emissions", pa.int64())])
+        fired = backend.blocks(uid, "fired", self._counted, width)
+        self._fired = BlockLog(fired, width, partial(_merged, (Merge.SUM,)))
+        spec = StateSpec(uid, _CLOSED, StateKind.CLOCKS)
+        earlier = backend.earlier(spec)
+        self._closed_us: int = earlier[0][0][0] if earlier else -END
+        backend.operator(spec, lambda: [(self._closed_us,)])
+        self._watermark_us = _reached(clocks)
+        self._late = 0
+
+    def restored(self) -> None:
+        self._slices.restored()
+        self._fired.restored()
+
+    def begin(self, task: TaskId) -> None:
+        """The watermark is as it was at the end of the epoch before."""
+
+    def take(self, batch: Input, port: int) -> Iterator[Output]:
+        del port
+        assert isinstance(batch, pa.RecordBatch)
+        slices = self._windows.slice_of(self._times_us(batch))
+        ends = self._windows.last_end(slices)
+        is_in = ends > slices
+        is_kept = is_in & (ends > self._closed_us)
+        if not is_kept.all():
+            late = batch.filter(pa.array(is_in & ~is_kept))
+            self._late += late.num_rows
+            if self._late_side is not None:
+                yield self._late_side, late
+            batch, slices = batch.filter(pa.array(is_kept)), slices[is_kept]
+        if batch.num_rows:
+            self._lifted.add(batch.append_column(self._slice, pa.array(slices).cast(self._slice.type)))
+
+    def advance(self, times: Times, task: TaskId) -> None:
+        self._clocks.advance(times, task.timestamp_ms)
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        states = self._lifted.take()
+        new = {} if states is None else self._slices.append(states)
+        before, now = self._watermark_us, _reached(self._clocks)
+        closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
+        for end in self._ends(new, self._closed_us, before):
+            yield None, self._again(end, new, closed)
+        due = self._slices.between(before - self._windows.size_us, now)
+        for states in self._at_ends(self._ends(due, before, now)):
+            self._count(states, closed)
+            yield None, self._results(states, repeated(1, len(states)))
+        self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
+        self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
+        self._watermark_us, self._closed_us = now, closed
+
+    def late_of_epoch(self) -> int:
+        """How many of its rows came too late; counts anew from here."""
+        late, self._late = self._late, 0
+        return late
+
+    def timer_ms(self) -> int | None:
+        return self._clocks.next_release_ms()
+
+    def clock(self) -> ClockStatus:
+        return self._clocks.status()
+
+    def close(self) -> None:
+        return
+
+    def _times_us(self, batch: pa.RecordBatch) -> Numbers:
+        times = times_of(batch, self._operator.on)
+        is_finer = getattr(times.type, "unit", None) == "ns"
+        try:
+            whole = times if is_finer else times.cast(self._slice.type)
+        except pa.ArrowInvalid:
+            whole = pa.array([END])
+        found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
+        if len(found) and (found.min() < _FIRST_US or found.max() > _LAST_US):
+            raise BadRecord(
+                "event-time-range",
+                f"a record's time in {self._operator.on!r} is outside of the years 1 to 9999: filter such records"
+                " before the window",
+            )
+        return found - 1 if self._operator.is_end else found
+
+    def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
+        """Of the windows that have one of the slices, ascending."""
+        found: set[int] = set()
+        for slice_ in slices:
+            found.update(self._windows.ends(slice_, after, up_to))
+        return sorted(found)
+
+    def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """The states of the windows that end there: of several at once, in their order."""
+        blocks: list[pa.RecordBatch] = []
+        windows = 0
+        for end in ends:
+            blocks += self._of_window(end)
+            windows += 1
+            if end == ends[-1] or sum(block.num_rows for block in blocks) > PENDING_ROWS_MAX:
+                yield pa.concat_batches(blocks) if len(blocks) == windows else self._accumulation.merged(blocks)
+                blocks, windows = [], 0
+
+    def _again(self, end: int, new: dict[int, pa.RecordBatch], closed: int) -> pa.RecordBatch:
+        """The results of a window that was due before, for the keys that got rows: it fires once more for them."""
+        start = end - self._windows.size_us
+        came = self._accumulation.merged(self._as_window(start, [new[at] for at in sorted(new) if start <= at < end]))
+        whole = came
+        if self._operator.results == "accumulating":
+            whole = self._accumulation.merged(_of_keys(self._of_window(end), came, self._width))
+        fired = _of_keys(self._fired.read(start, start + 1), came, self._width)
+        rows = [
+            self._by_key(whole, pa.array(np.arange(len(whole))), repeated(0, len(whole)), 0),
+            self._by_key(came, pa.nulls(len(came), pa.int64()), repeated(1, len(came)), 1),
+            *(self._by_key(of, pa.nulls(len(of), pa.int64()), of.column(self._width + 1), 0) for of in fired),
+        ]
+        found = _merged((Merge.MAX, Merge.SUM, Merge.MAX), rows)
+        places, emissions, _ = found.filter(pc.equal(found.column(self._width + 3), 1)).columns[self._width + 1 :]
+        self._count(came, closed)
+        return self._results(whole.take(places), emissions)
+
+    def _by_key(self, rows: pa.RecordBatch, places: pa.Array, emissions: pa.Array, is_new: int) -> pa.RecordBatch:
+        columns = [*rows.columns[: self._width + 1], places, emissions, repeated(is_new, len(rows))]
+        added = [pa.field(name, pa.int64()) for name in ("place", "emissions", "is_new")]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self._keys, *added]))
+
+    def _count(self, states: pa.RecordBatch, closed: int) -> None:
+        """These have fired once more; it is remembered of windows that may fire again."""
+        starts = states.column(self._width).cast(pa.int64()).to_numpy()
+        states = states.filter(pa.array(starts + self._windows.size_us > closed))
+        columns = [*states.columns[: self._width + 1], repeated(1, len(states))]
+        self._fired.append(pa.RecordBatch.from_arrays(columns, schema=self._counted))
+
+    def _of_window(self, end: int) -> list[pa.RecordBatch]:
+        start = end - self._windows.size_us
+        return self._as_window(start, self._slices.read(start, end))
+
+    def _as_window(self, start: int, blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Of slices of a window: with its start in the place of theirs."""
+        kind = self._slice.type
+        return [of.set_column(self._width, self._slice, repeated(start, len(of)).cast(kind)) for of in blocks]
+
+    def _results(self, states: pa.RecordBatch, emissions: pa.Array) -> pa.RecordBatch:
+        columns = self._accumulation.results(states).columns
+        starts = columns[self._width]
+        ends = pa.array(starts.cast(pa.int64()).to_numpy() + self._windows.size_us).cast(starts.type)
+        columns.insert(self._width + 1, ends)
+        numbers = [emissions] if self._operator.fires_again else []
+        return pa.RecordBatch.from_arrays([*columns, *numbers], schema=self._schema)
+
+
+def _reached(clocks: Clocks) -> int:
+    return -END if clocks.watermark_us is None else clocks.watermark_us
+
+
+def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return merged(pa.concat_batches(rows), merges)
+
+
+def _of_keys(blocks: Iterable[pa.RecordBatch], keys: pa.RecordBatch, width: int) -> list[pa.RecordBatch]:
+    """Their rows but for those that have a value in the key which none of `keys` has."""
+    found = [*blocks]
+    for at in range(width):
+        found = [block.filter(pc.is_in(block.column(at), value_set=keys.column(at))) for block in found]
+    return found

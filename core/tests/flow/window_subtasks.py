@@ -1,0 +1,110 @@
+"""A window's subtasks, with a backend each: epoch by epoch, over stores, restores, and restores with another number."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from timed_rows import ROWS
+
+from onefold.core import TaskId
+from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
+from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.logics.windows.slicing import SlicingLogic
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.state_backend import StateBackend
+from onefold.engine.state.storage import Storage
+from onefold.flow import Flow, Watermarks
+from onefold.flow.graph import Windowing
+from onefold.flow.time.clocks import Highest, SourceEnd
+
+GROUPS = 16
+Row = dict[str, Any]
+
+
+class Subtasks:
+    """Those of the windows of a flow that reads one source `rows` and has one window, whose input is the source's."""
+
+    def __init__(self, flow: Flow, watermarks: Watermarks, folder: Path, backend: str, count: int = 1) -> None:
+        self._graph, self._watermarks, self._folder, self._backend = flow.graph(), watermarks, folder, backend
+        (self._node,) = (node for node in self._graph.nodes if isinstance(node.operator, Windowing))
+        self._storage = Storage(str(folder / "state"), "windows")
+        self._named: dict[str, None] = {}
+        self._handles: list[str] = []
+        self._generation = self._epoch = 0
+        self.logics: list[SlicingLogic] = []
+        self.backends: list[StateBackend] = []
+        self.restore(count)
+
+    def restore(self, count: int) -> None:
+        """That many subtasks, from what the last epoch has stored."""
+        self.close()
+        self._generation += 1
+        self.backends = [self._made(number) for number in range(count)]
+        for number, backend in enumerate(self.backends):
+            backend.restore(self._handles, key_groups_of_subtask(number, count, GROUPS))
+        logics = [
+            make_logic(self._graph, self._node, {}, backend, number, count)
+            for number, backend in enumerate(self.backends)
+        ]
+        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic)]
+
+    def epoch(
+        self, rows: Mapping[str, Sequence[Any]], now_s: float, is_last: bool = False, batch_rows: int = 1_000
+    ) -> tuple[list[Row], list[Row]]:
+        """Results, and late rows, of rows by their partition."""
+        self._epoch += 1
+        self._named |= dict.fromkeys(rows)
+        task = TaskId("windows", self._generation, self._epoch, round(now_s * 1_000), uuid.UUID(int=self._epoch))
+        highest = Highest("rows", self._watermarks)
+        found: list[tuple[str | None, pa.RecordBatch]] = []
+        for partition, of in rows.items():
+            for at in range(0, len(of), batch_rows):
+                columns = zip(*of[at : at + batch_rows], strict=True)
+                arrays = [pa.array(values, field.type) for values, field in zip(columns, ROWS, strict=True)]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+                highest.see(partition, batch)
+                parts = split_by_subtask(batch, self._operator.key, GROUPS, len(self.logics))
+                for logic, part in zip(self.logics, parts, strict=True):
+                    found += logic.take(part, 0)
+        times = highest.take(SourceEnd(tuple(self._named), is_last))
+        for logic in self.logics:
+            logic.advance(times, task)
+            found += logic.flush(task)
+        assert {logic.clock() for logic in self.logics} == {self.logics[0].clock()}
+        frozen = [backend.freeze(self._epoch) for backend in self.backends]
+        self._handles = [each.store() for each in frozen]
+        for each in frozen:
+            each.release()
+        results = [row for output, batch in found if output is None for row in batch.to_pylist()]
+        return results, [row for output, batch in found if output is not None for row in batch.to_pylist()]
+
+    def kept(self) -> list[tuple[int, int]]:
+        """The blocks that are left of all tables."""
+        return [at for logic in self.logics for log in (logic._slices, logic._fired) for at in log._table.ids()]
+
+    def close(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+    @property
+    def _operator(self) -> Windowing:
+        assert isinstance(self._node.operator, Windowing)
+        return self._node.operator
+
+    def _made(self, number: int) -> StateBackend:
+        if self._backend == "memory":
+            return MemoryBackend(self._storage, self._generation, GROUPS, copies_max=9, logged_min=12)
+        folder = self._folder / f"{self._generation}-{number}"
+        folder.mkdir()
+        return RocksBackend(self._storage, self._generation, GROUPS, folder=str(folder), changes_max=15)
+
+
+def counted(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
+    """The rows in no order."""
+    return Counter(tuple(row.values()) for row in rows)

@@ -1,0 +1,128 @@
+"""Windows of the engine equal a plain model: any rows, cuts, restores with other subtasks, and silent partitions."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flow_parts import AnySink, AnySource
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timed_rows import ROWS, time_of
+from window_model import Model, Partitions
+from window_subtasks import Subtasks, counted
+
+from onefold.flow import Flow, Sliding, Tumbling, bounded, count, sum_
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Windows and clocks, in seconds."""
+
+    size: int
+    slide: int
+    offset: int
+    lateness: int
+    is_discarding: bool
+    delay: int
+    idle: int | None
+    is_keyed: bool
+
+    def flow(self) -> tuple[Flow, Any]:
+        of = bounded("at", f"{self.delay} seconds", idle=None if self.idle is None else f"{self.idle} seconds")
+        made = Flow("windows", max_parallelism=16)
+        source: Any = AnySource("rows", ROWS, is_resolved=True)
+        rows = made.source(source, uid="rows", watermarks=of)
+        window: Any = Sliding(f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
+        if self.size == self.slide:
+            window = Tumbling(f"{self.size} seconds", f"{self.offset} seconds")
+        results: Any = "discarding" if self.is_discarding else "accumulating"
+        options: Any = {"lateness": f"{self.lateness} seconds", "late": "late", "results": results}
+        windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, **options)
+        fired = windowed.aggregate(uid="sums", total=sum_("amount"), n=count())
+        fired.sink(AnySink("fired"))
+        fired.side("late").sink(AnySink("late"))
+        return made, of
+
+    def model(self) -> Model:
+        times = Partitions(self.delay * SECOND, None if self.idle is None else self.idle * 1_000)
+        us = (of * SECOND for of in (self.size, self.slide, self.offset, self.lateness))
+        return Model(*us, is_discarding=self.is_discarding, is_keyed=self.is_keyed, times=times)
+
+
+SHAPES = st.builds(
+    Shape,
+    size=st.integers(1, 12),
+    slide=st.integers(1, 12),
+    offset=st.integers(0, 5),
+    lateness=st.sampled_from([0, 0, 3, 20]),
+    is_discarding=st.booleans(),
+    delay=st.sampled_from([0, 2]),
+    idle=st.sampled_from([None, 3]),
+    is_keyed=st.booleans(),
+)
+TUMBLING = SHAPES.map(lambda shape: Shape(**{**shape.__dict__, "slide": shape.size}))
+KEYS = st.sampled_from(["a", "b", "c", "d", "e", None])
+ROW = st.tuples(KEYS, st.integers(-20, 40), st.integers(-5, 5))
+
+
+@st.composite
+def epochs(draw: st.DrawFn) -> list[tuple[dict[str, list[Any]], int]]:
+    """Rows by partition, and seconds since the epoch before. Times rise by and by, and are out of order by ten seconds
+    and more."""
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        rows: dict[str, list[Any]] = {}
+        for partition in draw(st.lists(st.sampled_from("pqr"), max_size=3, unique=True)):
+            of = draw(st.lists(ROW, max_size=6))
+            rows[partition] = [(key, time_of(at / 2 + 3 * number), amount) for key, at, amount in of]
+        found.append((rows, draw(st.sampled_from([1, 1, 4]))))
+    return found
+
+
+def equal(
+    shape: Shape, backend: str, given_: Sequence[Any], subtasks: Sequence[int | None], batch_rows: int, ends: bool
+) -> None:
+    """The engine's results and late rows of each epoch are the model's. `subtasks`: before an epoch it is restored with
+    so many, or goes on (None)."""
+    flow, watermarks = shape.flow()
+    model, now_s, named = shape.model(), 0, dict[str, list[Any]]()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Subtasks(flow, watermarks, Path(folder), backend)
+        try:
+            for number, (rows, passed_s) in enumerate(given_):
+                count_ = subtasks[number % len(subtasks)] if subtasks else None
+                if count_ is not None:
+                    run.restore(count_)
+                now_s += passed_s
+                named |= dict.fromkeys(rows, [])
+                is_last = ends and number == len(given_) - 1
+                results, late = run.epoch(rows, now_s, is_last, batch_rows)
+                expected, expected_late = model.epoch({**named, **rows}, now_s, is_last)
+                assert counted(results) == counted(expected), number
+                assert counted(late) == counted(expected_late), number
+            if ends:
+                assert run.kept() == []
+        finally:
+            run.close()
+
+
+COMMON = {"given_": epochs(), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
+COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(shape=SHAPES | TUMBLING, **COMMON)
+def test_windows_in_memory_equal_the_model(shape: Shape, **given_: Any) -> None:
+    equal(shape, "memory", **given_)
+
+
+@settings(max_examples=25, deadline=None)
+@given(shape=SHAPES | TUMBLING, **COMMON)
+def test_windows_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> None:
+    equal(shape, "rocksdb", **given_)
