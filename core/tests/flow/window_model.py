@@ -43,7 +43,8 @@ class Partitions:
 
 
 class Model:
-    """Windows of rows (key, at, amount), which sum the amounts and count the rows."""
+    """Windows of rows (key, at, amount), with the sums of the amounts and the counts of the rows; of those that do not
+    overlap also the first and last amounts."""
 
     def __init__(
         self,
@@ -95,6 +96,8 @@ class Model:
         row = {"key": key} if self._is_keyed else {}
         row |= {"window_start": time_of(end - self._size_us), "window_end": time_of(end)}
         row |= {"total": sum(amounts), "n": len(amounts)}
+        if self._size_us == self._slide_us:
+            row |= {"first": amounts[0], "last": amounts[-1]}
         return row | ({"emission": self._emissions[at]} if self._lateness_us else {})
 
     def _ends(self, us: int) -> list[int]:

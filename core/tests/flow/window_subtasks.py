@@ -17,7 +17,7 @@ from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
-from onefold.engine.state.state_backend import StateBackend
+from onefold.engine.state.state_backend import Frozen, StateBackend
 from onefold.engine.state.storage import Storage
 from onefold.flow import Flow, Watermarks
 from onefold.flow.graph import Windowing
@@ -39,10 +39,13 @@ class Subtasks:
         self._generation = self._epoch = 0
         self.logics: list[SlicingLogic] = []
         self.backends: list[StateBackend] = []
+        self._frozen: list[Frozen] = []
         self.restore(count)
 
     def restore(self, count: int) -> None:
-        """That many subtasks, from what the last epoch has stored."""
+        """That many subtasks, from what the last epoch left, which is stored only for this."""
+        if self._frozen:
+            self._handles = [each.store() for each in self._frozen]
         self.close()
         self._generation += 1
         self.backends = [self._made(number) for number in range(count)]
@@ -77,10 +80,9 @@ class Subtasks:
             logic.advance(times, task)
             found += logic.flush(task)
         assert {logic.clock() for logic in self.logics} == {self.logics[0].clock()}
-        frozen = [backend.freeze(self._epoch) for backend in self.backends]
-        self._handles = [each.store() for each in frozen]
-        for each in frozen:
+        for each in self._frozen:
             each.release()
+        self._frozen = [backend.freeze(self._epoch) for backend in self.backends]
         results = [row for output, batch in found if output is None for row in batch.to_pylist()]
         return results, [row for output, batch in found if output is not None for row in batch.to_pylist()]
 
@@ -89,6 +91,7 @@ class Subtasks:
         return [at for logic in self.logics for log in (logic._slices, logic._fired) for at in log._table.ids()]
 
     def close(self) -> None:
+        self._frozen.clear()
         for backend in self.backends:
             backend.close()
 

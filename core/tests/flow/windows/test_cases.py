@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flow_parts import AnySink, AnySource
-from timed_rows import ROWS, second_of, written_by
+from timed_rows import ROWS, epochs_of, second_of, written_by
+from window_subtasks import Subtasks
 
 from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, monotonic, sum_
 from onefold.flow.testing import FlowTest
@@ -24,7 +26,7 @@ def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
 
 
 def flow(watermarks: Watermarks, window: Tumbling | Sliding, given: dict[str, Any]) -> Flow:
-    made = Flow("windows")
+    made = Flow("windows", max_parallelism=16)
     found = source(made, watermarks).key_by("key").window(window, late="late", **given)
     fired = found.aggregate(uid="sums", total=sum_("amount"))
     fired.sink(AnySink("fired", replaces=None))
@@ -40,18 +42,27 @@ def told(row: dict[str, Any]) -> str:
     return f"{row.get('key', '')}[{start:g},{end:g})={row['total']}{again}"
 
 
-def fired(made: Flow, text: str, restores: bool = False) -> dict[str, list[str]]:
-    """What each epoch gives that gives something: results, in the order in which they come, and late rows."""
+def numbered(epochs: Iterable[list[str]]) -> dict[str, list[str]]:
+    """What each epoch gives that gives something."""
+    return {f"N{number}": out for number, out in enumerate(epochs, start=1) if out}
 
-    def run() -> Iterator[list[str]]:
-        test = FlowTest(made)
-        try:
-            for written in written_by(test, text, restores):
-                yield [told(row) for rows in written.values() for row in rows]
-        finally:
-            test.close()
 
-    return {f"N{number}": out for number, out in enumerate(run(), start=1) if out}
+def by_flow(made: Flow, text: str, restores: bool) -> Iterator[list[str]]:
+    """Results in the order in which they come, and late rows."""
+    test = FlowTest(made)
+    try:
+        for written in written_by(test, text, restores):
+            yield [told(row) for rows in written.values() for row in rows]
+    finally:
+        test.close()
+
+
+def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:
+    """The same, by another number of subtasks in each epoch."""
+    for number, epoch in enumerate(epochs_of(text)):
+        results, late = run.epoch(epoch.rows, epoch.now_s, epoch.is_last, batch_rows=1)
+        yield [told(row) for row in [*sorted(results, key=lambda row: row["window_end"]), *late]]
+        run.restore(1 + number % 3)
 
 
 def case(name: str, text: str, expected: str, of: Watermarks = EVER, window: Any = TEN, **given: Any) -> Any:
@@ -143,4 +154,21 @@ def test_case(
     expected: dict[str, list[str]],
     restores: bool,
 ) -> None:
-    assert fired(flow(watermarks, window, given), text, restores) == expected
+    assert numbered(by_flow(flow(watermarks, window, given), text, restores)) == expected
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize(("watermarks", "window", "given", "text", "expected"), CASES)
+def test_case_in_workers(
+    watermarks: Watermarks,
+    window: Any,
+    given: dict[str, Any],
+    text: str,
+    expected: dict[str, list[str]],
+    backend: str,
+    tmp_path: Path,
+) -> None:
+    """12 and 13: some of them without a partition, another number from epoch to epoch."""
+    run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 3)
+    assert numbered(by_subtasks(run, text)) == expected
+    run.close()

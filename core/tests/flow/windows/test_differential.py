@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flow_parts import AnySink, AnySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,18 @@ from timed_rows import ROWS, time_of
 from window_model import Model, Partitions
 from window_subtasks import Subtasks, counted
 
-from onefold.flow import Flow, Sliding, Tumbling, bounded, count, sum_
+from onefold.engine.logics.windows import block_log
+from onefold.flow import Flow, Sliding, Tumbling, bounded, count, first, last, sum_
 
 SECOND = 1_000_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def merging_soon() -> Iterator[None]:
+    """Blocks are merged where a test has few epochs, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_log, "MERGED", 3)
+        yield
 
 
 @dataclass(frozen=True)
@@ -33,18 +43,23 @@ class Shape:
     idle: int | None
     is_keyed: bool
 
+    @property
+    def is_tumbling(self) -> bool:
+        return self.size == self.slide
+
     def flow(self) -> tuple[Flow, Any]:
         of = bounded("at", f"{self.delay} seconds", idle=None if self.idle is None else f"{self.idle} seconds")
         made = Flow("windows", max_parallelism=16)
         source: Any = AnySource("rows", ROWS, is_resolved=True)
         rows = made.source(source, uid="rows", watermarks=of)
         window: Any = Sliding(f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
-        if self.size == self.slide:
+        if self.is_tumbling:
             window = Tumbling(f"{self.size} seconds", f"{self.offset} seconds")
         results: Any = "discarding" if self.is_discarding else "accumulating"
         options: Any = {"lateness": f"{self.lateness} seconds", "late": "late", "results": results}
         windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, **options)
-        fired = windowed.aggregate(uid="sums", total=sum_("amount"), n=count())
+        in_order = {"first": first("amount"), "last": last("amount")} if self.is_tumbling else {}
+        fired = windowed.aggregate(uid="sums", total=sum_("amount"), n=count(), **in_order)
         fired.sink(AnySink("fired"))
         fired.side("late").sink(AnySink("late"))
         return made, of
@@ -91,7 +106,7 @@ def equal(
     """The engine's results and late rows of each epoch are the model's. `subtasks`: before an epoch it is restored with
     so many, or goes on (None)."""
     flow, watermarks = shape.flow()
-    model, now_s, named = shape.model(), 0, dict[str, list[Any]]()
+    model, now_s, named = shape.model(), 0, set[str]()
     with tempfile.TemporaryDirectory() as folder:
         run = Subtasks(flow, watermarks, Path(folder), backend)
         try:
@@ -100,10 +115,12 @@ def equal(
                 if count_ is not None:
                     run.restore(count_)
                 now_s += passed_s
-                named |= dict.fromkeys(rows, [])
+                named |= rows.keys()
                 is_last = ends and number == len(given_) - 1
                 results, late = run.epoch(rows, now_s, is_last, batch_rows)
-                expected, expected_late = model.epoch({**named, **rows}, now_s, is_last)
+                expected, expected_late = model.epoch(
+                    {**rows, **{name: [] for name in named - rows.keys()}}, now_s, is_last
+                )
                 assert counted(results) == counted(expected), number
                 assert counted(late) == counted(expected_late), number
             if ends:
@@ -116,13 +133,21 @@ COMMON = {"given_": epochs(), "subtasks": st.lists(st.sampled_from([None, 1, 2, 
 COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(shape=SHAPES | TUMBLING, **COMMON)
 def test_windows_in_memory_equal_the_model(shape: Shape, **given_: Any) -> None:
     equal(shape, "memory", **given_)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(shape=SHAPES | TUMBLING, **COMMON)
 def test_windows_in_rocksdb_equal_the_model(shape: Shape, **given_: Any) -> None:
     equal(shape, "rocksdb", **given_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@settings(max_examples=1_000, deadline=None)
+@given(shape=SHAPES | TUMBLING, **COMMON)
+def test_many_windows_equal_the_model(backend: str, shape: Shape, **given_: Any) -> None:
+    equal(shape, backend, **given_)
