@@ -16,7 +16,7 @@ from functools import partial
 import pyarrow as pa
 
 from onefold.core.aggregates.functions import Merge
-from onefold.core.contract import Sink, Upserting
+from onefold.core.contract import Sink, Upsert, Upserting
 from onefold.core.errors import ConfigError
 from onefold.core.values.ids import IdsWithin
 from onefold.core.writing.arrangement import EPOCH_COLUMN, needed_by
@@ -38,11 +38,15 @@ from onefold.flow.graph import (
     Selecting,
     Shipping,
     Uniting,
+    Windowing,
     Writing,
 )
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.flow.windows.declaring import EMISSION, WINDOW_END, WINDOW_START
 
 __all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
+
+Groups = Mapping[str, "tuple[str, ...]"]
 
 STATE = "state"  # the participant of an epoch that keeps the state of operators
 _OF_TASKS = (DeclaredKind.OPERATOR_SPLIT, DeclaredKind.OPERATOR_UNION)
@@ -62,28 +66,41 @@ def add_sink(nodes: Nodes, edge: Edge, sink: Sink, *, is_letters: bool = False) 
     schema, upsert = nodes.schema(edge), sink.upsert() if isinstance(sink, Upserting) else None
     is_numbered = upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in schema.names
     origin = origin_of(nodes, edge)
-    groups = _groups(origin)
-    if isinstance(origin.node.operator, Querying):
+    groups, operator = _groups(origin), origin.node.operator
+    if groups is not None and not (isinstance(operator, Windowing) and not operator.fires_again):
+        _check_rewritten(sink.name, upsert, groups, origin)
+    elif isinstance(operator, Querying) or upsert is None or not is_numbered or {*upsert.order} != {EPOCH_COLUMN}:
         pass  # Spark knows its groups, and looks at them when it starts
-    elif groups is not None:
-        check_replaces(
-            sink.name,
-            upsert,
-            partial(_origins, groups),
-            row="an aggregate's or a reduce's row",
-            instead="emit what is final from a process()",
-        )
-    elif upsert is not None and is_numbered and {*upsert.order} == {EPOCH_COLUMN}:
+    elif groups is None or _origins(groups, upsert.key).left_out:  # else there is one row of each group at all
         raise _ties(sink.name)
     nodes.add(Writing(sink, is_numbered=is_numbered), [_arranged(nodes, edge, sink, origin)], None)
 
 
-def _groups(origin: NodeOrigin) -> dict[str, str | None] | None:
-    """Where the rows are those of groups, written again when they change: the groups' key, and its names now."""
+def _check_rewritten(sink: str, upsert: Upsert | None, groups: Groups, origin: NodeOrigin) -> None:
+    """Raise ConfigError where the sink is not one for rows of groups that come again."""
+    row, instead = "an aggregate's or a reduce's row", "emit what is final from a process()"
+    newest: tuple[str, ...] = (EPOCH_COLUMN,)
+    if isinstance(operator := origin.node.operator, Windowing):
+        emission = origin.names.get(EMISSION)
+        if operator.results == "discarding":
+            if upsert is not None and emission not in upsert.key:
+                raise _parts_replaced(sink)
+            return
+        row, instead = "the result of a window that is kept for late rows", "use results='discarding'"
+        newest = newest if emission is None else (emission, *newest)
+    check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
+
+
+def _groups(origin: NodeOrigin) -> Groups | None:
+    """Where the rows are those of groups, one of each at most in an epoch: what makes a group, and the columns that it
+    is in now, each of which says it."""
     operator = origin.node.operator
-    if not isinstance(operator, Aggregating | Reducing):
+    if not isinstance(operator, Aggregating | Reducing | Windowing) or origin.output is not None:
         return None
-    return {name: origin.names.get(name) for name in operator.key}
+    places: dict[str, tuple[str, ...]] = {name: (name,) for name in operator.key}
+    if isinstance(operator, Windowing):
+        places[WINDOW_START] = (WINDOW_START, WINDOW_END)
+    return {name: tuple(origin.names[each] for each in of if each in origin.names) for name, of in places.items()}
 
 
 def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -98,7 +115,7 @@ def with_query(flow: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
     fed: dict[int, Writing] = {}
     for node in nodes:
         match node.operator:
-            case Processing() | Connecting() | Reducing() | Aggregating() | Deduplicating():
+            case Processing() | Connecting() | Reducing() | Aggregating() | Windowing() | Deduplicating():
                 told = f"{node.name!r}, which keeps state: let Spark do that, too, or make two flows of it"
                 raise _misplaced(flow, query, f"cannot stand beside {told}")
             case Writing(is_letters=False) as writing if node.inputs[0].source == query.number:
@@ -131,8 +148,9 @@ def _arranged(nodes: Nodes, edge: Edge, sink: Sink, origin: NodeOrigin) -> Edge:
         )
     if need.in_place or not need.partition_by:
         return edge
-    if isinstance(origin.node.operator, Aggregating) and not is_rebalanced:
-        now = {*(_groups(origin) or {}).values()}
+    operator = origin.node.operator
+    if isinstance(operator, Aggregating | Windowing) and origin.output is None and not is_rebalanced:
+        now = {origin.names.get(name) for name in operator.key}
         if now <= {*need.partition_by}:  # equal values of these are in one task already
             return edge
     check_key(need.partition_by, nodes.schema(edge), f"sink {sink.name!r}, which needs rows by {need.partition_by}")
@@ -149,10 +167,20 @@ def _ties(sink: str) -> ConfigError:
     )
 
 
-def _origins(key: Mapping[str, str | None], names: Sequence[str]) -> Origins:
-    """Of columns of groups, whose key has these names, and now those."""
-    left_out = tuple(name for name, now in key.items() if now not in names)
-    return Origins(tuple(name for name in names if name not in key.values()), (), left_out)
+def _parts_replaced(sink: str) -> ConfigError:
+    return ConfigError(
+        "window-parts-replaced",
+        f"results='discarding' gives the result of a window in parts, and of these sink {sink!r} would keep the last"
+        " one alone: leave out results=, and each one is of the whole window; or let the sink append or add, or have"
+        f" {EMISSION!r} in its key",
+    )
+
+
+def _origins(groups: Groups, names: Sequence[str]) -> Origins:
+    """Of columns of rows of these groups."""
+    left_out = tuple(name for name, now in groups.items() if not {*now} & {*names})
+    of_groups = {each for now in groups.values() for each in now}
+    return Origins(tuple(name for name in names if name not in of_groups), (), left_out)
 
 
 def _misplaced(flow: str, node: Node, why: str) -> ConfigError:
@@ -207,7 +235,7 @@ def _is_order_dependent(graph: Graph, node: Node) -> bool:
     match node.operator:
         case Processing() | Connecting() | Reducing() | Deduplicating(IdsWithin()):
             return True
-        case Aggregating(aggregates, _):
+        case Aggregating(aggregates) | Windowing(aggregates=aggregates):
             given = graph.schema(node.inputs[0])
             parts = [
                 (merge, kind)

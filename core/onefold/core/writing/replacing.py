@@ -34,42 +34,51 @@ def check_mode(mode: str) -> None:
 
 
 def check_replaces(
-    sink: str, upsert: Upsert | None, origins: Callable[[Sequence[str]], Origins], *, row: str, instead: str
+    sink: str,
+    upsert: Upsert | None,
+    origins: Callable[[Sequence[str]], Origins],
+    *,
+    row: str,
+    instead: str,
+    newest: Sequence[str] = (EPOCH_COLUMN,),
 ) -> None:
     """Raise ConfigError where older rows of a group would stay beside its newest one, or groups replace each other.
 
-    The newest epoch's row of a group is the right one. So `order` has the epoch's number, and before it only what is
-    the same in all rows of a group: then it tells groups of one key apart, as the key does. `row` and `instead` are for
-    the error: which row is written again, and what to do where no sink is to replace it.
+    The newest epoch's row of a group is the right one. So `order` has the epoch's number, or another column of `newest`
+    that grows with it, and before it only what is the same in all rows of a group: then it tells groups of one key
+    apart, as the key does. `row` and `instead` are for the error: which row is written again, and what to do where no
+    sink is to replace it.
     """
+    by = " or ".join(map(repr, newest))
     if upsert is None:
         raise ConfigError(
             "update-into-appends",
             f"{row} is written again whenever its group changes, and sink {sink!r} would keep each of these rows. Let"
-            f" it replace rows by key (mode='upsert' with key= and order={EPOCH_COLUMN!r}; in HBase mode='row_key'; in"
+            f" it replace rows by key (mode='upsert' with key= and order={newest[0]!r}; in HBase mode='row_key'; in"
             f" Kafka delivery='transactional' with key=); or {instead}",
         )
-    if upsert.order and EPOCH_COLUMN not in upsert.order:
+    known = [at for at, name in enumerate(upsert.order) if name in newest]
+    if upsert.order and not known:
         raise ConfigError(
             "update-without-epoch",
             f"of {row} that of the newest epoch is the right one, and sink {sink!r} keeps the highest by"
-            f" {', '.join(upsert.order)}: let order= begin with {EPOCH_COLUMN!r}, the number of the epoch",
+            f" {', '.join(upsert.order)}: let order= begin with {by}, which grows with the epochs",
         )
-    before = upsert.order[: upsert.order.index(EPOCH_COLUMN)] if upsert.order else ()
+    before = upsert.order[: known[0]] if known else ()
     found = origins((*upsert.key, *before))
     if found.of_values:
         raise ConfigError(
             "update-by-values",
             f"{', '.join(found.of_values)} may have another value whenever a group is written again, and sink {sink!r}"
-            f" has it in its key, or in order= before {EPOCH_COLUMN!r}: a group's older rows would stay. Let the key"
-            f" have the columns of the groups, and order= begin with {EPOCH_COLUMN!r}",
+            f" has it in its key, or in order= before {by}: a group's older rows would stay. Let the key"
+            f" have the columns of the groups, and order= begin with {by}",
         )
     if unknown := [name for name in before if name in found.unknown]:
         raise ConfigError(
             "update-by-values",
-            f"sink {sink!r} has {', '.join(unknown)} in order= before {EPOCH_COLUMN!r}, and the query's plan does not"
+            f"sink {sink!r} has {', '.join(unknown)} in order= before {by}, and the query's plan does not"
             " show whether a group keeps these values (on Spark Connect, or behind a Python function or a join). Let"
-            f" order= begin with {EPOCH_COLUMN!r}",
+            f" order= begin with {by}",
         )
     if found.left_out:
         raise ConfigError(

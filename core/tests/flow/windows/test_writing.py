@@ -1,0 +1,110 @@
+"""Which sinks take the results of windows: those that come once, those that come again, and those in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flow_parts import AnySink, AnySource, sink_node
+from harness.errors import raises
+from timed_rows import ROWS
+
+from onefold.core import ConfigError, SinkKind, Upsert
+from onefold.flow import Flow, Stream, Tumbling, count, last, monotonic, sum_
+from onefold.flow.graph import Shipping
+from onefold.flow.writing import order_dependent
+
+AGAIN: dict[str, Any] = {"lateness": "1 second"}
+PARTS: dict[str, Any] = {**AGAIN, "results": "discarding"}
+OF_WINDOWS = ("key", "window_start")
+
+
+def counted(is_keyed: bool = True, **given: Any) -> tuple[Flow, Stream]:
+    flow = Flow("windows")
+    source: Any = AnySource("rows", ROWS, is_resolved=True)
+    rows = flow.source(source, uid="rows", watermarks=monotonic("at"))
+    windowed = (rows.key_by("key") if is_keyed else rows).window(Tumbling("1 minute"), **given)
+    return flow, windowed.aggregate(uid="n", n=count())
+
+
+def check(upsert: Upsert | None, makes: Callable[[Stream], Stream] = lambda stream: stream, **given: Any) -> None:
+    _, stream = counted(**given)
+    makes(stream).sink(AnySink(replaces=upsert))
+
+
+def test_results_that_come_once_go_into_any_sink() -> None:
+    check(None)
+    check(Upsert(OF_WINDOWS))
+    check(Upsert(OF_WINDOWS, ("onefold_epoch",)))
+    check(Upsert(("key", "window_end"), ("onefold_epoch",)))
+    check(Upsert(("key",), ("window_end",)))
+    check(Upsert(("window_start",), ("onefold_epoch",)), is_keyed=False)
+    with raises(ConfigError, "epoch-order-ties"):  # of several windows of a key in one epoch
+        check(Upsert(("key",), ("onefold_epoch",)))
+
+
+def test_results_that_come_again_go_into_sinks_that_replace_them() -> None:
+    for order in (("emission",), ("onefold_epoch",), ("emission", "onefold_epoch"), ("window_end", "emission"), ()):
+        check(Upsert(OF_WINDOWS, order), **AGAIN)
+    check(Upsert(("key", "window_end"), ("emission",)), **AGAIN)
+    check(Upsert((*OF_WINDOWS, "window_end"), ("emission",)), **AGAIN)
+    check(Upsert(OF_WINDOWS, ("number",)), lambda of: of.select("key", "window_start", "n", number="emission"), **AGAIN)
+    check(Upsert(OF_WINDOWS, ("onefold_epoch",)), lambda of: of.filter("n > 1").select(*OF_WINDOWS, "n"), **AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("upsert", "code"),
+    [
+        (None, "update-into-appends"),
+        (Upsert(OF_WINDOWS, ("n",)), "update-without-epoch"),
+        (Upsert((*OF_WINDOWS, "n"), ("emission",)), "update-by-values"),
+        (Upsert((*OF_WINDOWS, "emission")), "update-by-values"),
+        (Upsert(OF_WINDOWS, ("n", "emission")), "update-by-values"),
+        (Upsert(("key",), ("emission",)), "update-key-too-small"),
+        (Upsert(("window_start",), ("emission",)), "update-key-too-small"),
+    ],
+)
+def test_other_sinks_are_refused_for_them(upsert: Upsert | None, code: str) -> None:
+    with raises(ConfigError, code):
+        check(upsert, **AGAIN)
+
+
+def test_parts_of_results_go_into_sinks_that_keep_each_of_them() -> None:
+    check(None, **PARTS)
+    check(Upsert((*OF_WINDOWS, "emission")), **PARTS)
+    with raises(ConfigError, "window-parts-replaced"):
+        check(Upsert(OF_WINDOWS, ("emission",)), **PARTS)
+    check(Upsert(OF_WINDOWS, ("onefold_epoch",)), results="discarding")  # there is one part
+
+
+def test_late_rows_are_rows_as_any() -> None:
+    flow, stream = counted(late="late", **AGAIN)
+    stream.sink(AnySink("results", replaces=Upsert(OF_WINDOWS)))
+    stream.side("late").sink(AnySink("late"))
+    assert flow.graph().written(sink_node(flow.graph(), "late")) == ROWS
+    with raises(ConfigError, "epoch-order-ties"):
+        stream.side("late").sink(AnySink("latest", replaces=Upsert(("key",), ("onefold_epoch",))))
+
+
+def test_rows_of_a_window_are_in_the_task_of_their_key() -> None:
+    flow, stream = counted()
+    stream.sink(AnySink("by key", by=("key", "window_start")))
+    stream.sink(AnySink("by window", by=("window_start",)))
+    shippings = [sink_node(flow.graph(), name).inputs[0].shipping for name in ("by key", "by window")]
+    assert shippings == [Shipping.FORWARD, Shipping.KEYED]
+
+
+def test_aggregates_of_an_order_are_told_before_a_sink_that_writes_through() -> None:
+    flow = Flow("windows")
+    source: Any = AnySource("rows", ROWS, is_resolved=True)
+    windowed = flow.source(source, uid="rows", watermarks=monotonic("at")).key_by("key").window(Tumbling("1 minute"))
+    for aggregate in (last("amount"), sum_("amount")):
+        windowed.aggregate(uid=str(aggregate).partition("(")[0], of=aggregate).sink(
+            AnySink(f"of {aggregate}", kind=SinkKind.WRITE_THROUGH)
+        )
+    graph = flow.graph()
+    found = [
+        node.name for name in ("last", "sum") for node in order_dependent(graph, sink_node(graph, f"of {name}(amount)"))
+    ]
+    assert found == ["last"]
