@@ -135,6 +135,20 @@ def test_the_line_has_the_watermark_that_is_furthest_behind(caplog: pytest.LogCa
     assert "other: no watermark yet" in progress.line(1.0, "running")
 
 
+def test_the_line_has_the_rows_that_came_too_late_since_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress("orders")
+    with caplog.at_level(logging.INFO, "onefold.epochs"):
+        for late in (2, 0, 1):
+            progress.count(EPOCH, lambda: {}, {"one": ClockStatus(0, late=late), "other": ClockStatus(0)})
+        progress.end()
+        assert "3 late rows (one)" in caplog.text
+        caplog.clear()
+        progress.count(EPOCH, lambda: {}, {"one": ClockStatus(0)})
+        progress.end()
+        assert "late" not in caplog.text
+    assert progress.late == {"one": 3}
+
+
 def test_a_watermark_of_a_day_in_the_future_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress("orders")
     for days, warnings in ((1, 0), (2, 1), (3, 1)):

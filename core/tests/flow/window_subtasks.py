@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Subtasks:
         self._named |= dict.fromkeys(rows)
         task = TaskId("windows", self._generation, self._epoch, round(now_s * 1_000), uuid.UUID(int=self._epoch))
         highest = Highest("rows", self._watermarks)
+        for logic in self.logics:
+            logic.begin(task)
         found: list[tuple[str | None, pa.RecordBatch]] = []
         for partition, of in rows.items():
             for at in range(0, len(of), batch_rows):
@@ -79,7 +82,9 @@ class Subtasks:
         for logic in self.logics:
             logic.advance(times, task)
             found += logic.flush(task)
-        assert {logic.clock() for logic in self.logics} == {self.logics[0].clock()}
+        clocks = [logic.clock() for logic in self.logics]
+        assert {replace(clock, late=0) for clock in clocks} == {replace(clocks[0], late=0)}
+        assert sum(clock.late for clock in clocks) == sum(len(batch) for output, batch in found if output is not None)
         for each in self._frozen:
             each.release()
         self._frozen = [backend.freeze(self._epoch) for backend in self.backends]

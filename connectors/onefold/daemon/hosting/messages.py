@@ -72,6 +72,7 @@ class Totals:
     replays: int = 0  # batches that were skipped, since they had been written before
     dead_letters: int = 0  # of its sources
     skipped: int = 0  # records that could not be read
+    late: int = 0  # rows that came too late for their windows
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -79,6 +80,7 @@ class Totals:
             self.replays + other.replays,
             self.dead_letters + other.dead_letters,
             self.skipped + other.skipped,
+            self.late + other.late,
         )
 
 

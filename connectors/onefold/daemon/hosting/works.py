@@ -291,7 +291,8 @@ class EngineWork(Work):
         flow = self._flow
         if flow is None:
             return self._status(None, None, None, Totals())
-        totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"])
+        late = flow.progress.late.total()
+        totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"], late)
         return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals, flow.running_since_s)
 
 

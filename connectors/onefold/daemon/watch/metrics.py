@@ -74,6 +74,7 @@ _FAMILIES: Mapping[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str
     "onefold_replays_skipped": (_COUNTER, "Batches that were skipped: they had been written before.", []),
     "onefold_dead_letters": (_COUNTER, "Records that could not be read, and became dead letters.", []),
     "onefold_records_skipped": (_COUNTER, "Records that could not be read, and were skipped.", []),
+    "onefold_late_rows": (_COUNTER, "Rows that came too late for their windows.", []),
     "onefold_epoch_step_seconds": (_COUNTER, "The time of finished epochs, by step.", ["step"]),
     "onefold_edge_rows": (_COUNTER, "Rows that flowed from operator to operator.", ["source", "target"]),
     "onefold_edge_bytes": (_COUNTER, "Their bytes, as Arrow.", ["source", "target"]),
@@ -147,6 +148,7 @@ def _of_run(watch: Watch) -> Iterator[_Sample]:
     on_errors = {source.on_error for source in control.pipeline.flow.sources()}
     yield "dead_letters", [], totals.dead_letters if "dead_letter" in on_errors else None
     yield "records_skipped", [], totals.skipped if "skip" in on_errors else None
+    yield "late_rows", [], totals.late
 
 
 def _of_graph(watch: Watch) -> Iterator[_Sample]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,8 @@ REST = 9  # times as long as the sources took to say how far they go: no epoch i
 
 
 class Progress:
-    """Epochs and rows of one run of a flow. `rows` are those that its sinks got."""
+    """Epochs and rows of one run of a flow. `rows` are those that its sinks got, `late` those that came too late, by
+    the uids of the operators that dropped them or put them aside."""
 
     def __init__(self, flow: str) -> None:
         self.epochs = self.rows = 0
@@ -45,6 +46,8 @@ class Progress:
         self._said_behind = ""
         self._clocks: Mapping[str, ClockStatus] = {}
         self._warned = set[str]()
+        self.late = Counter[str]()
+        self._told_late = 0
 
     def count(
         self,
@@ -57,6 +60,7 @@ class Progress:
         self.epochs += 1
         self.rows += sum(committable.rows for committable in record.manifest if committable.sink != STATE)
         self.last, self._behind, self._clocks = record, behind, clocks or {}
+        self.late.update({uid: clock.late for uid, clock in self._clocks.items() if clock.late})
         self._warn(record.timestamp_ms)
         if time.monotonic() >= self._next_s:
             self._tell()
@@ -78,6 +82,11 @@ class Progress:
             uid, lowest = min(self._clocks.items(), key=lambda each: _known(each[1].watermark_us))
             told = told_clock(lowest, self.last.timestamp_ms)
             yield told if len(self._clocks) == 1 else f"{uid}: {told}"
+
+    def _told_of_late(self) -> Iterator[str]:
+        """Those since the last line, and which operators had some so far."""
+        if late := self.late.total() - self._told_late:
+            yield f"{counted(late, 'late row')} ({', '.join(sorted(self.late))})"
 
     def _warn(self, now_ms: int) -> None:
         """Once for each operator: whatever comes after such a record is late."""
@@ -110,9 +119,10 @@ class Progress:
             counted(rows, "row"),
             counted(self.epochs - self._told_epochs, "epoch"),
             f"{rows / (now_s - self._told_s):,.0f}",
-            ", ".join((behind, *self._told_clocks())),
+            ", ".join((behind, *self._told_clocks(), *self._told_of_late())),
         )
         self._told_s, self._told_rows, self._told_epochs = now_s, self.rows, self.epochs
+        self._told_late = self.late.total()
         asked_s = time.monotonic() - now_s
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
 

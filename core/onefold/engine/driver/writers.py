@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol as Port
 from typing import TypeVar
 
@@ -117,7 +117,7 @@ class Writers:
         self.bad = self._counted_bad(record, done)
         self.prepared_s = max(each.prepared_s for each in done)
         timers = [each.timer_ms for each in done if each.timer_ms is not None]
-        self.timer_ms, self.clocks = min(timers, default=None), done[0].clocks
+        self.timer_ms, self.clocks = min(timers, default=None), _joined([each.clocks for each in done])
         return tuple(committable for each in done for committable in each.committables)
 
     def look(self) -> None:
@@ -254,3 +254,8 @@ class Writers:
                 policy.refuse(task_of(record), bad)
                 found[chain.source.on_error] += bad
         return found
+
+
+def _joined(clocks: Sequence[Mapping[str, ClockStatus]]) -> dict[str, ClockStatus]:
+    """Those of all workers, which have them alike but for the rows that came too late there."""
+    return {uid: replace(clock, late=sum(each[uid].late for each in clocks)) for uid, clock in clocks[0].items()}

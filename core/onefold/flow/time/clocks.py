@@ -89,12 +89,13 @@ class Highest:
 @dataclass(frozen=True, slots=True)
 class ClockStatus:
     """For people: where a watermark is, and which partition it waits for, since when (ms since 1970), for how long at
-    most. None: it is not known yet; it waits for none; for ever."""
+    most. None: it is not known yet; it waits for none; for ever. `late` rows of the last epoch came too late."""
 
     watermark_us: int | None
     waits_for: str | None = None
     since_ms: int = 0
     idle_ms: int | None = None
+    late: int = 0
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from flow_parts import AnySink, AnySource
 from timed_rows import ROWS, epochs_of, second_of, written_by
 from window_subtasks import Subtasks
 
+from onefold.core import Upsert
 from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, monotonic, sum_
 from onefold.flow.testing import FlowTest
 
@@ -29,7 +30,8 @@ def flow(watermarks: Watermarks, window: Tumbling | Sliding, given: dict[str, An
     made = Flow("windows", max_parallelism=16)
     found = source(made, watermarks).key_by("key").window(window, late="late", **given)
     fired = found.aggregate(uid="sums", total=sum_("amount"))
-    fired.sink(AnySink("fired", replaces=None))
+    is_whole = given.get("results") != "discarding"
+    fired.sink(AnySink("fired", replaces=Upsert(("key", "window_start")) if is_whole else None))
     fired.side("late").sink(AnySink("late"))
     return made
 

@@ -60,7 +60,7 @@ class Shape:
         windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, **options)
         in_order = {"first": first("amount"), "last": last("amount")} if self.is_tumbling else {}
         fired = windowed.aggregate(uid="sums", total=sum_("amount"), n=count(), **in_order)
-        fired.sink(AnySink("fired"))
+        fired.map_batches(lambda batch: batch).sink(AnySink("fired"))
         fired.side("late").sink(AnySink("late"))
         return made, of
 

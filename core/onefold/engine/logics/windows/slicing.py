@@ -7,6 +7,7 @@ of the epoch before, and windows that it passes fire with all of the epoch's row
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -63,14 +64,15 @@ class SlicingLogic:
         self._closed_us: int = earlier[0][0][0] if earlier else -END
         backend.operator(spec, lambda: [(self._closed_us,)])
         self._watermark_us = _reached(clocks)
-        self._late = 0
+        self._late = 0  # rows of the epoch
 
     def restored(self) -> None:
         self._slices.restored()
         self._fired.restored()
 
     def begin(self, task: TaskId) -> None:
-        """The watermark is as it was at the end of the epoch before."""
+        del task
+        self._late = 0
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
@@ -107,16 +109,11 @@ class SlicingLogic:
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
 
-    def late_of_epoch(self) -> int:
-        """How many of its rows came too late; counts anew from here."""
-        late, self._late = self._late, 0
-        return late
-
     def timer_ms(self) -> int | None:
         return self._clocks.next_release_ms()
 
     def clock(self) -> ClockStatus:
-        return self._clocks.status()
+        return replace(self._clocks.status(), late=self._late)
 
     def close(self) -> None:
         return
