@@ -30,6 +30,7 @@ WITH_METHODS = (
     "Flow",
     "Stream",
     "KeyedStream",
+    "WindowedStream",
     "ConnectedStream",
     "SparkStream",
     "Graph",

@@ -1,4 +1,4 @@
-"""docs/flows.md and docs/engine.md: their blocks, one after another. Up to `run` a flow reaches no server."""
+"""The blocks of docs/flows.md, docs/engine.md and docs/windows.md, one after another. Up to `run` they reach no server."""
 
 from __future__ import annotations
 
@@ -50,3 +50,12 @@ def test_the_block_of_the_engines_page_builds_the_flow_that_it_runs(monkeypatch:
     ((graph, settings),) = ran
     assert [node.name for node in graph.nodes] == ["orders", "totals", "totals"]
     inspect.signature(onefold.engine.run).bind(graph, **settings)
+
+
+def test_the_blocks_of_the_page_of_windows_build_a_flow() -> None:
+    found: dict[str, Any] = {}
+    for number, block in enumerate(BLOCK.findall((DOCS / "windows.md").read_text())):
+        exec(compile(block, f"windows.md, block {number}", "exec"), found)
+    assert found["minutes"].schema.names == ["account", "window_start", "window_end", "total", "orders"]
+    assert found["busiest"].schema.names == ["account", "window_start", "window_end", "most", "orders", "emission"]
+    assert {node.uid for node in found["flow"].graph().nodes if node.uid} == {"orders", "minutes", "hours", "busiest"}

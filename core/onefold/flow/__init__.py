@@ -20,7 +20,7 @@ from onefold.flow.processing.processor import (
 from onefold.flow.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
-from onefold.flow.windows.kinds import Sliding, Tumbling
+from onefold.flow.time.windows import Sliding, Tumbling
 
 __all__ = [
     "Aggregate",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.rows import Side
     from onefold.flow.time.watermarks import Watermarks
-    from onefold.flow.windows.kinds import Aligned
+    from onefold.flow.time.windows import Aligned
 
 __all__ = [
     "MAX_PARALLELISM",

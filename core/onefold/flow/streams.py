@@ -42,8 +42,8 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.rows import Side
-from onefold.flow.windows.declaring import ResultsOf, Windows, windows_of
-from onefold.flow.windows.kinds import Sliding, Tumbling
+from onefold.flow.time.windows import Sliding, Tumbling
+from onefold.flow.windowing import ResultsOf, Windows, windows_of
 from onefold.flow.writing import add_sink
 
 __all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream", "WindowedStream"]

@@ -42,7 +42,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.processing.declaring import DeclaredKind
-from onefold.flow.windows.declaring import EMISSION, WINDOW_END, WINDOW_START
+from onefold.flow.windowing import EMISSION, WINDOW_END, WINDOW_START
 
 __all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
 

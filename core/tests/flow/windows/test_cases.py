@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from flow_parts import AnySink, AnySource
+from harness.renewing import assert_renewed
 from timed_rows import ROWS, epochs_of, second_of, written_by
 from window_subtasks import Subtasks
 
@@ -15,6 +16,7 @@ from onefold.core import Upsert
 from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, monotonic, sum_
 from onefold.flow.testing import FlowTest
 
+PAGE = Path(__file__).parents[4] / "docs/windows.md"
 EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
@@ -174,3 +176,20 @@ def test_case_in_workers(
     run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 3)
     assert numbered(by_subtasks(run, text)) == expected
     run.close()
+
+
+def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
+    clocks = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds"}.get(watermarks)
+    windows = None if window == TEN else f"windows of {window}"
+    return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))
+
+
+@pytest.mark.docs
+def test_the_page_has_the_cases() -> None:
+    lines = ["| Case | Setup | Input | Comes out |", "| --- | --- | --- | --- |"]
+    for each in CASES:
+        watermarks, window, given, text, expected = each.values
+        told_out = "; ".join(f"{epoch}: {' '.join(out)}" for epoch, out in expected.items())
+        escaped = text.replace("|", "\\|")
+        lines.append(f"| {each.id} | {told_setup(watermarks, window, given)} | `{escaped}` | {told_out} |")
+    assert_renewed(PAGE, "test_cases.py", "\n".join(lines))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onefold.core import ConfigError
 from onefold.flow import Sliding, Tumbling
-from onefold.flow.windows.kinds import Aligned, aligned
+from onefold.flow.time.windows import Aligned, aligned
 
 WINDOWS = st.builds(Aligned, st.integers(1, 12), st.integers(1, 12), st.integers(0, 11))
 TIMES = st.integers(-50, 50)

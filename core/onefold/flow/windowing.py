@@ -28,7 +28,7 @@ from onefold.flow.graph import (
     clocks_of,
 )
 from onefold.flow.time.watermarks import is_time
-from onefold.flow.windows.kinds import Sliding, Tumbling, aligned
+from onefold.flow.time.windows import Sliding, Tumbling, aligned
 
 __all__ = ["EMISSION", "WINDOW_END", "WINDOW_START", "ResultsOf", "Windows", "windows_of"]
 

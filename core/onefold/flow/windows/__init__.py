@@ -1,1 +1,0 @@
-"""Windows of time: which there are, and what a flow says of them."""
