@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -72,7 +73,9 @@ class Highest:
     def see(self, partition: str, rows: pa.RecordBatch) -> None:
         """Raises BadRecord where a row has no time."""
         if rows.num_rows:
-            self._read[partition] = _highest(self._read.get(partition), self._watermarks.of(rows))
+            us = self._watermarks.of(rows)
+            known = None if us is None else min(max(index(us), 1 - END), END - 1)  # before END, whatever a record says
+            self._read[partition] = _highest(self._read.get(partition), known)
 
     def take(self, at: SourceEnd) -> Times:
         """Of the epoch that ends here. A partition that positions do not name, as a file of a folder or a part of a

@@ -260,6 +260,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.duration("s"): [dt.timedelta(seconds=1), dt.timedelta(days=-1)],
     pa.string(): ["", "ä"],
     pa.large_binary(): [b"", b"\0"],
+    pa.string_view(): ["", "longer than what is kept in a view"],
     pa.binary(3): [b"abc", b"\0\0\0"],
     pa.list_(pa.int64()): [[], [1, None]],
     pa.struct({"a": pa.string()}): [{"a": None}, {"a": "b"}],

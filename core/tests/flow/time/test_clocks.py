@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Highest, SourceEnd, Times
-from onefold.flow.time.watermarks import monotonic
+from onefold.flow.time.watermarks import Watermarks, monotonic
 
 MINUTE = "60 seconds"
 Read = Mapping[str, int | None]
@@ -181,3 +181,25 @@ def test_each_partition_that_positions_name_has_a_clock() -> None:
     highest.see("t/1", ROWS.slice(2))
     highest.see("t/0", ROWS.slice(0, 0))
     assert highest.take(SourceEnd(("t/0", "t/1"))) == Times(frozenset({("s", "t/0"), ("s", "t/1")}), {("s", "t/1"): 9})
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us"), pa.date32(), pa.date64()], ids=str)
+def test_no_record_is_of_a_time_beyond_the_end_or_before_all_time(kind: pa.DataType) -> None:
+    bits = 31 if kind == pa.date32() else 63
+    for value, us in ((2**bits - 1, END - 1), (-(2**bits), 1 - END)):
+        found = clocks()
+        highest = Highest("s", monotonic("at"))
+        column = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+        highest.see("p", pa.record_batch([column], ["at"]))
+        found.advance(highest.take(SourceEnd(("p",))), 1)
+        assert found.watermark_us == us
+        assert Clocks({"s": monotonic("at")}, found.as_rows()).as_rows() == found.as_rows()
+
+
+def test_a_policy_of_ones_own_that_gives_no_whole_number_is_not_taken_for_one() -> None:
+    class Wrong(Watermarks):
+        def of(self, batch: pa.RecordBatch) -> int | None:
+            return 1.5  # type: ignore[return-value]
+
+    with pytest.raises(TypeError):
+        Highest("s", Wrong()).see("p", pa.record_batch([[1]], ["at"]))
