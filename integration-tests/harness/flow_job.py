@@ -200,10 +200,10 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "windows", by timers of event
-    time, "totals", by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that the table `other` has,
-    "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and "within", by their
-    keys, or "all", for several tables.
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "windows", by timers of event time,
+    "totals", by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the
+    owners that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table
+    of theirs, "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str

@@ -32,8 +32,8 @@ __all__ = [
     "SourcePlanner",
     "Split",
     "own_positions",
-    "record_columns",
     "read_of",
+    "record_columns",
     "settled",
 ]
 

@@ -211,7 +211,7 @@ def test_no_record_is_of_a_time_beyond_the_end_or_before_all_time(kind: pa.DataT
 def test_a_policy_of_ones_own_that_gives_no_whole_number_is_not_taken_for_one() -> None:
     class Wrong(Watermarks):
         def of(self, batch: pa.RecordBatch) -> int | None:
-            return 1.5  # type: ignore[return-value]
+            return batch.num_rows / 2  # type: ignore[return-value]
 
     with pytest.raises(TypeError):
         Highest("s", Wrong()).see("p", part(pa.record_batch([[1]], ["at"])))
