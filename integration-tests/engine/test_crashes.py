@@ -25,18 +25,22 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 
 _WORKER_PLACES = ("writers:written#2", "writers:prepared#2", "before:StoreState#3")
+_KEPT = [("numbered", "memory"), *((kind, state) for kind in ("totals", "windows") for state in ("memory", "rocksdb"))]
 _KILLED_WORKERS = [
-    *((kind, "two_phase", place) for kind in ("numbered", "totals") for place in _WORKER_PLACES),
-    *(("numbered", "direct", place) for place in (*_WORKER_PLACES[:2], "before:prepare#2", "after:prepare#2")),
+    *((*kept, "two_phase", place) for kept in _KEPT for place in _WORKER_PLACES),
+    *(
+        ("numbered", "memory", "direct", place)
+        for place in (*_WORKER_PLACES[:2], "before:prepare#2", "after:prepare#2")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "delivery", "place"), _KILLED_WORKERS)
+@pytest.mark.parametrize(("kind", "state", "delivery", "place"), _KILLED_WORKERS)
 def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(
-    flows: Any, kind: str, delivery: str, place: str
+    flows: Any, kind: str, state: str, delivery: str, place: str
 ) -> None:
     flows.put(1_000)
-    job = flows.job(kind=kind, delivery=delivery, workers=2)
+    job = flows.job(kind=kind, state=state, delivery=delivery, workers=2)
     process = flows.start(job, place)
     os.kill(process.held()[0], signal.SIGKILL)
     process.release()
@@ -47,24 +51,25 @@ def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(
 
 _DRIVER_PLACES = ("engine:begun#2", "before:Decide#2", "after:Decide#2", "before:WriteLedger#3")
 _KILLED = [
-    *((kind, "two_phase", place) for kind in ("numbered", "totals") for place in _DRIVER_PLACES),
-    *(("numbered", "direct", place) for place in (*_DRIVER_PLACES, "staged.merge#2", "before:Commit#2")),
+    *((*kept, "two_phase", place) for kept in _KEPT for place in _DRIVER_PLACES),
+    *(("numbered", "memory", "direct", place) for place in (*_DRIVER_PLACES, "staged.merge#2", "before:Commit#2")),
 ]
 
 
-@pytest.mark.parametrize(("kind", "delivery", "place"), _KILLED)
+@pytest.mark.parametrize(("kind", "state", "delivery", "place"), _KILLED)
 def test_a_driver_that_is_killed_takes_its_workers_with_it_and_the_next_start_is_exact(
-    flows: Any, kind: str, delivery: str, place: str
+    flows: Any, kind: str, state: str, delivery: str, place: str
 ) -> None:
     flows.put(1_000)
-    job = flows.job(kind=kind, delivery=delivery, workers=2)
+    job = flows.job(kind=kind, state=state, delivery=delivery, workers=2)
     process = flows.start(job, place)
     process.held()
     workers = process.workers()
     assert len(workers) == 3
     process.kill()
     assert_gone(workers)
-    flows.finish(replace(job, at_most=250))  # in epochs of another length
+    other = 3 if kind == "windows" else 2
+    flows.finish(replace(job, at_most=250, workers=other))  # in epochs of another length
     flows.assert_exact(job)
 
 
@@ -86,10 +91,11 @@ def test_a_driver_whose_fork_server_is_killed_ends_by_name_with_its_workers_and_
     flows.assert_exact(job)
 
 
+@pytest.mark.parametrize("kind", ["totals", "windows"])
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.9])
-def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, delay_s: float) -> None:
+def test_a_kill_at_any_time_leaves_every_row_once(flows: Any, kind: str, delay_s: float) -> None:
     flows.put(4_000)
-    job = flows.job(kind="totals", workers=2, at_most=100)
+    job = flows.job(kind=kind, workers=2, at_most=100)
     process = flows.start(job, "engine:begun#2")
     process.held()
     workers = process.workers()

@@ -29,6 +29,7 @@ from onefold.flow import (
     Side,
     StatefulProcessor,
     Stream,
+    Watermarks,
     count,
     last,
     mean,
@@ -88,6 +89,39 @@ class Numbering(StatefulProcessor):
             number += 1
             yield (row.id, key[0], number)
         self._last.update((number,))
+
+
+class Hundreds(StatefulProcessor):
+    """Adds up the numbers of each account in windows of a hundred ids, one a second."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._sums = handle.getMapState("sums", "window_end long", "total long, records long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterable[Any]:
+        del key
+        for row in rows:
+            end = (row.id // 100 + 1) * 100
+            assert end * 1_000 > timerValues.getCurrentWatermarkInMs(), f"record {row.id} is late"
+            total, records = self._sums.getValue((end,)) or (0, 0)
+            self._sums.updateValue((end,), (total + row.n, records + 1))
+            self._handle.registerTimer(end * 1_000)
+        return ()
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterable[Any]:
+        del timerValues
+        end = expiredTimerInfo.getExpiryTimeInMs() // 1_000
+        yield key[0], end, *self._sums.getValue((end,))
+        self._sums.removeKey((end,))
+
+
+class ById(Watermarks):
+    """Each partition has its records in the order of their ids, one a second."""
+
+    idle = None
+
+    def of(self, batch: pa.RecordBatch) -> int | None:
+        return int(pc.max(batch["id"]).as_py()) * 1_000_000
 
 
 class Quiet(StatefulProcessor):
@@ -166,10 +200,10 @@ class Joining(StatefulProcessor):
 class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
-    `kind` is "rows", which are written as they are, "numbered", by a processor, "totals", by an aggregate, "spark
-    totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that the table `other` has,
-    "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and "within", by their
-    keys, or "all", for several tables.
+    `kind` is "rows", which are written as they are, "numbered", by a processor, "windows", by timers of event time,
+    "totals", by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the
+    owners that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table
+    of theirs, "once" and "within", by their keys, or "all", for several tables.
     """
 
     servers: str
@@ -195,7 +229,8 @@ class FlowJob:
         has_letters = self.kind == "letters"
         letters = PostgresSink(self.url, table="letters") if has_letters else None
         source = self._source(self.topic, on_error="dead_letter" if has_letters else "fail", columns=self._columns)
-        records = flow.source(source, uid="records", dead_letters=letters)
+        watermarks = ById() if self.kind == "windows" else None
+        records = flow.source(source, uid="records", dead_letters=letters, watermarks=watermarks)
         match self.kind:
             case "rows" | "letters":
                 records.sink(self._sink())
@@ -204,6 +239,10 @@ class FlowJob:
                 keyed.process(Numbering(), schema="id long, account long, number long", uid="numbers").sink(
                     self._sink()
                 )
+            case "windows":
+                schema = "account long, window_end long, total long, records long"
+                keyed = records.key_by("account")
+                keyed.process(Hundreds(), schema, uid="windows", timers="event").sink(self._sink())
             case "totals":
                 totals = records.key_by("account").aggregate(uid="totals", total=sum_("n"), records=count())
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))

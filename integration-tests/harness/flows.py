@@ -94,6 +94,12 @@ class Flows:
                 counts = {a: sum(account == a for _, account, _ in self.sent) for a in range(7)}
                 expected = [(a, number) for a, count in counts.items() for number in range(1, count + 1)]
                 assert self.sql("SELECT account, number FROM rows ORDER BY account, number") == expected
+            case "windows":
+                windows: dict[tuple[int, int], list[int]] = {}
+                for id_, account, n in self.sent:
+                    windows.setdefault((account, (id_ // 100 + 1) * 100), []).append(n)
+                found_rows = self.sql("SELECT account, window_end, total, records FROM rows ORDER BY 1, 2")
+                assert found_rows == sorted((*at, sum(ns), len(ns)) for at, ns in windows.items())
             case "totals" | "spark totals":
                 found = {
                     a: (int(total), count) for a, total, count in self.sql("SELECT account, total, records FROM rows")

@@ -93,6 +93,14 @@ def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> N
     ]
 
 
+def test_positions_of_a_forgotten_topic_are_its_sources_and_read_no_more() -> None:
+    for given in (source("orders", forget_topics=["old"]), source(topics_pattern=".*", forget_topics=["old"])):
+        assert [(given.covers(f"{topic}/0"), given.reads(f"{topic}/0")) for topic in ("orders", "old")] == [
+            (True, True),
+            (True, False),
+        ]
+
+
 def test_an_offset_snapshot_comes_back_from_the_positions_that_are_kept_of_it() -> None:
     at = OffsetSnapshot({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
     assert at.positions().items == (("a/10", 5), ("a/2", 7), ("b/0", 1))

@@ -1,4 +1,4 @@
-"""The blocks of docs/flows.md, docs/engine.md and docs/windows.md, one after another. Up to `run` they reach no server."""
+"""The blocks of docs/flows.md, docs/engine.md and docs/windows.md, one after another. They reach no server."""
 
 from __future__ import annotations
 

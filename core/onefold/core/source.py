@@ -18,6 +18,7 @@ from onefold.core.positions import Positions, Range
 __all__ = [
     "Bounded",
     "BoundedSource",
+    "Forgetting",
     "Journal",
     "Keep",
     "MemoryJournal",
@@ -31,6 +32,7 @@ __all__ = [
     "SourcePlanner",
     "Split",
     "own_positions",
+    "read_of",
     "record_columns",
     "settled",
 ]
@@ -216,6 +218,15 @@ class Settled(Source, Protocol):
 
 
 @runtime_checkable
+class Forgetting(Protocol):
+    """What a source has beside `Source`, if it may have positions in partitions which it reads no more."""
+
+    def reads(self, name: str) -> bool:
+        """Whether records may still come from the partition that positions name so."""
+        ...
+
+
+@runtime_checkable
 class Bounded(Source, Protocol):
     """A source that can be read up to where it ends now, and no further."""
 
@@ -325,6 +336,12 @@ def settled(source: Source) -> Settled | None:
     """The source, where its begin is a setting; None where it is not."""
     inner = source.source if isinstance(source, BoundedSource) else source
     return inner if isinstance(inner, Settled) else None
+
+
+def read_of(source: Source, positions: Positions) -> tuple[str, ...]:
+    """The partitions that the source's own positions name, and that it reads."""
+    inner = source.source if isinstance(source, BoundedSource) else source
+    return tuple(name for name, _ in positions.items if not isinstance(inner, Forgetting) or inner.reads(name))
 
 
 def record_columns(source: Source) -> RecordColumns:

@@ -382,17 +382,17 @@ class Graph:
 def clocks_of(nodes: Sequence[Node], edges: Iterable[Edge]) -> dict[str, Watermarks]:
     """The watermarks of the sources that feed some edges, by the sources' uids. Raises ConfigError where one has
     none."""
+    feeding = {edge.source for edge in edges}
     found: dict[str, Watermarks] = {}
-    for edge in edges:
-        node = nodes[edge.source]
+    for node in (node for node in reversed(nodes) if node.number in feeding):
+        feeding |= {edge.source for edge in node.inputs}  # which come before it
         if not isinstance(node.operator, Reading):
-            found |= clocks_of(nodes, node.inputs)
-        elif node.operator.watermarks is None:
+            continue
+        if node.operator.watermarks is None:
             raise ConfigError(
                 "watermarks-missing",
                 f"the rows come from the source {node.name!r}, which says nothing of event time: give it"
                 " watermarks=bounded('at', '5 seconds'), or another policy, in flow.source(...)",
             )
-        else:
-            found[present(node.uid, "a source has a uid")] = node.operator.watermarks
+        found[present(node.uid, "a source has a uid")] = node.operator.watermarks
     return found

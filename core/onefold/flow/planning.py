@@ -29,6 +29,7 @@ from onefold.core.source import (
     SourcePlanner,
     Split,
     own_positions,
+    read_of,
     settled,
 )
 from onefold.core.values.remedies import remedies
@@ -120,7 +121,7 @@ class Planners:
     def source_end(self, node: int, at: Positions) -> SourceEnd:
         """Where the source of a node stands there: the same for the same positions."""
         own = self._own(node, at)
-        return SourceEnd(tuple(name for name, _ in own.items), self._planners[node].is_done(own))
+        return SourceEnd(read_of(self._sources[node], own), self._planners[node].is_done(own))
 
     def is_done(self, at: Positions) -> bool:
         """Whether nothing comes after `at`, from any source."""

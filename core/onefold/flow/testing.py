@@ -121,7 +121,7 @@ class FlowTest:
         try:
             return None if us is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
         except OverflowError:
-            return datetime.max.replace(tzinfo=UTC)
+            return (datetime.max if us > 0 else datetime.min).replace(tzinfo=UTC)
 
     def advance(self, **by: float) -> None:
         """Let time pass before the next epoch: `advance(minutes=5)`, as `datetime.timedelta` takes it."""

@@ -11,6 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.source import MemoryJournal, Source
 from onefold.flow.planning import Planners
+from onefold.flow.time.clocks import SourceEnd
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,18 @@ class Topics:
     def initial(self) -> Positions:
         return Positions.of({f"{topic}/0": 0 for topic in self.topics})
 
+    def is_done(self, at: Positions) -> bool:
+        return not at.items
+
     def end(self, start: Positions) -> Positions:
         return Positions.of({f"{topic}/0": int(dict(start.items)[f"{topic}/0"]) + 10 for topic in self.topics})
+
+
+class Forgetful(Topics):
+    """Has forgotten its first topic."""
+
+    def reads(self, name: str) -> bool:
+        return name.partition("/")[0] in self.topics[1:]
 
 
 def planners(*of: Topics) -> Planners:
@@ -53,3 +64,9 @@ def test_two_sources_of_one_partition_are_refused_at_their_first_positions_and_a
         with raises(ConfigError, "sources-overlap", "'a,b'", "'b,c'") as refused:
             ask()
         assert refused.value.code == "sources-overlap"
+
+
+def test_event_time_does_not_wait_for_what_a_source_reads_no_more() -> None:
+    at = Positions.of({"a/0": 1, "b/0": 2, "c/0": 3})
+    assert planners(Topics(("a", "b")), Topics(("c",))).source_end(0, at) == SourceEnd(("a/0", "b/0"))
+    assert planners(Forgetful(("a", "b"))).source_end(0, at) == SourceEnd(("b/0",))

@@ -13,6 +13,9 @@ import pyarrow as pa
 from timed_rows import ROWS
 
 from onefold.core import TaskId
+from onefold.core.source import Part
+from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
 from onefold.engine.logics.logic_factory import make_logic
 from onefold.engine.logics.windows.slicing import SlicingLogic
@@ -74,7 +77,7 @@ class Subtasks:
                 columns = zip(*of[at : at + batch_rows], strict=True)
                 arrays = [pa.array(values, field.type) for values, field in zip(columns, ROWS, strict=True)]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=ROWS)
-                highest.see(partition, batch)
+                highest.see(partition, Part(batch, empty_batch(BAD_COLUMNS)))
                 parts = split_by_subtask(batch, self._operator.key, GROUPS, len(self.logics))
                 for logic, part in zip(self.logics, parts, strict=True):
                     found += logic.take(part, 0)

@@ -89,7 +89,7 @@ class InlineFlow:
                     highest = self._highest.get(node)
                     for partition, part in parts.get(node, ()):
                         if highest is not None:
-                            highest.see(partition, part.rows)
+                            highest.see(partition, part)
                         subtask.put(None, 0, part)
                         self._step(handles)
                     if highest is not None:

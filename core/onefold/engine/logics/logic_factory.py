@@ -18,7 +18,7 @@ from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
-from onefold.engine.state.handles import EVENT_TIMERS, TIMERS, KeyedHandle
+from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
 from onefold.flow.evaluation import evaluation
 from onefold.flow.graph import (
@@ -50,8 +50,7 @@ def make_logic(
             uid = present(node.uid, f"{node.name} keeps state")
             keeps = present(backend, f"{node.name} keeps state")
             clocks = kept_clocks(uid, keeps, graph.clocks_of(node)) if node.keeps_event_time else None
-            timers = TIMERS if clocks is None else EVENT_TIMERS
-            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism, timers=timers)
+            handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
             return ProcessingLogic(node, copy.copy(processor), key, handle, clocks)
         case Reducing(function, key):
             return ReducingLogic(node, function, key, present(backend, f"{node.name} keeps state"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.state.handles import KeyedHandle
@@ -94,7 +93,7 @@ class ProcessingLogic:
             self._clocks = _Clocks(task.timestamp_ms, self._watermark_ms)
 
     def flush(self, task: TaskId) -> Iterator[Output]:
-        up_to_ms = task.timestamp_ms if self._event_clocks is None else self._expired_ms
+        up_to_ms = task.timestamp_ms if self._event_clocks is None else self._watermark_ms
         for at_ms, key in self._handle.timers.pop_expired(up_to_ms):
             yield from self._emit(key, self._processor.handleExpiredTimer, self._clocks, _Expired(at_ms))
         yield from self._rows.take()
@@ -103,7 +102,7 @@ class ProcessingLogic:
         next_ms = self._handle.timers.next_ms()
         if self._event_clocks is None:
             return next_ms
-        is_due = next_ms is not None and next_ms <= self._expired_ms  # a timer has registered it
+        is_due = next_ms is not None and next_ms <= self._watermark_ms  # a timer has registered it
         return 0 if is_due else self._event_clocks.next_release_ms()
 
     def clock(self) -> ClockStatus | None:
@@ -114,15 +113,10 @@ class ProcessingLogic:
 
     @property
     def _watermark_ms(self) -> int:
+        """Up to where timers of event time are due: all of them once the input has ended."""
         if self._event_clocks is None:
             return NO_WATERMARK_MS
         us = self._event_clocks.watermark_us
-        return -END if us is None else us // 1_000
-
-    @property
-    def _expired_ms(self) -> int:
-        """Up to where timers of event time are due: all of them once the input has ended."""
-        us = present(self._event_clocks, "it goes by event time").watermark_us
         return -END if us is None else END if us == END else us // 1_000
 
     def _kind(self, port: int, batch: pa.RecordBatch) -> type[Any]:

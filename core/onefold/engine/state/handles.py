@@ -17,27 +17,22 @@ from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateT
 from onefold.flow.processing.declaring import refuse_ttl
 from onefold.flow.processing.processor import Redistribution, Schema
 
-__all__ = ["EVENT_TIMERS", "TIMERS", "KeyedHandle", "Timers"]
+__all__ = ["KeyedHandle", "Timers"]
 
-TIMERS = "$timers"  # names that no user's state has
-EVENT_TIMERS = "$timers of event time"
+TIMERS = "$timers"  # a name that no user's state has
 _KEYS = "$keys "
 _BYTES = pa.schema({"bytes": pa.binary()})
 
 
 class KeyedHandle:
     """Implements ProcessorHandle for the operator `uid` in subtask number `subtask` of `subtasks`, after the backend's
-    restore. `timers` is the name under which it keeps its timers. The runtime sets `key` before each call of the
-    processor, and `is_open` to False once `init` has returned.
+    restore. The runtime sets `key` before each call of the processor, and `is_open` to False once `init` has returned.
     """
 
-    def __init__(
-        self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1, timers: str = TIMERS
-    ) -> None:
+    def __init__(self, uid: str, backend: StateTables, *, subtask: int = 0, subtasks: int = 1) -> None:
         self.key: Key = ()
         self.is_open = True
         self._uid = uid
-        self._timers = timers
         self._backend = backend
         self._subtask = subtask
         self._subtasks = subtasks
@@ -47,7 +42,7 @@ class KeyedHandle:
 
     def restored(self) -> None:
         """The backend has other entries now, of other key groups."""
-        self.timers = Timers(self._backend.table(StateSpec(self._uid, self._timers, StateKind.TIMERS)))
+        self.timers = Timers(self._backend.table(StateSpec(self._uid, TIMERS, StateKind.TIMERS)))
 
     def getValueState(self, stateName: str, schema: Schema, ttlDurationMs: int | None = None) -> KeyedValue:
         return KeyedValue(self, *self._keyed(stateName, StateKind.VALUE, schema, ttlDurationMs))

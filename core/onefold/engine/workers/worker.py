@@ -68,7 +68,7 @@ class Reader:
             self._parts = None
         elif self._highest is not None:
             try:
-                self._highest.see(self._partition, part.rows)
+                self._highest.see(self._partition, part)
             except Exception as error:  # of a policy of the user's own
                 raise operator_failed(self._highest.uid, error) from error
         return part

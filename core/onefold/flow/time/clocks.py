@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from typing import TypeAlias
 
-import pyarrow as pa
-
+from onefold.core.source import Part
 from onefold.flow.time.watermarks import Watermarks
 
 __all__ = ["END", "NO_TIMES", "ClockStatus", "Clocks", "Highest", "Partition", "SourceEnd", "Times"]
@@ -69,10 +69,12 @@ class Highest:
         self.uid, self._watermarks = uid, watermarks
         self._read: dict[str, int | None] = {}
 
-    def see(self, partition: str, rows: pa.RecordBatch) -> None:
-        """Raises BadRecord where a row has no time."""
-        if rows.num_rows:
-            self._read[partition] = _highest(self._read.get(partition), self._watermarks.of(rows))
+    def see(self, partition: str, part: Part) -> None:
+        """Raises BadRecord where a row has no time. Records that could not be read say nothing, and are no silence."""
+        if part.rows.num_rows or part.bad.num_rows:
+            us = self._watermarks.of(part.rows) if part.rows.num_rows else None
+            known = None if us is None else min(max(index(us), 1 - END), END - 1)  # before END, whatever a record says
+            self._read[partition] = _highest(self._read.get(partition), known)
 
     def take(self, at: SourceEnd) -> Times:
         """Of the epoch that ends here. A partition that positions do not name, as a file of a folder or a part of a

@@ -133,10 +133,11 @@ def times_of(batch: pa.RecordBatch, column: str) -> pa.Array:
     times = batch.column(column)
     if times.null_count:
         at = times.is_null().index(True).as_py()
-        record = {name: each[at].as_py() for name, each in zip(batch.schema.names, batch.columns, strict=True)}
+        pairs = zip(batch.schema.names, batch.slice(at, 1).columns, strict=True)
+        record = ", ".join(f"{name}: {each.to_string(skip_new_lines=True)[1:-1]}" for name, each in pairs)
         raise BadRecord(
             "event-time-null",
-            f"a record has no time in {column!r}, so that nothing can be said of when it was: {record!r:.300}. Let the"
+            f"a record has no time in {column!r}, so that nothing can be said of when it was: {record:.300}. Let the"
             " source give every record one; or name another column in watermarks=",
         )
     return times

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from onefold.engine.state.columns.block_codec import conformed, from_stream, not
 from onefold.engine.state.columns.slot_columns import column_for
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
+from onefold.engine.state.rocks.rocks_blocks import RocksBlocks
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockTable, StateBackend
 from onefold.engine.state.storage import Storage
@@ -260,6 +261,7 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.duration("s"): [dt.timedelta(seconds=1), dt.timedelta(days=-1)],
     pa.string(): ["", "ä"],
     pa.large_binary(): [b"", b"\0"],
+    pa.string_view(): ["", "longer than what is kept in a view"],
     pa.binary(3): [b"abc", b"\0\0\0"],
     pa.list_(pa.int64()): [[], [1, None]],
     pa.struct({"a": pa.string()}): [{"a": None}, {"a": "b"}],
@@ -317,6 +319,21 @@ def test_state_is_read_as_the_wider_type_and_by_the_other_name_that_the_flow_has
     backend, _ = kept(pa.int32(), "total")
     _, found = kept(pa.int64(), "sum", backend.freeze(1).store())
     assert found.to_pydict() == {"id": [1, 2], "sum.sum": [10, 12]}
+
+
+def test_blocks_that_are_taken_over_again_and_again_keep_numbers_that_can_be_written() -> None:
+    def table(family: dict[bytes, bytes]) -> RocksBlocks:
+        made = RocksBlocks(family, nullcontext())  # type: ignore[arg-type]
+        made.opened(ROWS, 2)
+        return made
+
+    first, second = (batch([{"id": at, "name": "a"}]) for at in (1, 2))
+    encoded = table({}).encoded({(-1, 0): first, (-1, 7): second})
+    family = {key: data for key, data in encoded if data is not None}
+    for _ in range(100):
+        family = dict(table(family).adopted(family, Wanted(range(GROUPS), GROUPS)))
+    now = table(family)
+    assert [(at[0], now.get(at)) for at in now.ids()] == [(-1, first), (-1, second)]
 
 
 @given(st.data())

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.core.source import Part
+from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Highest, SourceEnd, Times
-from onefold.flow.time.watermarks import monotonic
+from onefold.flow.time.watermarks import Watermarks, monotonic
 
 MINUTE = "60 seconds"
 Read = Mapping[str, int | None]
@@ -165,11 +167,21 @@ def test_the_next_release_is_the_first_time_at_which_it_moves_without_records(
 ROWS = pa.record_batch([pa.array([3, 9, 4], pa.timestamp("us"))], ["at"])
 
 
+def part(rows: pa.RecordBatch, bad: int = 0) -> Part:
+    return Part(rows, pa.RecordBatch.from_pylist([{}] * bad, BAD_COLUMNS))
+
+
+def test_records_that_cannot_be_read_keep_their_partition_awake() -> None:
+    highest = Highest("s", monotonic("at"))
+    highest.see("p", part(ROWS.slice(0, 0), bad=1))
+    assert highest.take(SourceEnd(("p", "q"))).read == {("s", "p"): None}
+
+
 def test_files_and_parts_of_a_table_go_by_the_one_clock_of_their_source() -> None:
     for partitions, name in (("#files/",), "#files/"), ((), ""):
         highest = Highest("s", monotonic("at"))
-        highest.see("#files/a.json", ROWS.slice(0, 1))
-        highest.see("#files/b.json", ROWS.slice(1))
+        highest.see("#files/a.json", part(ROWS.slice(0, 1)))
+        highest.see("#files/b.json", part(ROWS.slice(1)))
         at = Times(frozenset({("s", name)}), {("s", name): 9})
         assert highest.take(SourceEnd(partitions)) == at
         assert highest.take(SourceEnd(partitions, is_last=True)) == Times(at.named, {}, frozenset("s"))
@@ -177,7 +189,29 @@ def test_files_and_parts_of_a_table_go_by_the_one_clock_of_their_source() -> Non
 
 def test_each_partition_that_positions_name_has_a_clock() -> None:
     highest = Highest("s", monotonic("at"))
-    highest.see("t/1", ROWS)
-    highest.see("t/1", ROWS.slice(2))
-    highest.see("t/0", ROWS.slice(0, 0))
+    highest.see("t/1", part(ROWS))
+    highest.see("t/1", part(ROWS.slice(2)))
+    highest.see("t/0", part(ROWS.slice(0, 0)))
     assert highest.take(SourceEnd(("t/0", "t/1"))) == Times(frozenset({("s", "t/0"), ("s", "t/1")}), {("s", "t/1"): 9})
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us"), pa.date32(), pa.date64()], ids=str)
+def test_no_record_is_of_a_time_beyond_the_end_or_before_all_time(kind: pa.DataType) -> None:
+    bits = 31 if kind == pa.date32() else 63
+    for value, us in ((2**bits - 1, END - 1), (-(2**bits), 1 - END)):
+        found = clocks()
+        highest = Highest("s", monotonic("at"))
+        column = pa.array([value], pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+        highest.see("p", part(pa.record_batch([column], ["at"])))
+        found.advance(highest.take(SourceEnd(("p",))), 1)
+        assert found.watermark_us == us
+        assert Clocks({"s": monotonic("at")}, found.as_rows()).as_rows() == found.as_rows()
+
+
+def test_a_policy_of_ones_own_that_gives_no_whole_number_is_not_taken_for_one() -> None:
+    class Wrong(Watermarks):
+        def of(self, batch: pa.RecordBatch) -> int | None:
+            return batch.num_rows / 2  # type: ignore[return-value]
+
+    with pytest.raises(TypeError):
+        Highest("s", Wrong()).see("p", part(pa.record_batch([[1]], ["at"])))

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
@@ -122,6 +123,13 @@ def test_the_test_kit_says_where_the_watermark_is() -> None:
     test.close()
 
 
+def test_a_watermark_before_the_year_1_is_the_first_time_that_python_knows() -> None:
+    test = FlowTest(flow(bounded("at", "999999 days")))
+    test.epoch({"rows": [("a", EPOCH, 1)]})
+    assert test.watermark("ten") == dt.datetime.min.replace(tzinfo=dt.UTC)
+    test.close()
+
+
 class Chained(StatefulProcessor):
     """Each timer registers the next one, three times."""
 
@@ -172,6 +180,17 @@ def test_a_union_of_streams_with_and_without_watermarks_is_refused() -> None:
     )
     with raises(ConfigError, "watermarks-missing"):
         left.union(right).key_by("key").process(Chained(), "at string", uid="chained", timers="event")
+
+
+def test_streams_that_part_and_unite_thirty_times_have_the_clocks_of_their_source() -> None:
+    made = Flow("windows")
+    rows = made.source(AnySource("rows", ROWS, is_resolved=True), uid="rows", watermarks=EVER)  # type: ignore[arg-type]
+    for _ in range(30):
+        rows = rows.filter(pc.field("amount") > 0).union(rows.filter(pc.field("amount") <= 0))
+    rows.key_by("key").process(Chained(), "at string", uid="chained", timers="event").sink(AnySink("fired"))
+    graph = made.graph()
+    (node,) = (node for node in graph.nodes if node.keeps_event_time)
+    assert graph.clocks_of(node) == {"rows": EVER}
 
 
 def test_timers_of_processing_time_are_not_taken_for_those_of_event_time() -> None:

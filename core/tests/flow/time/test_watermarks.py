@@ -41,8 +41,11 @@ def test_times_of_all_types_are_microseconds_cut_downwards(
 
 
 def test_a_record_without_a_time_is_bad() -> None:
+    times, others = pa.array([1, None], pa.timestamp("us")), pa.array([1, 2**62], pa.timestamp("s"))
     with raises(BadRecord, "event-time-null"):
-        monotonic("at").of(batch(pa.array([1, None], pa.timestamp("us"))))
+        monotonic("at").of(batch(times))
+    with raises(BadRecord, "event-time-null"):
+        monotonic("at").of(pa.record_batch([times, others], ["at", "beyond what Python knows"]))
 
 
 def test_marks_alone_move_what_is_punctuated() -> None:

@@ -66,8 +66,10 @@ class KafkaSource(KafkaSourceConfig):
         return ",".join(sorted(self.topics)) or str(self.topics_pattern)
 
     def covers(self, name: str) -> bool:
-        topic = name.rpartition("/")[0]
-        return self.subscription.covers(topic) or topic in self.forget_topics
+        return self.reads(name) or name.rpartition("/")[0] in self.forget_topics
+
+    def reads(self, name: str) -> bool:
+        return self.subscription.covers(name.rpartition("/")[0])
 
     def resolved(self, keep: Keep) -> Self:
         """The same source with the schema that was found first, where it names none."""

@@ -50,18 +50,15 @@ class SlotTable:
     def fold(self, states: pa.RecordBatch, folding: Folding) -> pa.RecordBatch:
         slots, is_new = self._slots_of(states)
         if not is_new.all():
-            states, slots = self._merged(states, slots, np.flatnonzero(~is_new), folding)
+            states = self._merged(states, slots, np.flatnonzero(~is_new), folding)
         self._put(slots, states.columns)
         self.changes.append(states)
         return states
 
-    def _merged(
-        self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding
-    ) -> tuple[pa.RecordBatch, Slots]:
+    def _merged(self, states: pa.RecordBatch, slots: Slots, known: Slots, folding: Folding) -> pa.RecordBatch:
         """The states with those that are kept of some of them, merged by their places: so keys are not hashed again."""
-        earlier = self._rows(slots[known])
-        places, width = pa.schema([("place", pa.int64())]), self._width
-        schema = pa.schema([*places, *[*self._schema][width:]])
+        earlier, width = self._rows(slots[known]), self._width
+        schema = pa.schema([pa.field("place", pa.int64()), *[*self._schema][width:]])
         pairs = ((known, earlier), (np.arange(len(slots)), states))
         by_place = [
             pa.RecordBatch.from_arrays([pa.array(of), *rows.columns[width:]], schema=schema) for of, rows in pairs
@@ -71,10 +68,9 @@ class SlotTable:
         except BadRecord:
             folding.merged([earlier, states])  # which names the key
             raise
-        at = found.column(0)
-        keys = [column.take(at) for column in states.columns[:width]]
-        arrays = [*keys, *found.columns[1:]]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), slots[at.to_numpy()]
+        order = pa.array(np.argsort(found.column(0).to_numpy()))
+        arrays = [*states.columns[:width], *(column.take(order) for column in found.columns[1:])]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _slots_of(self, states: pa.RecordBatch) -> tuple[Slots, Slots]:
         """Each row's slot, and whether it is a new one."""

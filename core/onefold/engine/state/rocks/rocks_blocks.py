@@ -93,11 +93,9 @@ class RocksBlocks:
     def adopted(self, family: Any, wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
         """Another subtask's blocks, of the key groups that are wanted, under numbers above all that are here."""
         above = max((number for _, number in self.ids()), default=-1) + 1
-        for key, data in family.items():
-            slice_, number = _id(key)
-            block = from_stream(data)
-            if (mine := wanted_rows(block, wanted)).num_rows:
-                yield _key((slice_, number + above)), to_stream(mine, keys=note_of(mine, "keys")).to_pybytes()
+        for place, (key, data) in enumerate(family.items()):  # in the order of slices and numbers
+            if (mine := wanted_rows(from_stream(data), wanted)).num_rows:
+                yield _key((_id(key)[0], above + place)), to_stream(mine, keys=note_of(mine, "keys")).to_pybytes()
 
 
 def _key(at: BlockId) -> bytes:
