@@ -35,8 +35,8 @@ class Subtasks:
     """Those of the windows of a flow that reads one source `rows` and has one window, whose input is the source's."""
 
     def __init__(self, flow: Flow, watermarks: Watermarks, folder: Path, backend: str, count: int = 1) -> None:
-        self._graph, self._watermarks, self._folder, self._backend = flow.graph(), watermarks, folder, backend
-        (self._node,) = (node for node in self._graph.nodes if isinstance(node.operator, Windowing))
+        self._watermarks, self._folder, self._backend = watermarks, folder, backend
+        self._begin(flow)
         self._storage = Storage(str(folder / "state"), "windows")
         self._named: dict[str, None] = {}
         self._handles: list[str] = []
@@ -60,6 +60,11 @@ class Subtasks:
             for number, backend in enumerate(self.backends)
         ]
         self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic)]
+
+    def change(self, flow: Flow) -> None:
+        """As many, with other code from here on."""
+        self._begin(flow)
+        self.restore(len(self.logics))
 
     def epoch(
         self, rows: Mapping[str, Sequence[Any]], now_s: float, is_last: bool = False, batch_rows: int = 1_000
@@ -102,6 +107,10 @@ class Subtasks:
         self._frozen.clear()
         for backend in self.backends:
             backend.close()
+
+    def _begin(self, flow: Flow) -> None:
+        self._graph = flow.graph()
+        (self._node,) = (node for node in self._graph.nodes if isinstance(node.operator, Windowing))
 
     @property
     def _operator(self) -> Windowing:

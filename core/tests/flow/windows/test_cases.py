@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from flow_parts import AnySink, AnySource
+from harness.errors import raises
 from harness.renewing import assert_renewed
-from timed_rows import ROWS, epochs_of, second_of, written_by
+from timed_rows import ROWS, epochs_of, second_of, time_of, written_by
 from window_subtasks import Subtasks
 
-from onefold.core import Upsert
-from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, monotonic, sum_
+from onefold.core import BadRecord, CheckpointMismatch, Upsert
+from onefold.engine.dataflow.chains import plan
+from onefold.engine.state.memory import MemoryBackend
+from onefold.engine.state.storage import Storage
+from onefold.engine.workers.snapshots import mark
+from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, count, monotonic, sum_
 from onefold.flow.testing import FlowTest
 
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
@@ -176,6 +184,148 @@ def test_case_in_workers(
     run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 3)
     assert numbered(by_subtasks(run, text)) == expected
     run.close()
+
+
+def test_case_6_a_partition_that_never_had_a_record_holds_all_windows() -> None:
+    test = FlowTest(flow(EVER, TEN, {}))
+    assert test.epoch({"rows/p": [("a", time_of(25), 1)], "rows/q": []}) == {"fired": [], "late": []}
+    assert test.epoch({"rows/p": [("a", time_of(31), 1)]}) == {"fired": [], "late": []}
+    assert test.watermark("sums") is None
+    test.close()
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_case_52_rows_of_no_key_are_in_one_task(tmp_path: Path, backend: str) -> None:
+    made = Flow("windows", max_parallelism=16)
+    source(made).window(TEN).aggregate(uid="sums", total=sum_("amount")).sink(AnySink("fired"))
+    run = Subtasks(made, EVER, tmp_path, backend, 3)
+    rows = [(str(number), time_of(number % 20), 1) for number in range(1_000)]
+    results, _ = run.epoch({"p": rows}, 1, batch_rows=100)
+    assert [told(row) for row in results] == ["[0,10)=500"]
+    run.restore(2)
+    results, _ = run.epoch({"p": [("a", time_of(20), 1)]}, 2)
+    assert [told(row) for row in results] == ["[10,20)=500"]
+    assert [len(logic._slices.between(-1, 2**62)) for logic in run.logics] == [1, 0]
+    run.close()
+
+
+def cascade(hour: Any) -> Flow:
+    """Ten seconds into a minute."""
+    made = Flow("windows")
+    tens = source(made).key_by("key").window(TEN).aggregate(uid="tens", total=sum_("amount"))
+    minutes = tens.key_by("key").window(hour, late="late").aggregate(uid="minutes", total=sum_("total"))
+    minutes.sink(AnySink("fired"))
+    minutes.side("late").map_batches(lambda batch: batch.select(["key"])).sink(AnySink("late"))
+    return made
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
+def test_case_53_a_window_of_windows_has_all_of_them_in_the_epoch_of_the_last(restores: bool) -> None:
+    text = "a@1 a@11 | a@59 b@13 | a@60 a@61 | a@119 | a@130 | END"
+    expected = {"N3": ["a[0,60)=3", "b[0,60)=1"], "N5": ["a[60,120)=3"], "N6": ["a[120,180)=1"]}
+    found = numbered(by_flow(cascade(Tumbling("1 minute")), text, restores))
+    assert {epoch: sorted(out) for epoch, out in found.items()} == expected
+    sliding = numbered(by_flow(cascade(Sliding("20 seconds", "10 seconds")), "a@1 a@11 | a@30 | END", restores))
+    assert sliding == {"N1": ["a[-10,10)=1"], "N2": ["a[0,20)=2", "a[10,30)=1"], "N3": ["a[20,40)=1", "a[30,50)=1"]}
+
+
+@pytest.mark.parametrize("cuts", [1, 7])
+def test_case_76_bounded_input_gives_one_table_for_any_cuts(cuts: int) -> None:
+    rows = [f"a@{second}={second}" for second in range(98)]
+    per_epoch = -(-len(rows) // cuts)
+    epochs = [" ".join(rows[at : at + per_epoch]) for at in range(0, len(rows), per_epoch)]
+    found = by_flow(flow(EVER, TEN, {}), " | ".join(epochs) + " END", restores=True)
+    expected = [f"a[{at},{at + 10})={sum(range(at, min(at + 10, 98)))}" for at in range(0, 98, 10)]
+    assert [each for out in found for each in out] == expected
+
+
+def test_case_78_a_flow_that_is_stopped_leaves_its_windows_open() -> None:
+    found = numbered(by_flow(flow(EVER, TEN, {}), "a@1 | | a@2 | a@10", restores=True))
+    assert found == {"N4": ["a[0,10)=2"]}
+
+
+TIMES: dict[str, tuple[pa.DataType, int, str]] = {
+    "nanoseconds, cut downwards": (pa.timestamp("ns"), -1, "[-10,0)=1"),
+    "milliseconds": (pa.timestamp("ms"), 10_000, "[10,20)=1"),
+    "seconds of a zone, which are instants": (pa.timestamp("s", "Asia/Tokyo"), 9, "[0,10)=1"),
+    "a day": (pa.date32(), 1, "[86400,86410)=1"),
+    "a day in milliseconds": (pa.date64(), 86_400_000, "[86400,86410)=1"),
+}
+
+
+@pytest.mark.parametrize("what", TIMES)
+def test_case_80_times_of_any_type_are_microseconds(what: str) -> None:
+    kind, value, expected = TIMES[what]
+    number = pa.array([value], pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    rows = pa.RecordBatch.from_arrays([number.cast(kind)], ["at"])
+    made = Flow("windows")
+    given: Any = AnySource("rows", rows.schema, is_resolved=True)
+    stream = made.source(given, uid="rows", watermarks=EVER)
+    stream.window(TEN).aggregate(uid="n", total=count()).sink(AnySink("fired"))
+    test = FlowTest(made)
+    (row,) = test.epoch({"rows": rows}, ended=["rows"])["fired"]
+    zone = getattr(kind, "tz", None)
+    assert row["window_start"].tzinfo == (None if zone is None else ZoneInfo(zone))
+    as_utc = {name: value.replace(tzinfo=value.tzinfo or UTC) for name, value in row.items() if name != "total"}
+    assert told({**as_utc, "total": row["total"]}) == expected
+    test.close()
+
+
+def test_case_80_a_row_without_a_time_and_one_that_is_too_far_away_are_told() -> None:
+    far = pa.schema({"at": pa.timestamp("us"), "other": pa.timestamp("s")})
+    for value, code in ((None, "event-time-null"), (2**50, "event-time-range"), (-(2**43), "event-time-range")):
+        made = Flow("windows")
+        given: Any = AnySource("rows", far, is_resolved=True)
+        stream = made.source(given, uid="rows", watermarks=EVER).window(TEN, on="other")
+        stream.aggregate(uid="n", n=count()).sink(AnySink("fired"))
+        test = FlowTest(made)
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array([0], far.field(0).type), pa.array([value], pa.timestamp("s"))], schema=far
+        )
+        with raises(BadRecord, code, "'other'"):
+            test.epoch({"rows": rows})
+        test.close()
+
+
+OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "size": (Tumbling("20 seconds"), {}),
+    "slide": (Sliding("10 seconds", "5 seconds"), {}),
+    "offset": (Tumbling("10 seconds", offset="1 second"), {}),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_case_82_state_of_other_windows_is_refused(tmp_path: Path, what: str) -> None:
+    window, given = OTHERS[what]
+    graphs = [flow(EVER, of, options).graph() for of, options in ((TEN, {}), (window, given))]
+    storage = Storage(str(tmp_path), "windows")
+    first, second = (next(each for each in plan(graph).chains if each.uid == "sums") for graph in graphs)
+    backend = MemoryBackend(storage, 1)
+    mark(backend, first)
+    handle = backend.freeze(1).store()
+    again = MemoryBackend(storage, 2)
+    again.restore([handle], range(128))
+    with raises(CheckpointMismatch, "state-operator-changed"):
+        mark(again, second)
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_closes_them(
+    tmp_path: Path, backend: str
+) -> None:
+    def run(lateness: str, *epochs: str) -> Iterator[list[str]]:
+        made.change(flow(EVER, TEN, {"lateness": lateness}))
+        for text in epochs:
+            (epoch,) = epochs_of(text)
+            results, late = made.epoch(epoch.rows, 1)
+            yield [told(row) for row in (*results, *late)]
+
+    made = Subtasks(flow(EVER, TEN, {"lateness": "1 second"}), EVER, tmp_path, backend)
+    assert [*run("1 second", "a@5", "a@11", "a@6")] == [[], ["a[0,10)=1"], ["late a@6"]]
+    assert [*run("20 seconds", "a@7", "b@21", "b@12")] == [["late a@7"], ["a[10,20)=1"], ["b[10,20)=1"]]
+    assert [*run("20 seconds", "b@13")] == [["b[10,20)=2#2"]]
+    assert [*run("1 second", "b@14", "b@15")] == [["b[10,20)=3#3"], ["late b@15"]]
+    made.close()
 
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:

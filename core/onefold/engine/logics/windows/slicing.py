@@ -32,7 +32,7 @@ from onefold.flow.time.watermarks import times_of
 __all__ = ["SlicingLogic"]
 
 _SLICE, _CLOSED = "$slice", "$closed"  # names that no user's column or state has
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # of the years 1 and 9999
+_FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
 
 Numbers = np.ndarray[Any, Any]
 
@@ -126,11 +126,11 @@ class SlicingLogic:
         except pa.ArrowInvalid:
             whole = pa.array([END])
         found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
-        if len(found) and (found.min() < _FIRST_US or found.max() > _LAST_US):
+        if len(found) and max(-found.min(), found.max()) >= _FAR_US:
             raise BadRecord(
                 "event-time-range",
-                f"a record's time in {self._operator.on!r} is outside of the years 1 to 9999: filter such records"
-                " before the window",
+                f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
+                " the window",
             )
         return found - 1 if self._operator.is_end else found
 
@@ -144,13 +144,14 @@ class SlicingLogic:
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
         blocks: list[pa.RecordBatch] = []
-        windows = 0
+        windows = rows = 0
         for end in ends:
-            blocks += self._of_window(end)
-            windows += 1
-            if end == ends[-1] or sum(block.num_rows for block in blocks) > PENDING_ROWS_MAX:
+            found = self._of_window(end)
+            blocks += found
+            windows, rows = windows + 1, rows + sum(map(len, found))
+            if end == ends[-1] or rows > PENDING_ROWS_MAX:
                 yield pa.concat_batches(blocks) if len(blocks) == windows else self._accumulation.merged(blocks)
-                blocks, windows = [], 0
+                blocks, windows, rows = [], 0, 0
 
     def _again(self, end: int, new: dict[int, pa.RecordBatch], closed: int) -> pa.RecordBatch:
         """The results of a window that was due before, for the keys that got rows: it fires once more for them."""
@@ -188,6 +189,8 @@ class SlicingLogic:
 
     def _as_window(self, start: int, blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Of slices of a window: with its start in the place of theirs."""
+        if self._windows.slice_us == self._windows.size_us:
+            return [*blocks]
         kind = self._slice.type
         return [of.set_column(self._width, self._slice, repeated(start, len(of)).cast(kind)) for of in blocks]
 
