@@ -29,6 +29,7 @@ from onefold.flow import (
     Side,
     StatefulProcessor,
     Stream,
+    Tumbling,
     Watermarks,
     count,
     last,
@@ -201,9 +202,10 @@ class FlowJob:
     """`topic` and `other` are topics, or folders of files; or tables: "postgres:rows", "hbase:rows".
 
     `kind` is "rows", which are written as they are, "numbered", by a processor, "windows", by timers of event time,
-    "totals", by an aggregate, "spark totals", by Spark's, "union", rows of the topic `other` too, "joined", with the
-    owners that the table `other` has, "ruled", by the factors of that, "letters", with bad records in a table
-    of theirs, "once" and "within", by their keys, or "all", for several tables.
+    "late", in windows whose rows come late, with those that are too late for them, "totals", by an aggregate, "spark
+    totals", by Spark's, "union", rows of the topic `other` too, "joined", with the owners that the table `other` has,
+    "ruled", by the factors of that, "letters", with bad records in a table of theirs, "once" and "within", by their
+    keys, or "all", for several tables.
     """
 
     servers: str
@@ -229,7 +231,7 @@ class FlowJob:
         has_letters = self.kind == "letters"
         letters = PostgresSink(self.url, table="letters") if has_letters else None
         source = self._source(self.topic, on_error="dead_letter" if has_letters else "fail", columns=self._columns)
-        watermarks = ById() if self.kind == "windows" else None
+        watermarks = ById() if self.kind in ("windows", "late") else None
         records = flow.source(source, uid="records", dead_letters=letters, watermarks=watermarks)
         match self.kind:
             case "rows" | "letters":
@@ -243,6 +245,8 @@ class FlowJob:
                 schema = "account long, window_end long, total long, records long"
                 keyed = records.key_by("account")
                 keyed.process(Hundreds(), schema, uid="windows", timers="event").sink(self._sink())
+            case "late":
+                self._late(records)
             case "totals":
                 totals = records.key_by("account").aggregate(uid="totals", total=sum_("n"), records=count())
                 totals.sink(self._sink(mode="upsert", key="account", order="onefold_epoch"))
@@ -270,6 +274,19 @@ class FlowJob:
                 ruled = records.key_by("account").connect(rules.broadcast())
                 ruled.process(Ruling(), schema="id long, account long, n long", uid="ruled").sink(self._sink())
         return flow
+
+    def _late(self, records: Stream) -> None:
+        """By seconds that go back by up to 63: results that replace each other, parts of them, and late rows."""
+        second = pc.subtract(pc.field("id"), pc.divide(pc.field("n"), pc.scalar(16)))
+        timed = records.with_columns(at=pc.multiply(second, pc.scalar(1_000_000)).cast(pa.timestamp("us")))
+        keyed = timed.key_by("account")
+        ends = Tumbling("20 seconds")
+        sums: Any = {"total": sum_("n"), "records": count()}
+        whole = keyed.window(ends, on="at", lateness="30 seconds", late="late").aggregate(uid="whole", **sums)
+        whole.sink(self._sink(mode="upsert", key=("account", "window_start"), order="emission"))
+        whole.side("late").select("id").sink(PostgresSink(self.url, "late", delivery="two_phase"))
+        parts = keyed.window(ends, on="at", lateness="30 seconds", results="discarding")
+        parts.aggregate(uid="parts", **sums).sink(PostgresSink(self.url, "parts", delivery="two_phase"))
 
     def _all(self, records: Stream) -> None:
         """Into tables whose names begin with the job's."""

@@ -22,6 +22,10 @@ class Partitions:
         self._active_ms: dict[str, int] = {}
         self.watermark_us = -END
 
+    def reached_by(self, row: Sequence[Any]) -> int:
+        """Up to where a row says that its partition has come."""
+        return us_of(row[1]) - self._delay_us
+
     def end_epoch(self, rows: Mapping[str, Sequence[Any]], now_ms: int, is_last: bool) -> None:
         for name, of in rows.items():  # of all partitions that were named
             self._active_ms.setdefault(name, now_ms)
@@ -29,7 +33,7 @@ class Partitions:
             if of:
                 self._active_ms[name] = now_ms
                 known = [us for us in (self._at_us[name],) if us is not None]
-                self._at_us[name] = max(*known, *(us_of(row[1]) - self._delay_us for row in of), -END)
+                self._at_us[name] = max(*known, *map(self.reached_by, of), -END)
         awake = [n for n in self._at_us if self._idle_ms is None or now_ms - self._active_ms[n] < self._idle_ms]
         known = [us for us in self._at_us.values() if us is not None]
         found = -END
@@ -71,7 +75,7 @@ class Model:
     def epoch(self, rows: Mapping[str, Sequence[Any]], now_s: float, is_last: bool) -> tuple[list[Row], list[Row]]:
         before, late = self._times.watermark_us, []
         for of in rows.values():
-            for key, at, amount in of:
+            for key, at, amount, *_ in of:
                 ends = self._ends(us_of(at))
                 mine = [end for end in ends if not self._is_closed(end, before)]
                 if ends and not mine:
