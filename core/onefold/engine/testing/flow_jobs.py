@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
+from onefold.core.aggregates import count
 from onefold.core.positions import Positions, Range
-from onefold.flow.graph import Processing
+from onefold.flow.graph import Edge, MappingBatches, Node, Processing, Shipping, TimersOf, Uniting, Windowing
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.rows import values_of
 from onefold.flow.time.watermarks import Watermarks, monotonic
+from onefold.flow.time.windows import Aligned
 
-__all__ = ["DEFAULT_JOB", "JOBS", "OUT", "ROWS", "FlowJob"]
+__all__ = ["DEFAULT_JOB", "JOBS", "ROWS", "FlowJob"]
 
 ROWS = pa.schema([("key", pa.string()), ("record", pa.string()), ("at", pa.timestamp("ms"))])
-OUT = pa.schema([("out", pa.string())])
+_OUT = pa.schema([("out", pa.string())])
 WINDOW_MS = 10_000
 _EPOCH = datetime(1970, 1, 1)
+_KEYED = (Edge(0, Shipping.KEYED, ("key",)),)
 
 
 @dataclass(frozen=True)
 class FlowJob:
-    """Two partitions, `t/0` and `t/1`, and a keyed processor.
+    """Two partitions, `t/0` and `t/1`, and a keyed operator.
 
     records     keys, and their times in seconds, by partition
     cuts        where an epoch with records ends in both, and its time in seconds
+    nodes       the operator, whose input is the node 0, and what makes its rows words
     watermarks  where it has event time
     ends        whether the source has an end, behind its last record
     expected    the words of the rows that a sink has in the end
@@ -36,7 +41,7 @@ class FlowJob:
 
     records: Mapping[str, Sequence[tuple[str, int]]]
     cuts: Sequence[tuple[int, int, int]]
-    processor: Callable[[], StatefulProcessor]
+    nodes: tuple[Node, ...]
     expected: Counter[str]
     watermarks: Watermarks | None = None
     ends: bool = False
@@ -44,10 +49,6 @@ class FlowJob:
     @property
     def begin(self) -> Positions:
         return _at(0, 0)
-
-    def operator(self) -> Processing:
-        timers: Any = "processing" if self.watermarks is None else "event"
-        return Processing(self.processor(), ("key",), (), timers)
 
     def cut_of(self, at: Positions) -> int:
         """The number of the epoch with records that ends there; 0 at the begin."""
@@ -129,7 +130,35 @@ def _counting() -> FlowJob:
     expected += [f"{key}/timer" for key in "abcd"] + 4 * ["no"]
     expected += [f"{partition}:{at}" for partition, of in keys.items() for at in range(len(of))]
     records = {partition: [(key, 0) for key in of] for partition, of in keys.items()}
-    return FlowJob(records, ((2, 1, 1), (3, 3, 2), (4, 4, 3)), _Counting, Counter(expected))
+    return FlowJob(records, ((2, 1, 1), (3, 3, 2), (4, 4, 3)), _processed(_Counting(), "processing"), Counter(expected))
+
+
+def _processed(processor: StatefulProcessor, timers: TimersOf) -> tuple[Node, ...]:
+    return (Node(1, Processing(processor, ("key",), (), timers), _KEYED, _OUT, (), "count"),)
+
+
+def _windowed() -> tuple[Node, ...]:
+    """Windows of ten seconds, which take late rows for five more; and rows that come later still."""
+    us, time = 1_000_000, pa.timestamp("us")
+    schema = pa.schema({"key": pa.string(), "start": time, "end": time, "n": pa.int64(), "emission": pa.int64()})
+    of = Windowing(Aligned(10 * us, 10 * us, 0), "", "at", False, ("key",), (("n", count()),), 5 * us, "accumulating")
+    return (
+        Node(1, of, _KEYED, schema, (("late", ROWS),), "count"),
+        Node(2, MappingBatches(_told), (Edge(1),), _OUT),
+        Node(3, MappingBatches(_told_late), (Edge(1, output="late"),), _OUT),
+        Node(4, Uniting(), (Edge(2), Edge(3)), _OUT),
+    )
+
+
+def _told(batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = (dict(zip(batch.schema.names, row, strict=True)) for row in values_of(batch))
+    words = [f"{row['key']}[{(row['end'] - _EPOCH).seconds})={row['n']}#{row['emission']}" for row in rows]
+    return pa.RecordBatch.from_arrays([pa.array(words, pa.string())], schema=_OUT)
+
+
+def _told_late(batch: pa.RecordBatch) -> pa.RecordBatch:
+    words = [f"{record}-late" for record in batch["record"].to_pylist()]
+    return pa.RecordBatch.from_arrays([pa.array(words, pa.string())], schema=_OUT)
 
 
 # Of its second partition: silent in the third epoch, so that the watermark goes on to 20; behind it when it wakes.
@@ -147,10 +176,21 @@ _IDLE = monotonic("at", idle="10 seconds")
 _AT_END = ("b[30)=1-with-end", "a[40)=1-with-end", "c[50)=1-with-end")
 _SILENT = ("b[30)=1-with-31", "a[40)=1-with-43")  # the last one in an epoch without records, when all are silent
 
+_TIMERS = _processed(_Windows(), "event")
+# In the fourth and fifth epochs the second partition wakes: with rows for a window that has fired, and one of a window
+# that is closed.
+_LATE = {**_TIMED, "t/1": (("b", 2), ("a", 13), ("c", 5), ("a", 14), ("c", 43))}
+_LATE_CUTS = (*_TIMED_CUTS[:-1], (5, 5, 15))
+_WINDOWS = (
+    *("a[10)=1#1", "b[10)=2#1", "a[20)=1#1", "a[20)=2#2", "t/1:2-late", "a[20)=3#3"),
+    *("b[30)=1#1", "a[40)=1#1", "c[50)=1#1"),
+)
+
 JOBS = {
     "processing time": _counting(),
-    "event time to an end": FlowJob(_TIMED, _TIMED_CUTS, _Windows, Counter((*_ROWS, *_AT_END)), _IDLE, ends=True),
-    "event time and silence": FlowJob(_TIMED, _TIMED_CUTS, _Windows, Counter((*_ROWS, *_SILENT)), _IDLE),
+    "event time to an end": FlowJob(_TIMED, _TIMED_CUTS, _TIMERS, Counter((*_ROWS, *_AT_END)), _IDLE, ends=True),
+    "event time and silence": FlowJob(_TIMED, _TIMED_CUTS, _TIMERS, Counter((*_ROWS, *_SILENT)), _IDLE),
+    "windows and late rows": FlowJob(_LATE, _LATE_CUTS, _windowed(), Counter(_WINDOWS), _IDLE, ends=True),
 }
 
 DEFAULT_JOB = next(iter(JOBS))

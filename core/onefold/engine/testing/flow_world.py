@@ -32,10 +32,10 @@ from onefold.engine.driver.restarts import NeedsStart, Tracker
 from onefold.engine.driver.resume_point import ResumePoint, resume_point
 from onefold.engine.driver.writers import Writers
 from onefold.engine.state import STATE
-from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, OUT, ROWS, FlowJob
+from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS, ROWS, FlowJob
 from onefold.engine.testing.model_fleet import THEIR_WORK_LANDS_LATER, WORKERS_DIE, FleetSubject, ModelFleet
 from onefold.engine.testing.model_state import MAX_PARALLELISM, ModelSnapshots
-from onefold.flow.graph import Edge, Graph, Node, Reading, Shipping, Writing
+from onefold.flow.graph import Edge, Graph, Node, Reading, Writing
 from onefold.flow.time.clocks import SourceEnd
 from onefold.flow.writing import in_fixed_order
 from onefold.store.job.lifecycle import Lifecycle
@@ -130,13 +130,11 @@ class FlowWorld:
         self.sinks: dict[str, Any] = {name: MODELS[kind](name) for name, kind in named.items()}
         self.state = ModelTwoPhaseSink(STATE)
         source: Any = _Source(self._job)
-        nodes = [
-            Node(0, Reading(source, self._job.watermarks), (), ROWS, (), "t"),
-            Node(1, self._job.operator(), (Edge(0, Shipping.KEYED, ("key",)),), OUT, (), "count"),
-            *(Node(n, Writing(sink), (Edge(1),), None) for n, sink in enumerate(self.sinks.values(), start=2)),
-        ]
-        self.plan = plan(Graph(FLOW, tuple(nodes), MAX_PARALLELISM))
-        by_node = dict(enumerate(self.sinks.values(), start=2))
+        nodes = (Node(0, Reading(source, self._job.watermarks), (), ROWS, (), "t"), *self._job.nodes)
+        by_node = dict(enumerate(self.sinks.values(), start=len(nodes)))
+        last = (Edge(nodes[-1].number),)
+        writings = (Node(number, Writing(sink), last, None) for number, sink in by_node.items())
+        self.plan = plan(Graph(FLOW, (*nodes, *writings), MAX_PARALLELISM))
         snapshots = ModelSnapshots(self.state)
         shows_early = [name for name, kind in named.items() if kind is SinkKind.WRITE_THROUGH]
         in_order = in_fixed_order(self.plan.graph, shows_early)

@@ -15,7 +15,18 @@ from onefold.engine.dataflow.subtask import Kept
 from onefold.engine.key_groups import group_of
 from onefold.engine.state import STATE
 from onefold.engine.state.columns.keyed_rows import KeyedRows
-from onefold.engine.state.state_backend import BlockTable, Frozen, Key, RowTable, StateKind, StateSize, StateSpec, Value
+from onefold.engine.state.state_backend import (
+    BlockId,
+    BlockTable,
+    Frozen,
+    Key,
+    RowTable,
+    StateKind,
+    StateSize,
+    StateSpec,
+    Value,
+)
+from onefold.flow.rows import values_of
 
 __all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
 
@@ -91,6 +102,31 @@ class ModelTable:
 
 
 @dataclass
+class ModelBlocks:
+    """Implements BlockTable: each row is an entry by its key, so that it is restored where that is."""
+
+    table: ModelTable
+    schema: pa.Schema
+    width: int
+
+    def ids(self) -> list[BlockId]:
+        return sorted({(slice_, number) for _, (slice_, number, _) in self.table.entries})
+
+    def get(self, at: BlockId) -> pa.RecordBatch:
+        rows = [(*key, *value) for (key, sub), value in self.table.entries.items() if sub[:2] == at]
+        arrays = [pa.array(of, field.type) for of, field in zip(zip(*rows, strict=True), self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def put(self, at: BlockId, block: pa.RecordBatch) -> None:
+        for place, row in enumerate(values_of(block)):
+            self.table.put(row[: self.width], row[self.width :], (*at, place))
+
+    def delete(self, at: BlockId) -> None:
+        for key, sub in [each for each in self.table.entries if each[1][:2] == at]:
+            self.table.delete(key, sub)
+
+
+@dataclass
 class ModelBackend:
     """Implements StateBackend."""
 
@@ -110,7 +146,7 @@ class ModelBackend:
         return self.tables.setdefault(spec, ModelTable())
 
     def blocks(self, uid: str, name: str, schema: pa.Schema, width: int) -> BlockTable:
-        raise NotImplementedError
+        return ModelBlocks(self.table(StateSpec(uid, name, StateKind.BLOCKS)), schema, width)
 
     def rows(self, uid: str, name: str, schema: pa.Schema, width: int) -> RowTable:
         return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)

@@ -13,11 +13,14 @@ from onefold.engine.dataflow.inbound import Inbound
 from onefold.engine.dataflow.items import Acknowledge, Barrier, Effect, Item
 from onefold.engine.dataflow.subtask import Phase, Subtask
 from onefold.engine.logics.processing import ProcessingLogic
+from onefold.engine.logics.windows.block_log import BlockLog
+from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.testing.flow_jobs import DEFAULT_JOB, JOBS
 from onefold.engine.testing.model_fleet import FleetSubject
+from onefold.flow.time.clocks import END as TIME_END
 from onefold.flow.time.clocks import Clocks, Times
 
-__all__ = ["END", "MUTANTS", "OF_ORDER", "OF_TIME", "SILENCE"]
+__all__ = ["END", "MUTANTS", "OF_ORDER", "OF_TIME", "SILENCE", "WINDOWS"]
 
 
 class _FrozenLate(Subtask):
@@ -137,6 +140,27 @@ def _forget_timers(subtask: Subtask) -> None:
             logic._handle.timers._keys.clear()
 
 
+def _of_windows(spoil: Callable[[SlicingLogic], None]) -> Callable[[Subtask], None]:
+    def spoil_all(subtask: Subtask) -> None:
+        for logic in subtask._operators._logics.values():
+            if isinstance(logic, SlicingLogic):
+                spoil(logic)
+
+    return spoil_all
+
+
+def _forget(log: BlockLog) -> None:
+    log.drop_while(lambda _: True)
+
+
+def _reopen(logic: SlicingLogic) -> None:
+    logic._closed_us = -TIME_END
+
+
+def _forget_watermark(logic: SlicingLogic) -> None:
+    logic._clocks._clocks, logic._clocks.watermark_us, logic._watermark_us = {}, None, -TIME_END
+
+
 def _all_groups(index: int, parallelism: int, max_parallelism: int) -> Sequence[int]:
     del index, parallelism
     return range(max_parallelism)
@@ -150,7 +174,7 @@ MUTANTS = {
     "the driver is not told which timers were restored": FleetSubject(tells_timers=False),
     "a key group is restored twice": FleetSubject(groups=_all_groups),
 }
-SILENCE, END = [job for job in JOBS if job != DEFAULT_JOB][::-1]
+END, SILENCE, WINDOWS = [job for job in JOBS if job != DEFAULT_JOB]
 # By the job that shows them.
 OF_TIME = {
     "the watermark is of the first channel alone": (FleetSubject(inbound=_FirstChannel), SILENCE),
@@ -164,6 +188,14 @@ OF_TIME = {
         FleetSubject(ends_at=lambda _cut, planned: planned),
         END,
     ),
+    "windows are not restored": (FleetSubject(spoil=_of_windows(lambda of: _forget(of._slices))), WINDOWS),
+    "how often windows have fired is not restored": (
+        FleetSubject(spoil=_of_windows(lambda of: _forget(of._fired))),
+        WINDOWS,
+    ),
+    "which windows are closed is not restored": (FleetSubject(spoil=_of_windows(_reopen)), WINDOWS),
+    "clocks of windows are not restored": (FleetSubject(spoil=_of_windows(_forget_watermark)), WINDOWS),
+    "windows of a key group are restored twice": (FleetSubject(groups=_all_groups), WINDOWS),
 }
 # Wrong at several points together, in schedules by chance: by the sink and the job that show them.
 OF_ORDER = {
