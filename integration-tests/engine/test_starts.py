@@ -9,20 +9,23 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from harness.calls import Ask
 from harness.errors import raises
 from harness.kafka.topics import in_order
 
 from onefold.core import ConfigError, DataLoss, Terminal
+from onefold.core.errors import OutOfResources
 from onefold.engine.driver.flow_run import FlowRun
 from onefold.flow import Flow, count
-from onefold.sinks import SqlSink
+from onefold.sinks import PostgresSink, SqlSink
 from onefold.sources import FileSource, KafkaSource
 
 pytestmark = pytest.mark.servers
@@ -349,3 +352,37 @@ def test_a_flow_whose_folder_is_another_one_now_is_refused_and_reads_nothing_aga
         flow.run(checkpoint=lines.checkpoint, on_outcome=end_with_it)
     assert refused.value.code == "positions-not-read"
     lines.assert_exact()
+
+
+def test_more_workers_than_a_database_takes_writers_are_refused(tmp_path: Path) -> None:
+    lines = Lines(tmp_path, has_state=False)
+    with raises(ConfigError, "too-many-workers"):
+        lines.flow().run(checkpoint=lines.checkpoint, workers=2)
+
+
+def test_a_start_that_finds_all_slots_taken_may_be_tried_again(tmp_path: Path, postgres_url: str, ask: Ask) -> None:
+    """They are somebody's who may give them back: nothing is wrong with the flow."""
+    lines = Lines(tmp_path, has_state=False)
+    flow = Flow("lines")
+    source = FileSource(str(tmp_path / "in"), format="json", schema="id long")
+    flow.source(source, uid="in").select("id").sink(PostgresSink(postgres_url, "t", delivery="two_phase"))
+    with all_slots_taken(postgres_url), raises(OutOfResources, "too-many-workers"):
+        flow.run(checkpoint=lines.checkpoint, workers=2, on_outcome=end_with_it)
+    flow.run(checkpoint=lines.checkpoint, workers=2, on_outcome=end_with_it)
+    assert ask("SELECT count(*) FROM t") == [(3,)]
+
+
+@contextmanager
+def all_slots_taken(url: str) -> Iterator[None]:
+    taken: list[str] = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        try:
+            with suppress(psycopg.errors.OutOfMemory):  # 53200: maximum number of prepared transactions reached
+                while True:
+                    connection.execute("BEGIN; SELECT pg_current_xact_id()")
+                    connection.execute(f"PREPARE TRANSACTION 'somebody-else/{len(taken)}'".encode())
+                    taken.append(f"somebody-else/{len(taken)}")
+            yield
+        finally:
+            for gid in taken:
+                connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())

@@ -39,6 +39,7 @@ _ENGINE = (
     "onefold.engine.workers.worker_setup",
 )
 _REQUEST_BYTES = 1 << 16
+_SIGNALS_MAX = 1 << 10  # that are taken note of at once
 _NUMBER = struct.Struct("<i")
 
 
@@ -151,16 +152,21 @@ def forked_driver(control: socket.socket) -> socket.socket:
     def end(_number: int, _frame: object) -> None:
         nonlocal is_ending
         is_ending = True
-        with suppress(OSError):  # the daemon is gone
-            control.shutdown(socket.SHUT_RDWR)
         if driver is not None:
             os.kill(driver, signal.SIGTERM)
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, nobody could be waited for
+    woken, wakes = socket.socketpair()  # a signal that comes just before a wait must end that, too
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, _nothing)
     for number in SIGNALS:
         signal.signal(number, end)
     mine = os.getpid()
     while True:
+        while not is_ending and control not in _awaited(woken, control):
+            pass
+        if is_ending:
+            sys.exit()
         request, files, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
         if not request:
             sys.exit()
@@ -171,19 +177,34 @@ def forked_driver(control: socket.socket) -> socket.socket:
             sys.exit()
         driver = _forked()
         if not driver:
-            control.close()
-            tells.close()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for mine_alone in (control, tells, woken, wakes):
+                mine_alone.close()
             if os.getpid() != mine:
                 end_with(mine)
             return channel
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         channel.close()
         _tell(tells, driver)
-        os.waitid(os.P_PID, driver, os.WEXITED | os.WNOWAIT)  # its id is its own until `end` no longer has it
-        ended, driver = driver, None
+        while os.waitid(os.P_PID, driver, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            _awaited(woken)
+        ended, driver = driver, None  # until here its id was its own
         _, status = os.waitpid(ended, 0)
         _tell(tells, os.waitstatus_to_exitcode(status))
         tells.close()
+
+
+def _awaited(woken: socket.socket, *others: socket.socket) -> list[socket.socket]:
+    """Waits for a signal, or for something to read from the others. Returns what there is to read from."""
+    ready, _, _ = select.select([woken, *others], [], [])
+    if woken in ready:
+        woken.recv(_SIGNALS_MAX)
+    return ready
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    """A signal with a handler wakes."""
 
 
 def import_all(modules: Sequence[str]) -> None:

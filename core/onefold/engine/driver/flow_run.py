@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.core.checks import present
-from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, Retriable
+from onefold.core.contract import SinkKind
+from onefold.core.errors import ConfigError, Fenced, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.positions import Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Outcome, Started
@@ -367,11 +368,13 @@ class FlowRun:
         return written if self._state_root is None else {**written, STATE: pa.schema([])}
 
     def _check_writers(self) -> None:
+        """Raises ConfigError; OutOfResources where a sink prepares, whose server may have more room again later."""
         for _, writing in self._plan.graph.writings():
             limit = writing.sink.writers_max()
             if limit is not None and limit < self._settings.workers:
-                raise ConfigError(
+                kind = OutOfResources if writing.sink.guarantee().kind is SinkKind.TWO_PHASE else ConfigError
+                raise kind(
                     "too-many-workers",
                     f"sink {writing.sink.name!r} takes at most {limit} writers at once, and the flow has"
-                    f" {self._settings.workers} workers: run it with workers={limit}",
+                    f" {self._settings.workers} workers: run it with workers={limit}, or make room where it writes to",
                 )
