@@ -121,6 +121,7 @@ class Clocks:
                 self._ended |= {name}
             elif active_ms is not None:
                 self._clocks[uid, name] = _Clock(us, active_ms)
+        self._now_ms = max((clock.active_ms for clock in self._clocks.values()), default=0)  # of the last epoch
 
     def as_rows(self) -> list[Row]:
         """All that it remembers, from which `Clocks` makes it again."""
@@ -136,6 +137,7 @@ class Clocks:
             if partition in times.read:
                 clock = _Clock(_highest(clock.at_us, times.read[partition]), now_ms)
             self._clocks[partition] = clock
+        self._now_ms = now_ms
         self.watermark_us = _highest(self.watermark_us, self._at(now_ms))
 
     def next_release_ms(self) -> int | None:
@@ -156,10 +158,8 @@ class Clocks:
 
     def status(self) -> ClockStatus:
         """As of the last epoch."""
-        counting = self._counting()
-        now_ms = max((self._clocks[partition].active_ms for partition in counting), default=0)
-        awake = self._awake(now_ms)
-        if len(counting) < 2 or not awake:
+        awake = self._awake(self._now_ms)
+        if len(self._counting()) < 2 or not awake:
             return ClockStatus(self.watermark_us)
         waits_for = min(awake, key=lambda partition: (_before(self._clocks[partition].at_us), partition))
         uid, name = waits_for

@@ -107,7 +107,8 @@ def check_watermarks_of(watermarks: Any, schema: pa.Schema, label: str) -> None:
             " punctuated(column, mark=), or an instance of a subclass of Watermarks",
         )
     _checked(watermarks)
-    columns = [name for name in (watermarks.column, getattr(watermarks, "mark", None)) if name is not None]
+    marks = [watermarks.mark] if isinstance(watermarks, _Punctuated) else []
+    columns = [*marks, *([] if watermarks.column is None else [watermarks.column])]
     check_columns(columns, schema, f"the watermarks of {label}")
     for name in columns:
         if not is_time(kind := schema.field(name).type):

@@ -60,8 +60,10 @@ def test_case_8_without_records_it_moves_when_silence_is_due_to_the_highest_of_a
     found = clocks(MINUTE)
     assert advanced(found, [(0, {"p": 25, "q": 5})]) == [5]
     assert found.next_release_ms() == 60_000
+    assert found.status() == ClockStatus(5, "q", 0, 60_000)
     assert advanced(found, [(60, {})]) == [25]
     assert found.next_release_ms() is None
+    assert found.status() == ClockStatus(25), "it waits for none"
 
 
 def test_case_9_a_partition_that_wakes_counts_again_and_takes_nothing_back() -> None:

@@ -182,6 +182,27 @@ def test_a_union_of_streams_with_and_without_watermarks_is_refused() -> None:
         left.union(right).key_by("key").process(Chained(), "at string", uid="chained", timers="event")
 
 
+def test_a_source_that_never_has_a_record_is_waited_for_until_it_is_silent() -> None:
+    made = Flow("windows")
+    left, right = (
+        made.source(AnySource(name, ROWS, is_resolved=True), uid=name, watermarks=IDLE)  # type: ignore[arg-type]
+        for name in ("left", "right")
+    )
+    left.union(right).key_by("key").process(Chained(), "at string", uid="chained", timers="event").sink(
+        AnySink("fired")
+    )
+    test = FlowTest(made)
+    at = EPOCH + dt.timedelta(seconds=5)
+    assert test.epoch({"left": [("a", at, 1)]})["fired"] == [] and test.watermark("chained") is None
+    test.restore()
+    test.advance(seconds=59)
+    test.epoch({"left": [("a", at, 1)]})
+    assert test.watermark("chained") is None
+    test.advance(seconds=1)
+    assert test.epoch({"left": [("a", at, 1)]})["fired"] == [{"at": "1000"}] and test.watermark("chained") == at
+    test.close()
+
+
 def test_streams_that_part_and_unite_thirty_times_have_the_clocks_of_their_source() -> None:
     made = Flow("windows")
     rows = made.source(AnySource("rows", ROWS, is_resolved=True), uid="rows", watermarks=EVER)  # type: ignore[arg-type]

@@ -78,6 +78,7 @@ def test_what_is_refused(given: Any, code: str) -> None:
 def test_a_policy_of_ones_own() -> None:
     class Heartbeats(Watermarks):
         idle = None
+        mark = 5  # its own business
 
         def of(self, batch: pa.RecordBatch) -> int | None:
             return int(batch.num_rows)
