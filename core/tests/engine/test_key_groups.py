@@ -158,3 +158,8 @@ def test_a_split_keeps_every_row_in_order_and_each_key_with_its_subtask(
 def test_more_subtasks_than_groups_are_refused() -> None:
     with raises(ConfigError, "max-parallelism"):
         key_groups_of_subtask(0, 9, 8)
+
+
+def test_rows_without_a_key_are_all_the_first_subtasks() -> None:
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    assert [part.num_rows for part in split_by_subtask(batch, (), 4, 3)] == [3, 0, 0]

@@ -76,7 +76,7 @@ class Lifted:
     def take(self) -> pa.RecordBatch | None:
         """One state of each key since the last call; None where there were no rows."""
         states, self._states, self._rows = self._states, [], 0
-        return self._folding.merged(states) if states else None
+        return self._folding.merged(states) if len(states) > 1 else next(iter(states), None)
 
 
 class ReducingLogic(Stateless):

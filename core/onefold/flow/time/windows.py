@@ -73,9 +73,9 @@ class Aligned:
 
     def ends(self, slice_: int, after: int, up_to: int) -> range:
         """The ends of the windows that have a slice, those above `after` and up to `up_to`."""
-        last, low, high = self.last_end(slice_), max(slice_, after), min(self.last_end(slice_), up_to)
-        first = last - (last - low - 1) // self.slide_us * self.slide_us
-        return range(first, high + 1, self.slide_us)
+        last = self.last_end(slice_)
+        first = last - (last - max(slice_, after) - 1) // self.slide_us * self.slide_us
+        return range(first, min(last, up_to) + 1, self.slide_us)
 
     def _floor(self, us: T, step: int) -> T:
         return (us - self.offset_us) // step * step + self.offset_us
@@ -91,7 +91,7 @@ def aligned(window: Tumbling | Sliding) -> Aligned:
     size_us = duration_us(window.size, "size")
     slide_us = duration_us(window.slide, "slide") if isinstance(window, Sliding) else size_us
     if not (0 < size_us < _SIZE_US_MAX and 0 < slide_us < _SIZE_US_MAX):
-        raise ConfigError("option-value", f"windows of {window}: size and slide are longer than nothing")
+        raise ConfigError("option-value", f"windows of {window}: let size and slide be longer than nothing")
     found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us)
     if found.size_us // found.slice_us > SLICES_MAX:
         raise ConfigError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -285,6 +287,41 @@ def test_case_80_a_row_without_a_time_and_one_that_is_too_far_away_are_told() ->
         with raises(BadRecord, code, "'other'"):
             test.epoch({"rows": rows})
         test.close()
+
+
+KEYS: dict[pa.DataType, Any] = {
+    pa.decimal32(5, 2): Decimal("1.50"),
+    pa.decimal64(5, 2): Decimal("1.50"),
+    pa.decimal128(5, 2): Decimal("1.50"),
+    pa.decimal256(40, 2): Decimal("1.50"),
+    pa.large_string(): "a",
+    pa.binary(2): b"ab",
+    pa.bool_(): True,
+    pa.uint8(): 3,
+    pa.date32(): date(2026, 1, 1),
+    pa.time64("us"): time(1),
+    pa.timestamp("us", "UTC"): datetime(2026, 1, 1, tzinfo=UTC),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS, ids=str)
+def test_a_window_fires_again_for_keys_of_any_type_and_for_null(kind: pa.DataType) -> None:
+    schema = pa.schema({"key": kind, "other": kind, "at": pa.timestamp("us", "UTC")})
+    made = Flow("windows")
+    given: Any = AnySource("rows", schema, is_resolved=True)
+    windowed = made.source(given, uid="rows", watermarks=EVER).key_by("key", "other").window(TEN, lateness="1 minute")
+    fired = windowed.aggregate(uid="n", n=count())
+    fired.sink(AnySink("fired", replaces=Upsert(("key", "other", "window_start"))))
+    test, key = FlowTest(made), KEYS[kind]
+    found = []
+    for rows in ([(key, None, 1), (None, key, 2), (None, None, 3), (key, key, 11)], [(None, key, 4), (key, None, 5)]):
+        timed = [(*of, time_of(second)) for *of, second in rows]
+        found.append(
+            [(row["key"], row["other"], row["n"], row["emission"]) for row in test.epoch({"rows": timed})["fired"]]
+        )
+    assert Counter(found[0]) == Counter([(key, None, 1, 1), (None, key, 1, 1), (None, None, 1, 1)])
+    assert Counter(found[1]) == Counter([(key, None, 2, 2), (None, key, 2, 2)])
+    test.close()
 
 
 OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from flow_parts import AnySource
+from flow_parts import AnySink, AnySource
 from harness.errors import raises
 
-from onefold.core import ConfigError
-from onefold.flow import Flow, Stream, Tumbling, Watermarks, WindowedStream, count, monotonic, punctuated, sum_
+from onefold.core import ConfigError, Upsert
+from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, WindowedStream, count, monotonic, punctuated, sum_
 from onefold.flow.graph import Windowing
 
 ROWS = pa.schema(
@@ -149,3 +149,17 @@ def test_a_window_without_a_uid_or_an_aggregate_is_refused() -> None:
         rows().window(MINUTE).aggregate(n=count())
     with raises(ConfigError, "option-missing"):
         rows().window(MINUTE).aggregate(uid="n")
+
+
+def test_explain_tells_windows_and_where_their_rows_come_together() -> None:
+    flow = Flow("windows")
+    by_key = rows(flow=flow).key_by("key").window(Sliding("1 hour", "1 minute"), lateness="10 seconds", late="late")
+    found = counted(by_key, "moving")
+    found.sink(AnySink("moving", replaces=Upsert(("key", "window_start"))))
+    found.side("late").sink(AnySink("late"))
+    counted(rows(name="others", flow=flow).window(MINUTE), "all").sink(AnySink("all"))
+    text = flow.explain()
+    assert "by key, windows of 1 hour each 1 minute of 'at': n = count()" in text
+    assert "accumulating, 10 s longer for late rows; by slices of 60 s" in text
+    assert "from others, all in one task" in text and "from rows, by key key" in text
+    assert "side late: key string" in text

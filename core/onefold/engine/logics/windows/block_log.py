@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onefold.engine.state.state_backend import BlockId, BlockTable
 
-__all__ = ["BlockLog", "by_slice"]
+__all__ = ["BlockLog"]
 
 MERGED = 8
 
@@ -40,7 +40,7 @@ class BlockLog:
 
     def append(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
         """Rows of an epoch, one of each key and slice; gives those of each slice."""
-        found = dict(by_slice(rows, self._width))
+        found = dict(_by_slice(rows, self._width))
         for slice_, block in found.items():
             self._put(slice_, block)
         self._next += 1
@@ -84,7 +84,7 @@ class BlockLog:
         self._table.delete(at)
 
 
-def by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each slice, in their order, by the column with that number; the earliest slice first."""
     slices = rows.column(at).cast(pa.int64()).to_numpy()
     if not len(slices):

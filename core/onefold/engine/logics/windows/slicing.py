@@ -212,8 +212,10 @@ def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.Recor
 
 
 def _of_keys(blocks: Iterable[pa.RecordBatch], keys: pa.RecordBatch, width: int) -> list[pa.RecordBatch]:
-    """Their rows but for those that have a value in the key which none of `keys` has."""
+    """Their rows but for some that have a value in the key which none of `keys` has."""
     found = [*blocks]
     for at in range(width):
+        if pa.types.is_decimal32(keys.column(at).type) or pa.types.is_decimal64(keys.column(at).type):
+            continue  # Arrow does not look these up
         found = [block.filter(pc.is_in(block.column(at), value_set=keys.column(at))) for block in found]
     return found
