@@ -70,12 +70,12 @@ class Place:
     def state(self) -> Path:
         return self.checkpoint / "totals"
 
-    def run(self, backend: str = "memory", checkpoint: str | None = None) -> None:
+    def run(self, backend: str = "memory", checkpoint: str | None = None, *, in_columns: bool = True) -> None:
         """The flow, for an epoch of one file more."""
         self.number += 1
         rows = "".join(f'{{"id": {number}, "account": {number % 7}}}\n' for number in range(50))
         (self.read / f"{self.number}.json").write_text(rows)
-        run_totals(self.read, self.own, checkpoint or str(self.checkpoint), backend)
+        run_totals(self.read, self.own, checkpoint or str(self.checkpoint), backend, in_columns=in_columns)
 
     def open_to_all(self) -> None:
         """As on storage that is shared, by whoever made its folders."""
@@ -111,9 +111,9 @@ def change_footers(state: Path, change: Callable[[dict[str, Any]], None]) -> int
     return len(handles)
 
 
-def ends_by(place: Place, code: str, backend: str = "memory") -> None:
+def ends_by(place: Place, code: str, backend: str = "memory", *, in_columns: bool = True) -> None:
     with pytest.raises(OnefoldError) as caught:
-        place.run(backend)
+        place.run(backend, in_columns=in_columns)
     assert caught.value.code == code, caught.value
 
 
@@ -277,9 +277,10 @@ def test_a_lock_that_is_held_is_named(place: Place, monkeypatch: pytest.MonkeyPa
     does="changes bytes of a snapshot's columns, and their checksums with them",
     gets="a start that is refused (`state-value-damaged`), or another state; no worker crashes",
 )
+@pytest.mark.parametrize("in_columns", [True, False])
 @pytest.mark.parametrize("change", ["offsets", "cut", "deep", "no hash", "no tuple", "no batch", "another type"])
-def test_changed_columns_are_a_named_error(place: Place, change: str) -> None:
-    place.run()
+def test_changed_columns_are_a_named_error(place: Place, change: str, in_columns: bool) -> None:
+    place.run(in_columns=in_columns)
     place.open_to_all()
 
     def changed() -> int:
@@ -289,7 +290,7 @@ def test_changed_columns_are_a_named_error(place: Place, change: str) -> None:
         return found
 
     assert int(as_nobody(changed)) >= 1
-    ends_by(place, "state-value-damaged")
+    ends_by(place, "state-value-damaged", in_columns=in_columns)
 
 
 def change_columns(path: Path, change: str) -> int:
@@ -318,6 +319,7 @@ def damaged(stream: bytes, change: str) -> bytes:
     if change == "cut":
         return stream[: len(stream) // 2]
     names = [name for name in batch.schema.names if name.startswith("v" if change == "deep" else "k")]
+    names = names or batch.schema.names[:1]  # of state in columns: the key
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     fields = {field.name: field for field in batch.schema}
     coded = {"deep": DEEP, "no hash": LIST, "no tuple": LIST}.get(change)
@@ -334,7 +336,7 @@ def damaged(stream: bytes, change: str) -> bytes:
         else:
             columns[new] = pa.array([{"a": 1}] * batch.num_rows)
             fields[new] = pa.field(new, columns[new].type)
-    made = pa.record_batch([*columns.values()], schema=pa.schema([*fields.values()]))
+    made = pa.record_batch([*columns.values()], schema=pa.schema([*fields.values()], batch.schema.metadata))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, made.schema) as writer:
         if change != "no batch":

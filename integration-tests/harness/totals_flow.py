@@ -16,20 +16,24 @@ from onefold.sources import FileSource
 __all__ = ["run_totals"]
 
 
-def run_totals(read: Path, own: Path, checkpoint: str, backend: str) -> None:
-    """One epoch of the files in `read`. With RocksDB it runs in a process of its own: its threads outlive no fork, and
+def run_totals(read: Path, own: Path, checkpoint: str, backend: str, *, in_columns: bool = True) -> None:
+    """One epoch of the files in `read`, with state in columns or in entries. With RocksDB it runs in a process of its own: its threads outlive no fork, and
     the one that runs the tests may have used it before."""
     if backend == "memory":
-        _run(read, own, checkpoint, backend)
+        _run(read, own, checkpoint, backend, in_columns)
         return
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(_run, read, own, checkpoint, backend).result(timeout=120)
+        pool.submit(_run, read, own, checkpoint, backend, in_columns).result(timeout=120)
 
 
-def _run(read: Path, own: Path, checkpoint: str, backend: str) -> None:
+def _run(read: Path, own: Path, checkpoint: str, backend: str, in_columns: bool) -> None:
     flow = Flow("totals")
     taken = flow.source(FileSource(str(read), format="json", schema="id long, account long", name="in"), uid="in")
-    totals = taken.key_by("account").aggregate(uid="totals", orders=count())
+    keyed = taken.key_by("account")
+    if in_columns:
+        totals = keyed.aggregate(uid="totals", orders=count())
+    else:
+        totals = keyed.reduce(lambda _, later: later, uid="totals")
     totals.sink(SqlSink(f"sqlite:///{own}/rows.db", "totals", mode="upsert", key="account", order="onefold_epoch"))
     flow.run(
         checkpoint=checkpoint,
