@@ -17,8 +17,8 @@ __all__ = ["run_totals"]
 
 
 def run_totals(read: Path, own: Path, checkpoint: str, backend: str, *, in_columns: bool = True) -> None:
-    """One epoch of the files in `read`, with state in columns or in entries. With RocksDB it runs in a process of its own: its threads outlive no fork, and
-    the one that runs the tests may have used it before."""
+    """One epoch of the files in `read`, with state in columns or in entries. With RocksDB it runs in a process of its
+    own: its threads outlive no fork, and the one that runs the tests may have used it before."""
     if backend == "memory":
         _run(read, own, checkpoint, backend, in_columns)
         return
