@@ -17,7 +17,7 @@ from onefold.flow.processing.processor import (
     TimerValues,
     ValueState,
 )
-from onefold.flow.rows import Side
+from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
 from onefold.flow.time.windows import Sliding, Tumbling

@@ -18,7 +18,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.values.names import near
 from onefold.core.values.plain import plain
 from onefold.flow.graph import Batches, Filtering, FlatMapping, MappingBatches, Node, Selecting, Uniting
-from onefold.flow.rows import Output, RowCollector, Side, dicts_of, note, undeclared
+from onefold.flow.processing.rows import Output, RowCollector, Side, dicts_of, note, undeclared
 
 __all__ = ["Evaluation", "column_of", "computed", "evaluation", "expression_types", "given_by", "shaped"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onefold.core.values.ids import Deduplication
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
-    from onefold.flow.rows import Side
+    from onefold.flow.processing.rows import Side
     from onefold.flow.time.watermarks import Watermarks
     from onefold.flow.time.windows import Aligned
 

@@ -41,7 +41,7 @@ from onefold.flow.graph import (
 )
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
-from onefold.flow.rows import Side
+from onefold.flow.processing.rows import Side
 from onefold.flow.time.windows import Sliding, Tumbling
 from onefold.flow.windowing import ResultsOf, Windows, windows_of
 from onefold.flow.writing import add_sink

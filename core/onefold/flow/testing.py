@@ -21,7 +21,7 @@ from onefold.core.values.names import near
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.flow.flow import Flow
 from onefold.flow.graph import Node, Reading
-from onefold.flow.rows import RowCollector, dicts_of, not_of_type, values_of
+from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, values_of
 from onefold.flow.time.clocks import SourceEnd
 
 __all__ = ["FlowTest"]

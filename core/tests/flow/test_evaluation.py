@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onefold.core import BadRecord, ConfigError, InternalError
 from onefold.flow import Side, Stream, count
 from onefold.flow.evaluation import evaluation
-from onefold.flow.rows import BATCH_ROWS_MAX, dicts_of, row_type, rows_of
+from onefold.flow.processing.rows import BATCH_ROWS_MAX, dicts_of, row_type, rows_of
 
 Rows = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from harness.errors import raises
 
 from onefold.core import BadRecord
 from onefold.core.values.ddl import schema_of
-from onefold.flow.rows import RowCollector, Side, values_of
+from onefold.flow.processing.rows import RowCollector, Side, values_of
 
 EASTERN = dt.timezone(dt.timedelta(hours=-5))
 ALMOST: dict[str, tuple[str, Any, str]] = {

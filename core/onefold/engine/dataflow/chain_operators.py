@@ -18,7 +18,7 @@ from onefold.engine.dataflow.progress_marks import NODE, STREAMS, Mark, no_mark
 from onefold.engine.logics.endpoints import ReadingLogic, WritingLogic
 from onefold.engine.logics.logic import Clocked, EventTimed, Input, Logic, Output
 from onefold.engine.own_process import OwnProcess
-from onefold.flow.rows import OF
+from onefold.flow.processing.rows import OF
 from onefold.flow.time.clocks import NO_TIMES, ClockStatus, Times
 
 __all__ = ["Emitted", "Operators", "operator_failed"]

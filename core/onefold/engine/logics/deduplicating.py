@@ -18,7 +18,7 @@ from onefold.engine.key_groups import groups_of
 from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, StateTables
 from onefold.flow.graph import Deduplicating, Node
-from onefold.flow.rows import dicts_of, values_of
+from onefold.flow.processing.rows import dicts_of, values_of
 
 __all__ = ["IdsWithinLogic", "OrderedIdsLogic", "above"]
 

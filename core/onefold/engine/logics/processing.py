@@ -14,7 +14,7 @@ from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import Key
 from onefold.flow.graph import Node
 from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
-from onefold.flow.rows import RowCollector, note, row_type, rows_of, values_of
+from onefold.flow.processing.rows import RowCollector, note, row_type, rows_of, values_of
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 
 __all__ = ["ProcessingLogic", "by_key"]

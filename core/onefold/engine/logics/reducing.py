@@ -19,7 +19,7 @@ from onefold.engine.logics.logic import Input, Output, Stateless
 from onefold.engine.logics.processing import by_key
 from onefold.engine.state.state_backend import Folding, Key, StateKind, StateSpec, StateTables, Value
 from onefold.flow.graph import Node
-from onefold.flow.rows import RowCollector, dicts_of, not_of_type, note
+from onefold.flow.processing.rows import RowCollector, dicts_of, not_of_type, note
 
 __all__ = ["AggregatingLogic", "ReducingLogic"]
 

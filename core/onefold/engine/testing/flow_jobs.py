@@ -14,7 +14,7 @@ from onefold.core.aggregates import count
 from onefold.core.positions import Positions, Range
 from onefold.flow.graph import Edge, MappingBatches, Node, Processing, Shipping, TimersOf, Uniting, Windowing
 from onefold.flow.processing.processor import StatefulProcessor
-from onefold.flow.rows import values_of
+from onefold.flow.processing.rows import values_of
 from onefold.flow.time.watermarks import Watermarks, monotonic
 from onefold.flow.time.windows import Aligned
 

@@ -26,7 +26,7 @@ from onefold.engine.state.state_backend import (
     StateSpec,
     Value,
 )
-from onefold.flow.rows import values_of
+from onefold.flow.processing.rows import values_of
 
 __all__ = ["ModelBackend", "ModelSnapshots", "ModelStoring"]
 

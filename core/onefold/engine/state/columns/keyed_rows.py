@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from onefold.engine.state.state_backend import Folding, Key, StateTable
-from onefold.flow.rows import values_of
+from onefold.flow.processing.rows import values_of
 
 __all__ = ["KeyedRows"]
 

@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from onefold.flow.rows import values_of
+from onefold.flow.processing.rows import values_of
 
-__all__ = ["Column", "column_for", "numbers_of"]
+__all__ = ["SlotColumn", "column_for", "numbers_of"]
 
 SLOTS_MIN = 1 << 10
 Slots = np.ndarray[Any, Any]
 
 
-class Column(Protocol):
+class SlotColumn(Protocol):
     def take(self, slots: Slots | slice) -> pa.Array: ...
 
     def put(self, slots: Slots, values: pa.Array) -> None:
@@ -25,7 +25,7 @@ class Column(Protocol):
         ...
 
 
-def column_for(field: pa.Field) -> Column:
+def column_for(field: pa.Field) -> SlotColumn:
     return _Numbers(field.type) if _is_number(field.type) else _Objects(field)
 
 

@@ -15,7 +15,7 @@ from onefold.engine.state.columns.slot_columns import column_for, numbers_of
 from onefold.engine.state.sharded_tables import SHARDS
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import Folding
-from onefold.flow.rows import values_of
+from onefold.flow.processing.rows import values_of
 
 __all__ = ["SlotTable"]
 

@@ -87,7 +87,7 @@ def row_type(names: Sequence[str]) -> type[Any]:
         def __reduce__(self) -> Any:
             return _row, (tuple(names), tuple(self))
 
-        def asDict(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        def asDict(self) -> dict[str, Any]:
             return dict(zip(names, self, strict=True))
 
     return Row
