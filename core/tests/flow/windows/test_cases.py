@@ -185,6 +185,7 @@ def test_case_in_workers(
     """12 and 13: some of them without a partition, another number from epoch to epoch."""
     run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 3)
     assert numbered(by_subtasks(run, text)) == expected
+    assert "END" not in text or run.kept() == []
     run.close()
 
 
