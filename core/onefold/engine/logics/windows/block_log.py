@@ -5,7 +5,7 @@ So an epoch writes what it changed, nothing is looked up, and a slice is read wh
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -41,6 +41,7 @@ class BlockLog:
     def append(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
         """Rows of an epoch, one of each key and slice; gives those of each slice."""
         found = dict(_by_slice(rows, self._width))
+        self._slices = sorted([*self._slices, *(slice_ for slice_ in found if slice_ not in self._numbers)])
         for slice_, block in found.items():
             self._put(slice_, block)
         self._next += 1
@@ -64,8 +65,6 @@ class BlockLog:
                 self._delete((slice_, number))
 
     def _put(self, slice_: int, block: pa.RecordBatch) -> None:
-        if slice_ not in self._numbers:
-            insort(self._slices, slice_)
         numbers, level = self._numbers.setdefault(slice_, []), 0
         while len(last := numbers[1 - MERGED :]) == MERGED - 1 and all(
             self._levels.get((slice_, number), 0) <= level for number in last
@@ -85,7 +84,8 @@ class BlockLog:
 
 
 def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each slice, in their order, by the column with that number; the earliest slice first."""
+    """The rows of each slice, in their order, by the column with that number; the earliest slice first. Few of many are
+    copied, so that they do not keep the others in memory."""
     slices = rows.column(at).cast(pa.int64()).to_numpy()
     if not len(slices):
         return
@@ -94,4 +94,8 @@ def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBat
         rows, slices = rows.take(pa.array(order)), slices[order]
     starts = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
     for start, end in pairwise(starts):
-        yield int(slices[start]), rows.slice(start, end - start)
+        is_most = 2 * (end - start) >= len(slices)
+        yield (
+            int(slices[start]),
+            rows.slice(start, end - start) if is_most else rows.take(pa.array(np.arange(start, end))),
+        )

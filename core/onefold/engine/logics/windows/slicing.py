@@ -39,7 +39,7 @@ Numbers = np.ndarray[Any, Any]
 
 class SlicingLogic:
     """Implements Clocked and EventTimed. A window is due once the watermark has come to its end, and closed once that
-    is the lateness further; `closed_us` is up to where they are closed, which a shorter lateness takes no part of back.
+    is the lateness further; `closed_us` is up to where they are closed, which a longer lateness takes no part of back.
 
     `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
     closed, how often they have for each key.
@@ -64,6 +64,8 @@ class SlicingLogic:
         self._closed_us: int = earlier[0][0][0] if earlier else -END
         backend.operator(spec, lambda: [(self._closed_us,)])
         self._watermark_us = _reached(clocks)
+        if not operator.fires_again:  # nor does what has fired under an earlier lateness
+            self._closed_us = max(self._closed_us, self._watermark_us)
         self._late = 0  # rows of the epoch
 
     def restored(self) -> None:
@@ -126,7 +128,7 @@ class SlicingLogic:
         except pa.ArrowInvalid:
             whole = pa.array([END])
         found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
-        if len(found) and max(-found.min(), found.max()) >= _FAR_US:
+        if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
             raise BadRecord(
                 "event-time-range",
                 f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
@@ -136,10 +138,10 @@ class SlicingLogic:
 
     def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
         """Of the windows that have one of the slices, ascending."""
-        found: set[int] = set()
-        for slice_ in slices:
-            found.update(self._windows.ends(slice_, after, up_to))
-        return sorted(found)
+        found: list[int] = []
+        for slice_ in sorted(slices):
+            found += self._windows.ends(slice_, found[-1] if found else after, up_to)
+        return found
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
