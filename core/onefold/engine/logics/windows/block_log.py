@@ -51,10 +51,16 @@ class BlockLog:
         """The slices from `start` up to, not including, `end`."""
         return self._slices[bisect_left(self._slices, start) : bisect_left(self._slices, end)]
 
+    def ids(self, start: int, end: int) -> list[BlockId]:
+        """Of the blocks of these: the older ones first."""
+        found = ((number, slice_) for slice_ in self.between(start, end) for number in self._numbers[slice_])
+        return [(slice_, number) for number, slice_ in sorted(found)]
+
+    def get(self, at: BlockId) -> pa.RecordBatch:
+        return self._table.get(at)
+
     def read(self, start: int, end: int) -> list[pa.RecordBatch]:
-        """The blocks of these: the older ones first."""
-        ids = ((number, slice_) for slice_ in self.between(start, end) for number in self._numbers[slice_])
-        return [self._table.get((slice_, number)) for number, slice_ in sorted(ids)]
+        return [self._table.get(at) for at in self.ids(start, end)]
 
     def drop_while(self, is_done: Callable[[int], bool]) -> None:
         """The first slices, as long as they are done."""
