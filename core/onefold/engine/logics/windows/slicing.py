@@ -102,8 +102,8 @@ class SlicingLogic:
         new = {} if states is None else self._slices.append(states)
         before, now = self._watermark_us, _reached(self._clocks)
         closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
-        for end, whole in self._due_again(new, before):
-            yield None, self._again(end, whole, new, closed)
+        for end, kept in self._due_again(new, before):
+            yield None, self._again(end, kept, new, closed)
         due = self._slices.between(before - self._windows.size_us, now)
         for states in self._at_ends(self._ends(due, before, now)):
             self._count(states, closed)
@@ -165,12 +165,12 @@ class SlicingLogic:
             self._ends(late, self._closed_us, before), lambda block: _of_keys(block, keys, self._width)
         )
 
-    def _again(self, end: int, whole: Sequence[pa.RecordBatch], new: Blocks, closed: int) -> pa.RecordBatch:
+    def _again(self, end: int, kept: Sequence[pa.RecordBatch], new: Blocks, closed: int) -> pa.RecordBatch:
         """The results of a window that was due before, for the keys that got rows: it fires once more for them. They
-        are of these rows alone where nothing is given as the whole."""
+        are of these rows alone where nothing is given as kept."""
         start = end - self._windows.size_us
         came = self._accumulation.merged(self._as_window(end, [new[at] for at in new if start <= at < end]))
-        whole = self._accumulation.merged(self._as_window(end, whole)) if whole else came
+        whole = self._accumulation.merged(self._as_window(end, kept)) if kept else came
         fired = [_of_keys(block, came, self._width) for block in self._fired.read(start, start + 1)]
         rows = [
             self._by_key(whole, pa.array(np.arange(len(whole))), repeated(0, len(whole)), 0),
