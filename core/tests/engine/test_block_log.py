@@ -48,6 +48,14 @@ def test_an_epochs_rows_are_a_block_of_each_slice_in_their_order(backend: StateB
     assert [of.column("n").to_pylist() for of in log.read(-20, 30)] == [[1], [1, 1], [2]]
 
 
+def test_few_rows_of_an_epoch_do_not_keep_the_others_in_memory(backend: StateBackend) -> None:
+    log = log_of(backend)
+    given = log.append(rows(*(("a", 0) for _ in range(1_000)), ("b", 5)))
+    assert sum(buffer.size for buffer in given[5].column("n").buffers() if buffer is not None) < 100
+    assert given[5].to_pylist()[0]["key"] == "b" and len(given[0]) == 1_000
+    backend.close()
+
+
 def test_eight_blocks_become_one_and_eight_of_these_one_again(backend: StateBackend) -> None:
     log, sizes = log_of(backend), []
     for number in range(MERGED**2):

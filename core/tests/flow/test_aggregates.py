@@ -242,6 +242,11 @@ def test_the_type_of_a_result_follows_from_the_columns(
         (mean("value"), pa.timestamp("us")),
         (min_("value"), pa.list_(pa.int8())),
         (max_("value"), pa.dictionary(pa.int8(), pa.string())),
+        (min_("value"), pa.duration("us")),
+        (max_("value"), pa.decimal64(10, 2)),
+        (min_("value"), pa.decimal32(5, 2)),
+        (max_("value"), pa.binary_view()),
+        (first("value"), pa.string_view()),
     ],
     ids=str,
 )

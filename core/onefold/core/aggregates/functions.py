@@ -50,7 +50,7 @@ class Aggregate(ABC):
 
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         """The types of the state's columns, of a column of that type; None where it cannot be computed of one."""
-        return (given,)
+        return None if pa.types.is_string_view(given) or pa.types.is_binary_view(given) else (given,)
 
     def lift(self, values: pa.Array, kinds: Sequence[pa.DataType]) -> tuple[pa.Array, ...]:
         """Each row's own state. Where there is no column, `values` is any of the rows."""
@@ -136,7 +136,8 @@ class _Min(Aggregate):
     def kinds(self, given: pa.DataType) -> tuple[pa.DataType, ...] | None:
         types = pa.types
         unordered = (types.is_nested, types.is_dictionary, types.is_null, types.is_float16, types.is_interval)
-        return None if any(is_one(given) for is_one in unordered) else (given,)
+        unmerged = (types.is_duration, types.is_decimal32, types.is_decimal64)
+        return None if any(is_one(given) for is_one in (*unordered, *unmerged)) else super().kinds(given)
 
 
 class _Max(_Min):

@@ -275,16 +275,21 @@ def test_case_80_times_of_any_type_are_microseconds(what: str) -> None:
 
 
 def test_case_80_a_row_without_a_time_and_one_that_is_too_far_away_are_told() -> None:
-    far = pa.schema({"at": pa.timestamp("us"), "other": pa.timestamp("s")})
-    for value, code in ((None, "event-time-null"), (2**50, "event-time-range"), (-(2**43), "event-time-range")):
+    seconds = pa.timestamp("s")
+    for value, kind, code in (
+        (None, seconds, "event-time-null"),
+        (2**50, seconds, "event-time-range"),
+        (-(2**43), seconds, "event-time-range"),
+        (-(2**63), pa.timestamp("us"), "event-time-range"),
+    ):
+        far = pa.schema({"at": pa.timestamp("us"), "other": kind})
         made = Flow("windows")
         given: Any = AnySource("rows", far, is_resolved=True)
         stream = made.source(given, uid="rows", watermarks=EVER).window(TEN, on="other")
         stream.aggregate(uid="n", n=count()).sink(AnySink("fired"))
         test = FlowTest(made)
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array([0], far.field(0).type), pa.array([value], pa.timestamp("s"))], schema=far
-        )
+        times = [pa.array([0], far.field(0).type), pa.array([value], pa.int64()).cast(kind)]
+        rows = pa.RecordBatch.from_arrays(times, schema=far)
         with raises(BadRecord, code, "'other'"):
             test.epoch({"rows": rows})
         test.close()
@@ -363,6 +368,8 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
     assert [*run("20 seconds", "a@7", "b@21", "b@12")] == [["late a@7"], ["a[10,20)=1"], ["b[10,20)=1"]]
     assert [*run("20 seconds", "b@13")] == [["b[10,20)=2#2"]]
     assert [*run("1 second", "b@14", "b@15")] == [["b[10,20)=3#3"], ["late b@15"]]
+    assert [*run("20 seconds", "b@22", "b@31", "b@23")] == [[], ["b[20,30)=2"], ["b[20,30)=3#2"]]
+    assert [*run("0 seconds", "b@24", "b@41")] == [["late b@24"], ["b[30,40)=1"]]  # its results have no emission
     made.close()
 
 

@@ -5,7 +5,7 @@ So an epoch writes what it changed, nothing is looked up, and a slice is read wh
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -41,6 +41,7 @@ class BlockLog:
     def append(self, rows: pa.RecordBatch) -> dict[int, pa.RecordBatch]:
         """Rows of an epoch, one of each key and slice; gives those of each slice."""
         found = dict(_by_slice(rows, self._width))
+        self._slices = sorted([*self._slices, *(slice_ for slice_ in found if slice_ not in self._numbers)])
         for slice_, block in found.items():
             self._put(slice_, block)
         self._next += 1
@@ -50,10 +51,16 @@ class BlockLog:
         """The slices from `start` up to, not including, `end`."""
         return self._slices[bisect_left(self._slices, start) : bisect_left(self._slices, end)]
 
+    def ids(self, start: int, end: int) -> list[BlockId]:
+        """Of the blocks of these: the older ones first."""
+        found = ((number, slice_) for slice_ in self.between(start, end) for number in self._numbers[slice_])
+        return [(slice_, number) for number, slice_ in sorted(found)]
+
+    def get(self, at: BlockId) -> pa.RecordBatch:
+        return self._table.get(at)
+
     def read(self, start: int, end: int) -> list[pa.RecordBatch]:
-        """The blocks of these: the older ones first."""
-        ids = ((number, slice_) for slice_ in self.between(start, end) for number in self._numbers[slice_])
-        return [self._table.get((slice_, number)) for number, slice_ in sorted(ids)]
+        return [self._table.get(at) for at in self.ids(start, end)]
 
     def drop_while(self, is_done: Callable[[int], bool]) -> None:
         """The first slices, as long as they are done."""
@@ -64,8 +71,6 @@ class BlockLog:
                 self._delete((slice_, number))
 
     def _put(self, slice_: int, block: pa.RecordBatch) -> None:
-        if slice_ not in self._numbers:
-            insort(self._slices, slice_)
         numbers, level = self._numbers.setdefault(slice_, []), 0
         while len(last := numbers[1 - MERGED :]) == MERGED - 1 and all(
             self._levels.get((slice_, number), 0) <= level for number in last
@@ -85,7 +90,8 @@ class BlockLog:
 
 
 def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each slice, in their order, by the column with that number; the earliest slice first."""
+    """The rows of each slice, in their order, by the column with that number; the earliest slice first. Few of many are
+    copied, so that they do not keep the others in memory."""
     slices = rows.column(at).cast(pa.int64()).to_numpy()
     if not len(slices):
         return
@@ -94,4 +100,8 @@ def _by_slice(rows: pa.RecordBatch, at: int) -> Iterator[tuple[int, pa.RecordBat
         rows, slices = rows.take(pa.array(order)), slices[order]
     starts = [0, *(np.flatnonzero(np.diff(slices)) + 1).tolist(), len(slices)]
     for start, end in pairwise(starts):
-        yield int(slices[start]), rows.slice(start, end - start)
+        is_most = 2 * (end - start) >= len(slices)
+        yield (
+            int(slices[start]),
+            rows.slice(start, end - start) if is_most else rows.take(pa.array(np.arange(start, end))),
+        )

@@ -6,10 +6,10 @@ of the epoch before, and windows that it passes fire with all of the epoch's row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from onefold.core.values.batches import repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog
-from onefold.engine.state.state_backend import StateKind, StateSpec, StateTables
+from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec, StateTables
 from onefold.flow.graph import Node, Windowing
 from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
 from onefold.flow.time.watermarks import times_of
@@ -35,11 +35,12 @@ _SLICE, _CLOSED = "$slice", "$closed"  # names that no user's column or state ha
 _FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
 
 Numbers = np.ndarray[Any, Any]
+Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending
 
 
 class SlicingLogic:
     """Implements Clocked and EventTimed. A window is due once the watermark has come to its end, and closed once that
-    is the lateness further; `closed_us` is up to where they are closed, which a shorter lateness takes no part of back.
+    is the lateness further; `closed_us` is up to where they are closed, which a longer lateness takes no part of back.
 
     `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
     closed, how often they have for each key.
@@ -64,6 +65,8 @@ class SlicingLogic:
         self._closed_us: int = earlier[0][0][0] if earlier else -END
         backend.operator(spec, lambda: [(self._closed_us,)])
         self._watermark_us = _reached(clocks)
+        if not operator.fires_again:  # nor does what has fired under an earlier lateness
+            self._closed_us = max(self._closed_us, self._watermark_us)
         self._late = 0  # rows of the epoch
 
     def restored(self) -> None:
@@ -99,8 +102,8 @@ class SlicingLogic:
         new = {} if states is None else self._slices.append(states)
         before, now = self._watermark_us, _reached(self._clocks)
         closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
-        for end in self._ends(new, self._closed_us, before):
-            yield None, self._again(end, new, closed)
+        for end, kept in self._due_again(new, before):
+            yield None, self._again(end, kept, new, closed)
         due = self._slices.between(before - self._windows.size_us, now)
         for states in self._at_ends(self._ends(due, before, now)):
             self._count(states, closed)
@@ -126,7 +129,7 @@ class SlicingLogic:
         except pa.ArrowInvalid:
             whole = pa.array([END])
         found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
-        if len(found) and max(-found.min(), found.max()) >= _FAR_US:
+        if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
             raise BadRecord(
                 "event-time-range",
                 f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
@@ -136,31 +139,39 @@ class SlicingLogic:
 
     def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
         """Of the windows that have one of the slices, ascending."""
-        found: set[int] = set()
-        for slice_ in slices:
-            found.update(self._windows.ends(slice_, after, up_to))
-        return sorted(found)
+        found: list[int] = []
+        for slice_ in sorted(slices):
+            found += self._windows.ends(slice_, found[-1] if found else after, up_to)
+        return found
 
     def _at_ends(self, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """The states of the windows that end there: of several at once, in their order."""
-        blocks: list[pa.RecordBatch] = []
-        windows = rows = 0
-        for end in ends:
-            found = self._of_window(end)
-            blocks += found
-            windows, rows = windows + 1, rows + sum(map(len, found))
+        states: list[pa.RecordBatch] = []
+        rows, is_merged = 0, True
+        for end, blocks in self._blocks_of(ends):
+            states += self._as_window(end, blocks)
+            rows, is_merged = rows + sum(map(len, blocks)), is_merged and len(blocks) == 1
             if end == ends[-1] or rows > PENDING_ROWS_MAX:
-                yield pa.concat_batches(blocks) if len(blocks) == windows else self._accumulation.merged(blocks)
-                blocks, windows, rows = [], 0, 0
+                yield pa.concat_batches(states) if is_merged else self._accumulation.merged(states)
+                states, rows, is_merged = [], 0, True
 
-    def _again(self, end: int, new: dict[int, pa.RecordBatch], closed: int) -> pa.RecordBatch:
-        """The results of a window that was due before, for the keys that got rows: it fires once more for them."""
+    def _due_again(self, new: Blocks, before: int) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """The ends of the windows that were due before and got rows; and what is kept of the keys with such rows."""
+        late = [at for at in new if self._windows.ends(at, self._closed_us, before)]
+        if not late or self._operator.results == "discarding":
+            return ((end, []) for end in self._ends(late, self._closed_us, before))
+        keys = pa.concat_batches(new[at] for at in late)
+        return self._blocks_of(
+            self._ends(late, self._closed_us, before), lambda block: _of_keys(block, keys, self._width)
+        )
+
+    def _again(self, end: int, kept: Sequence[pa.RecordBatch], new: Blocks, closed: int) -> pa.RecordBatch:
+        """The results of a window that was due before, for the keys that got rows: it fires once more for them. They
+        are of these rows alone where nothing is given as kept."""
         start = end - self._windows.size_us
-        came = self._accumulation.merged(self._as_window(start, [new[at] for at in sorted(new) if start <= at < end]))
-        whole = came
-        if self._operator.results == "accumulating":
-            whole = self._accumulation.merged(_of_keys(self._of_window(end), came, self._width))
-        fired = _of_keys(self._fired.read(start, start + 1), came, self._width)
+        came = self._accumulation.merged(self._as_window(end, [new[at] for at in new if start <= at < end]))
+        whole = self._accumulation.merged(self._as_window(end, kept)) if kept else came
+        fired = [_of_keys(block, came, self._width) for block in self._fired.read(start, start + 1)]
         rows = [
             self._by_key(whole, pa.array(np.arange(len(whole))), repeated(0, len(whole)), 0),
             self._by_key(came, pa.nulls(len(came), pa.int64()), repeated(1, len(came)), 1),
@@ -183,16 +194,23 @@ class SlicingLogic:
         columns = [*states.columns[: self._width + 1], repeated(1, len(states))]
         self._fired.append(pa.RecordBatch.from_arrays(columns, schema=self._counted))
 
-    def _of_window(self, end: int) -> list[pa.RecordBatch]:
-        start = end - self._windows.size_us
-        return self._as_window(start, self._slices.read(start, end))
+    def _blocks_of(
+        self, ends: Iterable[int], kept: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda block: block
+    ) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+        """The blocks of the windows that end there, ascending: each block is read once, and `kept` of it is given."""
+        seen: dict[BlockId, pa.RecordBatch] = {}
+        for end in ends:
+            ids = self._slices.ids(end - self._windows.size_us, end)
+            seen = {at: seen[at] if at in seen else kept(self._slices.get(at)) for at in ids}
+            yield end, [*seen.values()]
 
-    def _as_window(self, start: int, blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Of slices of a window: with its start in the place of theirs."""
+    def _as_window(self, end: int, blocks: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Blocks of slices of a window that ends there: with its start in the place of theirs."""
         if self._windows.slice_us == self._windows.size_us:
             return [*blocks]
-        kind = self._slice.type
-        return [of.set_column(self._width, self._slice, repeated(start, len(of)).cast(kind)) for of in blocks]
+        whole = pa.concat_batches(blocks)
+        starts = repeated(end - self._windows.size_us, len(whole)).cast(self._slice.type)
+        return [whole.set_column(self._width, self._slice, starts)]
 
     def _results(self, states: pa.RecordBatch, emissions: pa.Array) -> pa.RecordBatch:
         columns = self._accumulation.results(states).columns
@@ -211,11 +229,10 @@ def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.Recor
     return merged(pa.concat_batches(rows), merges)
 
 
-def _of_keys(blocks: Iterable[pa.RecordBatch], keys: pa.RecordBatch, width: int) -> list[pa.RecordBatch]:
-    """Their rows but for some that have a value in the key which none of `keys` has."""
-    found = [*blocks]
+def _of_keys(block: pa.RecordBatch, keys: pa.RecordBatch, width: int) -> pa.RecordBatch:
+    """Its rows but for some that have a value in the key which none of `keys` has."""
     for at in range(width):
         if pa.types.is_decimal32(keys.column(at).type) or pa.types.is_decimal64(keys.column(at).type):
             continue  # Arrow does not look these up
-        found = [block.filter(pc.is_in(block.column(at), value_set=keys.column(at))) for block in found]
-    return found
+        block = block.filter(pc.is_in(block.column(at), value_set=keys.column(at)))
+    return block

@@ -48,9 +48,13 @@ def conformed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     flow has written them. Raises DataLoss for others."""
 
     def of(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(schema):
+            return batch
         pairs = zip(batch.columns, schema, strict=True)
         return pa.RecordBatch.from_arrays([column.cast(field.type) for column, field in pairs], schema=schema)
 
+    if len(batches) == 1:
+        return guarded(lambda: of(batches[0]))
     return guarded(lambda: pa.concat_batches(map(of, batches)) if batches else pa.RecordBatch.from_pylist([], schema))
 
 
