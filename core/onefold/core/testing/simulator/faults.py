@@ -150,7 +150,7 @@ def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
 def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
     """Whether `fault` can happen at `point`, in the first place. `WAKE` and what needs a backup follow another."""
     when, _, step = point.partition(":")
-    is_call = step not in SPARK and step not in ("RunAttempt", "ReadClock")
+    is_call = step not in SPARK and step not in ("RunAttempt", "ReadClock", "Pause")  # that raises what it waits for
     match fault:
         case Fault.CRASH:
             return True
