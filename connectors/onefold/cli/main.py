@@ -180,7 +180,9 @@ def torture(
 
 @app.command()
 def prove(
-    deep: Annotated[bool, typer.Option("--deep", help="Beyond the default bound: minutes to hours.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="A million schedules of the deep bound, in an hour or two.")
+    ] = False,
     mutants: Annotated[bool, typer.Option(help="Try wrong versions of protocol, store and sinks, too.")] = True,
     replay: Annotated[str | None, typer.Option(help="One schedule again, as a failure printed it.")] = None,
 ) -> None:

@@ -15,10 +15,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import product
+from random import Random
 from typing import TypeVar, get_args
 
 from onefold.core.protocol.effects import Effect
-from onefold.core.testing.proof.bounds import BOUNDS, DEFAULT, ONE_FAULT, Bound
+from onefold.core.testing.proof.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import MUTANTS, Mutant
 from onefold.core.testing.proof.subject import Branch, Subject, load
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 SHARDS = 8
+DEEP_SHARDS, DEEP_SCHEDULES = 1_009, 1_000_000  # all there are within the deep bound would take days
 OF_PROTOCOL, OF_MODELS = "the protocol", "the models"  # what mutants are of
 # `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
 STEPS = frozenset(each.__name__ for each in get_args(Effect)) - {"RunWriters", "Pause"}
@@ -131,15 +133,22 @@ Try = Callable[[], Caught]
 
 
 def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progress = lambda *_: None) -> Proof:
-    """Run everything within the bound. `progress` is told how many of how many parts are done, and what was struck."""
+    """Run everything within the bound; of the deep one a sample, the same each time, of `DEEP_SCHEDULES` or a few more.
+    `progress` is told how many of how many parts are done, and what was struck."""
     proof = Proof(bound.name, {name: Report() for name in CONFIGURATIONS})
     proof.branches.update(dict.fromkeys(_counted_subject().branches, 0))
-    parts = [partial(_explore_part, name, bound.name, shard) for shard in range(SHARDS) for name in CONFIGURATIONS]
+    shards = DEEP_SHARDS if bound is DEEP else SHARDS
+    each = product(range(shards), CONFIGURATIONS)
+    parts = [partial(_explore_part, name, bound.name, (shard, shards)) for shard, name in each]
+    if bound is DEEP:
+        Random(1).shuffle(parts)
     for done, (name, report, counts) in enumerate(spread(parts, processes), start=1):
         proof.reports[name].add(report)
         for branch, count in zip(_counted_subject().branches, counts, strict=True):
             proof.branches[branch] += count
         progress(done, len(parts), f"{proof.schedules:,} schedules, the last of {name}")
+        if bound is DEEP and proof.schedules >= DEEP_SCHEDULES:
+            break
     return proof
 
 
@@ -191,10 +200,10 @@ def _counted_subject() -> Subject:
     return load(counted=True)
 
 
-def _explore_part(name: str, bound: str, shard: int) -> tuple[str, Report, list[int]]:
+def _explore_part(name: str, bound: str, shard: tuple[int, int]) -> tuple[str, Report, list[int]]:
     subject = _counted_subject()
     before = list(subject.counts)
-    report = explore(CONFIGURATIONS[name], BOUNDS[bound], subject, (shard, SHARDS))
+    report = explore(CONFIGURATIONS[name], BOUNDS[bound], subject, shard)
     return name, report, [now - then for now, then in zip(subject.counts, before, strict=True)]
 
 
