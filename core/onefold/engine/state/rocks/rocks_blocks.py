@@ -15,6 +15,7 @@ import pyarrow as pa
 from onefold.core.checks import present, require
 from onefold.engine.state.codec import unreadable
 from onefold.engine.state.columns.block_codec import conformed, from_stream, note_of, to_stream, wanted_rows
+from onefold.engine.state.rocks.layered import Layered
 from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.snapshot import Wanted
 from onefold.engine.state.state_backend import BlockId
@@ -27,23 +28,18 @@ _ID = struct.Struct(">QQ")
 _ZERO = 1 << 63  # a slice may be negative
 
 
-class RocksBlocks:
-    """Implements BlockTable. `family` is the column family, an Rdict of bytes. `_taken` are the changes that `take`
-    took away and that are not in RocksDB yet, the oldest first; in `_changes` and these None says that a block is gone.
-    """
+class RocksBlocks(Layered[Changes]):
+    """Implements BlockTable. In changes None says that a block is gone."""
 
     def __init__(self, family: Any, naming: Naming) -> None:
-        self._family = family
-        self._naming = naming
-        self._changes: Changes = {}
-        self._taken: tuple[Changes, ...] = ()
+        super().__init__(family, naming, {})
 
     def opened(self, schema: pa.Schema, width: int) -> None:
         """As what its blocks are read, and of how many columns their key is."""
         self._schema, self._width = schema, width
 
     def ids(self) -> list[BlockId]:
-        layers = (*self._taken, self._changes)  # before RocksDB: what leaves `taken` meanwhile is there by then
+        layers = self._layers()
         with self._naming:
             there = dict.fromkeys(map(_id, self._family.keys()), True)
         for layer in layers:
@@ -51,7 +47,7 @@ class RocksBlocks:
         return sorted(at for at, is_there in there.items() if is_there)
 
     def get(self, at: BlockId) -> pa.RecordBatch:
-        for layer in (self._changes, *reversed(self._taken)):
+        for layer in reversed(self._layers()):
             if at in layer:
                 return present(layer[at], "a block that is there")
         with self._naming:
@@ -66,25 +62,6 @@ class RocksBlocks:
         self._changes[at] = None
 
     # for the backend
-
-    @property
-    def estimated_entries(self) -> int:
-        with self._naming:
-            return self._family.property_int_value("rocksdb.estimate-num-keys") or 0
-
-    def take(self) -> Changes:
-        changes, self._changes = self._changes, {}
-        if changes:
-            self._taken = (*self._taken, changes)
-        return changes
-
-    def drop_taken(self) -> None:
-        """The oldest taken changes are in RocksDB."""
-        self._taken = self._taken[1:]
-
-    def close(self) -> None:
-        """The database is closed only once no family of it is held."""
-        self._family = None
 
     def encoded(self, changes: Changes) -> Iterator[tuple[bytes, bytes | None]]:
         for at, block in changes.items():

@@ -13,6 +13,7 @@ from typing import Any
 from onefold.engine.key_groups import group_of, groups_of
 from onefold.engine.state.arrow_entries import typed_columns
 from onefold.engine.state.codec import decode, encode, unreadable
+from onefold.engine.state.rocks.layered import Layered
 from onefold.engine.state.rocks.scratch import Naming
 from onefold.engine.state.sharded_tables import by_sub
 from onefold.engine.state.state_backend import Key, StateKind, StateSpec, Value
@@ -27,10 +28,7 @@ _UNKNOWN: Any = object()
 _NOTHING: dict[Any, Any] = {}
 
 
-class RocksTable:
-    """`family` is the column family, an Rdict of bytes. `_taken` are the changes that `take` took away and that are not
-    in RocksDB yet, the oldest first."""
-
+class RocksTable(Layered[Changes]):
     def __init__(
         self,
         spec: StateSpec,
@@ -40,15 +38,12 @@ class RocksTable:
         changes_max: int,
         naming: Naming,
     ) -> None:
+        super().__init__(family, naming, {})
         self._spec = spec
-        self._family = family
         self._max_parallelism = max_parallelism
         self._spill = spill
         self._changes_max = changes_max
-        self._naming = naming
-        self._changes: Changes = {}
         self._noted = 0
-        self._taken: tuple[Changes, ...] = ()
 
     def get(self, key: Key, sub: Key = ()) -> Value | None:
         value = self._changed(key, sub)
@@ -111,24 +106,9 @@ class RocksTable:
 
     # for the backend
 
-    @property
-    def estimated_entries(self) -> int:
-        with self._naming:
-            return self._family.property_int_value("rocksdb.estimate-num-keys") or 0
-
     def take(self) -> Changes:
-        changes, self._changes, self._noted = self._changes, {}, 0
-        if changes:
-            self._taken = (*self._taken, changes)
-        return changes
-
-    def drop_taken(self) -> None:
-        """The oldest taken changes are in RocksDB."""
-        self._taken = self._taken[1:]
-
-    def close(self) -> None:
-        """The database is closed only once no family of it is held."""
-        self._family = None
+        self._noted = 0
+        return super().take()
 
     def encoded(self, changes: Changes) -> Iterator[tuple[bytes, bytes | None]]:
         for head, entries in zip(self._keys(list(changes)), changes.values(), strict=True):
@@ -137,12 +117,8 @@ class RocksTable:
 
     # changes
 
-    def _layers(self) -> tuple[Changes, ...]:
-        """Read before RocksDB is: what leaves `taken` meanwhile is there by then."""
-        return (*self._taken, self._changes)
-
     def _changed(self, key: Key, sub: Key) -> Any:
-        for layer in (self._changes, *reversed(self._taken)):
+        for layer in reversed(self._layers()):
             value = layer.get(key, _NOTHING).get(sub, _UNKNOWN)
             if value is not _UNKNOWN:
                 return value
