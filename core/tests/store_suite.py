@@ -26,7 +26,7 @@ from onefold.core.contract import (
     LedgerEntry,
     SinkKind,
 )
-from onefold.core.errors import CheckpointMismatch, Fenced, InternalError, OnefoldError, Retriable, WorkLost
+from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced, InternalError, OnefoldError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Store
 from onefold.core.protocol.effects import EpochRequest
@@ -229,9 +229,10 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         completed(store, generation, 0, 5)
-        for start in (4, 6):
-            with raises(CheckpointMismatch, match="end of the last"):
-                store.open_epoch(generation, request(start, 9), last_of(store), NOW_MS)
+        with raises(CheckpointMismatch, match="end of the last"):
+            store.open_epoch(generation, request(4, 9), last_of(store), NOW_MS)
+        with raises(DataLoss, match="starts beyond the recorded end"):
+            store.open_epoch(generation, request(6, 9), last_of(store), NOW_MS)
 
     def test_the_first_epoch_must_start_at_the_frozen_positions(self, connect: Connect) -> None:
         store = connect()
@@ -313,7 +314,7 @@ class StoreSuite:
         store.freeze(generation, positions(0))
         asked = request(5, 6)
         others = [asked.opened(generation, 1, NOW_MS + 1), asked.opened(generation, 3, NOW_MS + 1)]
-        others += [request(at, 9).opened(generation, 2, NOW_MS + 1) for at in (4, 6)]
+        others += [request(4, 9).opened(generation, 2, NOW_MS + 1)]
         others += [asked.opened(older, 2, NOW_MS + 1), request(3, 5).opened(generation, 1, NOW_MS)]
         first = store.decide(generation, request(0, 5).opened(generation, 1, NOW_MS), [], NOW_MS)
         for other in others:
@@ -321,6 +322,8 @@ class StoreSuite:
                 store.decide(generation, other, [work(other)], NOW_MS, None, first)
         with raises(CheckpointMismatch):
             store.decide(generation, asked.opened(generation, 2, NOW_MS + 1), [], NOW_MS)
+        with raises(DataLoss, "starts beyond the recorded end"):
+            store.decide(generation, request(6, 9).opened(generation, 3, NOW_MS + 1), [], NOW_MS, None, first)
         facts = store.facts(PIPELINE)
         expect((facts.last, facts.complete, facts.unfinished) == (first.record, None, (first.record,)))
 

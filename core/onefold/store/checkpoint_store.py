@@ -27,7 +27,7 @@ from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
 from onefold.core.protocol.coordinator import JoinedMerge, Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.recovery import PAST_COMMIT_POINT
+from onefold.core.protocol.recovery import PAST_COMMIT_POINT, begins_at
 from onefold.core.protocol.runs import DecidedRun
 from onefold.store import store_rows as rows
 from onefold.store.store_tables import TABLES, existing_store, making_store, prepared_store
@@ -201,7 +201,7 @@ class CheckpointStore:
                 )
             last = chain.last
             base = _base(last, row)
-            if not _begins_at(request.range, base) or (last.epoch if last else 0) != after:
+            if not begins_at(request, base) or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
                     "epoch-not-next",
                     f"a new epoch must start at the end of the last one, epoch {after}"
@@ -269,10 +269,11 @@ class CheckpointStore:
                 raise CheckpointMismatch(
                     "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
+            follows = begins_at(record, _base(last, row))
             is_next = (last.epoch if last else 0) == record.epoch - 1 and record.generation == generation.number
             is_resolved = last is None or last.state is EpochState.COMPLETE
             is_as_opened = stored in (None, record)
-            if not (is_next and is_resolved and is_as_opened and _begins_at(record.range, _base(last, row))):
+            if not (follows and is_next and is_resolved and is_as_opened):
                 raise CheckpointMismatch(
                     "epoch-not-decidable",
                     f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store stands at"
@@ -440,10 +441,6 @@ def _stored_as(transaction: Transaction, record: EpochRecord, *states: EpochStat
 def _base(last: EpochRecord | None, row: Any) -> Positions | None:
     """Where the next epoch begins; None where the first one may begin anywhere."""
     return last.range.end if last else Positions.from_json(row.frozen) if row.frozen else None
-
-
-def _begins_at(span: Range, base: Positions | None) -> bool:
-    return base is None or span.start.relation_to(base) is Relation.SAME
 
 
 def _moved_to(transaction: Transaction, pipeline: str, origin: Positions | None, moved: int) -> None:

@@ -311,23 +311,34 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         return Next()
     check_is_from_this_start(facts, request, base)
     check_has_order(request, base)
-    match asked.start.relation_to(base):
-        case Relation.SAME:
-            return Next()
+    if begins_at(request, base):
+        return Next()
+    raise CheckpointMismatch(
+        "batch-overlaps",
+        f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
+        f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
+        f" pipeline's. Nothing was written; {remedies().other}",
+    )
+
+
+def begins_at(batch: EpochRequest | EpochRecord, base: Positions | None) -> bool:
+    """Whether a batch begins at the end on record, `base`; the first one, which has none, may begin anywhere.
+
+    Raises DataLoss where it begins beyond: what is between is in no store.
+    """
+    if base is None:
+        return True
+    match batch.range.start.relation_to(base):
         case Relation.AHEAD:
             raise DataLoss(
                 "gap-in-positions",
-                f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
-                f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
-                f" to another pipeline, or the destination and its store are an older copy; {remedies().other}",
+                f"batch {batch.batch_id} of query {batch.query_id} starts beyond the recorded end"
+                f" ({batch.range.start.differences(base)}): the records between were never written. The checkpoint"
+                f" belongs to another pipeline, or the destination and its store are an older copy;"
+                f" {remedies().other}",
             )
-        case _:
-            raise CheckpointMismatch(
-                "batch-overlaps",
-                f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
-                f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
-                f" pipeline's. Nothing was written; {remedies().other}",
-            )
+        case relation:
+            return relation is Relation.SAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from onefold.core.checks import present, require
 from onefold.core.contract import MOVED, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.invariants import ADOPTED, Decision, Transition
-from onefold.core.positions import Positions, Range, Relation
+from onefold.core.positions import Positions, Range
 from onefold.core.protocol.binding import not_mine, went_back
 from onefold.core.protocol.coordinator import Merge
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
-from onefold.core.protocol.recovery import PAST_COMMIT_POINT
+from onefold.core.protocol.recovery import PAST_COMMIT_POINT, begins_at
 from onefold.core.testing.simulator.models import ModelTransaction
 
 __all__ = ["ModelStore"]
@@ -100,7 +100,7 @@ class ModelStore:
                 return mine
             raise CheckpointMismatch("epoch-in-progress", f"epoch {record.epoch} is still {record.state.value}")
         last = self._last(DECIDED_STATES)
-        if not self._begins_at_last(request.range, last):
+        if not begins_at(request, self._base(last)):
             raise CheckpointMismatch("epoch-not-next", f"{request.range} is not at the end of the last epoch")
         if (last.epoch if last else 0) != after:
             raise CheckpointMismatch("epoch-not-next", f"epoch {after} is not the end of the last one any more")
@@ -132,9 +132,10 @@ class ModelStore:
                 return Decided(stored)
             raise CheckpointMismatch("other-manifest", f"epoch {record.epoch} was decided with another manifest")
         last = self._last(DECIDED_STATES)
+        follows = begins_at(record, self._base(last))
         is_next = (last.epoch if last else 0) == record.epoch - 1 and record.generation == generation.number
         is_resolved = last is None or last.state is EpochState.COMPLETE or last.epoch == completed
-        if not (is_next and is_resolved and stored in (None, record) and self._begins_at_last(record.range, last)):
+        if not (follows and is_next and is_resolved and stored in (None, record)):
             raise CheckpointMismatch("epoch-not-decidable", f"epoch {record.epoch} can't be decided after {last}")
         transaction = ModelTransaction()
         if merge is not None:
@@ -241,9 +242,8 @@ class ModelStore:
             raise went_back(record, stored)
         return stored
 
-    def _begins_at_last(self, span: Range, last: EpochRecord | None) -> bool:
-        base = last.range.end if last else self.frozen
-        return base is None or span.start.relation_to(base) is Relation.SAME
+    def _base(self, last: EpochRecord | None) -> Positions | None:
+        return last.range.end if last else self.frozen
 
     def _put(self, record: EpochRecord) -> EpochRecord:
         self.epochs[record.epoch] = record
