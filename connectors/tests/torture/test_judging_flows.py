@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,9 +13,9 @@ import pytest
 
 from onefold.core import Committable, SinkKind
 from onefold.trials.torture.destinations.destination import DueRecords
+from onefold.trials.torture.destinations.flow_tables import compare_accounts, compare_late, compare_windows
 from onefold.trials.torture.destinations.state_files import StateFiles
 from onefold.trials.torture.destinations.table_comparison import RecordId, Row
-from onefold.trials.torture.destinations.totals_table import compare_accounts
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.workload_settings import Job
 
@@ -38,6 +38,37 @@ def test_an_account_has_the_sum_and_the_number_of_all_its_orders_once() -> None:
     assert compare_accounts(orders, {**right, 7: [(7, Decimal("5.00"), 3)]}).changed == 1, "one counts twice"
     assert compare_accounts(orders, {7: right[7]}).lost == 1
     assert compare_accounts(orders, {**right, 0: [(0, Decimal("5.00"), 1)]}).unexpected == 1
+
+
+def test_parts_of_windows_and_late_orders_are_together_each_order_once() -> None:
+    def order(id: int, amount: str, seconds: float) -> MixedOrder:
+        return MixedOrder(id, 0, 65, Decimal(amount), AT + timedelta(seconds=seconds), False, "")
+
+    orders: dict[RecordId, MixedOrder] = {
+        (0, 0): order(1, "100", 4.1),
+        (0, 1): order(2, "50", 5.2),  # a second younger than it says: of the same window
+        (0, 2): order(3, "10", 8.3),  # four seconds: too late
+        (0, 3): order(4, "70", 9),  # nothing says that its window is over
+        **{(partition, 0): replace(order(partition, "70", 9), account=0) for partition in (1, 2, 3)},
+    }
+    window = (1, AT + timedelta(seconds=4))
+    parts = [(*window, Decimal(100), 1, 1), (*window, Decimal(50), 1, 2)]
+    late = {window: (Decimal(10), 1)}
+    assert compare_windows(orders, parts, late).samples == {}
+    assert compare_windows(orders, [(*window, Decimal(160), 3, 1)], {}).samples == {}, "none came late"
+    assert compare_windows(orders, parts, {}).changed == 1, "one is missing"
+    assert compare_windows(orders, [(*window, Decimal(160), 3, 1)], late).changed == 1, "one is late, and in a part"
+    assert compare_windows(orders, [*parts, parts[0]], late).duplicated == 1, "a part is there twice"
+    assert compare_windows(orders, [], {}).lost == 1
+    assert compare_windows({**orders, (3, 1): order(5, "70", 9)}, [], {}).lost == 1, "the other window is open"
+    del orders[1, 0]
+    assert compare_windows(orders, [], {}).samples == {}, "a partition of which there is nothing says nothing"
+    assert compare_windows(orders, [(2, AT, Decimal(1), 1, 1)], {}).unexpected == 1
+
+    row = (1, AT + timedelta(seconds=4.3), Decimal(10))
+    assert compare_late(orders, [row]).samples == {}
+    assert compare_late(orders, [row, row]).duplicated == 1
+    assert compare_late(orders, [(2, *row[1:])]).unexpected == 1
 
 
 @pytest.fixture

@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow.compute as pc
 
 from onefold.core import OnefoldError
-from onefold.flow import Flow, count, sum_
+from onefold.flow import Flow, Stream, Tumbling, bounded, count, sum_
 from onefold.trials.workload.workload_settings import TABLE, Job
 
-__all__ = ["flow_of"]
+__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "WINDOW_S", "flow_of"]
+
+BUCKETS = 64  # a power of two
+WINDOW_S = 1
+DISORDER_MS = 200  # of the orders' times, by what the source is told
+# What is taken from an order's time before it goes into its window, by an amount that it is below: the first makes it
+# late, the second lets it come within the lateness, and the result once more.
+AGES = {Decimal(20): timedelta(seconds=4), Decimal(60): timedelta(seconds=1)}
 
 log = logging.getLogger("onefold")
 
@@ -31,10 +39,12 @@ def main() -> int:
 
 
 def flow_of(job: Job) -> Flow:
-    """The orders into each sink, without refunds; and on the engine, what the orders of each account come to, of those
-    whose account the table would take."""
+    """The orders into each sink, without refunds; and on the engine, what the orders of each account come to, and those
+    of each bucket of accounts by time, of those whose account the table would take."""
     flow = Flow(job.pipeline)
-    orders = flow.source(job.source(), uid="orders", dead_letters=job.letters()).filter(pc.field("amount") > Decimal(0))
+    watermarks = bounded("at", f"{DISORDER_MS} milliseconds") if job.on_engine else None
+    source = flow.source(job.source(), uid="orders", dead_letters=job.letters(), watermarks=watermarks)
+    orders = source.filter(pc.field("amount") > Decimal(0))
     rows = orders
     if job.cells_columns is not None:
         rows = orders.select(**{name: pc.field(column) for name, column in job.cells_columns.items()})
@@ -44,9 +54,26 @@ def flow_of(job: Job) -> Flow:
         (rows.rebalance() if is_appended else rows).sink(sink)
     if not job.on_engine:
         return flow
-    accounts = orders.filter(pc.field("account") > 0).key_by("account")
-    accounts.aggregate(uid="totals", total=sum_("amount"), orders=count()).sink(job.totals())
+    known = orders.filter(pc.field("account") > 0)
+    totals = known.key_by("account").aggregate(uid="totals", total=sum_("amount"), orders=count())
+    totals.sink(job.totals())
+    _windows(job, known)
     return flow
+
+
+def _windows(job: Job, orders: Stream) -> None:
+    amount, at = pc.field("amount"), pc.field("at")
+    for below, age in sorted(AGES.items(), reverse=True):
+        at = pc.if_else(amount < below, pc.field("at") - age, at)
+    bucket = pc.bit_wise_and(pc.field("account"), BUCKETS - 1)
+    windows = (
+        orders.select(bucket=bucket, at=at, amount=amount)
+        .key_by("bucket")
+        .window(Tumbling(f"{WINDOW_S} seconds"), on="at", lateness="2 seconds", late="late", results="discarding")
+        .aggregate(uid="windows", total=sum_("amount"), orders=count())
+    )
+    windows.sink(job.windows())
+    windows.side("late").sink(job.late())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ __all__ = [
     "GATE",
     "INTO_HBASE",
     "INTO_KAFKA",
+    "LATE",
     "LETTERS",
     "PARTITIONS",
     "SALES",
@@ -30,12 +31,15 @@ __all__ = [
     "TABLE",
     "TOPIC",
     "TOTALS",
+    "WINDOWS",
     "Job",
 ]
 
 TOPIC = "orders"
 TABLE = "orders"
 TOTALS = "totals"  # the table of what the orders of each account come to, which a flow keeps beside the others
+WINDOWS = "windows"  # that of what the orders of a bucket of accounts come to by windows of time, in parts
+LATE = "late_orders"  # that of the orders that came too late for theirs
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3
@@ -72,7 +76,7 @@ class Job:
     pipeline that doesn't end in Postgres has its checkpoint store at `store`.
 
     With `workers` it is a flow on the embedded engine, and no pipeline on Spark: its `state` is the backend that keeps
-    the totals of each account, which it writes beside the orders.
+    the totals of each account and the windows, which it writes beside the orders.
     """
 
     bootstrap_servers: str
@@ -179,6 +183,13 @@ class Job:
         """Of a flow."""
         how: dict[str, Any] = {"mode": "upsert", "key": "account", "order": EPOCH_COLUMN, "delivery": "two_phase"}
         return PostgresSink(self.postgres_url, table=TOTALS, **how)
+
+    def windows(self) -> PostgresSink:
+        """Of a flow, as the next one; each appends, so that a row that comes twice is there twice."""
+        return PostgresSink(self.postgres_url, table=WINDOWS, delivery="two_phase")
+
+    def late(self) -> PostgresSink:
+        return PostgresSink(self.postgres_url, table=LATE, delivery="two_phase")
 
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""
