@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.core.values.names import check_columns
 from onefold.flow.evaluation import column_of
-from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Writing
+from onefold.flow.graph import Edge, Filtering, Node, Operator, Selecting, Shipping, Writing
 from onefold.flow.processing.declaring import as_schema
 from onefold.flow.processing.processor import Schema
 
@@ -49,9 +49,14 @@ class Nodes:
         sides: Mapping[str, Schema] | None = None,
         uid: str | None = None,
     ) -> Node:
-        """Raises ConfigError for a uid that is taken, and for a side's schema that is none."""
+        """Raises ConfigError for a uid that is taken, for a side's schema that is none, and where rows are to be chosen
+        that have a column of which pyarrow chooses none."""
+        inputs = tuple(inputs)
+        for edge in inputs:
+            if isinstance(operator, Filtering) or edge.shipping in (Shipping.KEYED, Shipping.REBALANCE):
+                _check_choosable(self.schema(edge))
         made = [(name, as_schema(given, f"the side output {name!r}")) for name, given in (sides or {}).items()]
-        node = Node(len(self.made), operator, tuple(inputs), schema, tuple(made), uid)
+        node = Node(len(self.made), operator, inputs, schema, tuple(made), uid)
         if uid is not None:
             self._check_uid(uid)
         self.made.append(node)
@@ -77,6 +82,19 @@ class Nodes:
                 f"flow {self.flow!r} has two operators with uid={uid!r}, and each keeps its state under its own: rename"
                 " one",
             )
+
+
+def _check_choosable(schema: pa.Schema) -> None:
+    """Views and run-end encoded columns, by pyarrow 26."""
+    for field in schema:
+        try:
+            pa.nulls(0, field.type).take(pa.array([], pa.int64()))
+        except pa.ArrowNotImplementedError as error:
+            raise ConfigError(
+                "column-not-filterable",
+                f"column {field.name!r} is of {field.type}, of which pyarrow takes no single rows, so that they can"
+                " neither be filtered nor go to other tasks: cast it before, in map_batches or in the source",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

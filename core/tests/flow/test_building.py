@@ -207,6 +207,11 @@ def test_rebalance_and_broadcast_are_ways_of_the_next_edge() -> None:
     assert flow.graph().nodes[1].inputs == (Edge(0, Shipping.REBALANCE),)
 
 
+def views(flow: Flow) -> Stream:
+    columns = pa.schema({"id": pa.int64(), "notes": pa.list_(pa.string_view())})
+    return flow.source(AnySource("views", columns), uid="views")
+
+
 REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     "a column that is not there": (lambda _, s: s.filter(pc.field("amout") > Decimal(0)), "no-such-column"),
     "a name that is not there": (lambda _, s: s.select("idd"), "no-such-column"),
@@ -217,6 +222,12 @@ REFUSED: dict[str, tuple[Callable[[Flow, Stream], object], str]] = {
     ),
     "types that do not go together": (lambda _, s: s.filter(pc.field("note") > 1), "expression-type"),
     "a decimal and an int": (lambda _, s: s.filter(pc.field("amount") > 0), "expression-type"),
+    "a filter of text that is a view": (lambda f, _: views(f).filter(pc.field("id") > 1), "column-not-filterable"),
+    "an exchange of text that is a view": (
+        lambda f, _: views(f).key_by("id").reduce(max, uid="x"),
+        "column-not-filterable",
+    ),
+    "a sink's exchange of such text": (lambda f, _: views(f).rebalance().sink(AnySink()), "column-not-filterable"),
     "a condition that is none": (lambda _, s: s.filter(pc.field("id")), "expression-type"),
     "an aggregate as an expression": (lambda _, s: s.select(x=pc.sum(pc.field("id"))), "expression-type"),
     "a number as an expression": (lambda _, s: s.with_columns(x=1), "expression-type"),
