@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
+from onefold.local.process import session_members
 from onefold.testing.servers import ServerKind, Servers
 from onefold.trials.torture.torture_settings import TortureSettings
 
@@ -68,8 +69,9 @@ class TortureServers:
 def _require_signals(sessions: list[int]) -> None:
     """Raises ConfigError where executors run as somebody whose processes are not ours to strike."""
     try:
-        for session in sessions:
-            os.kill(session, 0)
+        for member in (member for session in sessions for member in session_members(session)):
+            with suppress(ProcessLookupError):
+                os.kill(member.pid, 0)
     except PermissionError:
         raise ConfigError(
             "executors-not-ours",
