@@ -20,6 +20,7 @@ from onefold.daemon.hosting.messages import Drawing, Finished, Flowing, Recovere
 from onefold.daemon.pipeline_run import RunState
 from onefold.daemon.watch.poller import Poller
 from onefold.flow.drawing import Box, Connector
+from onefold.flow.time.told import ToldClock
 from onefold.sources.kafka.planning.lag import PartitionLag
 from onefold.store.epoch_steps import EpochSteps
 
@@ -113,9 +114,11 @@ def test_operators_have_where_their_time_goes_and_what_they_keep(tmp_path: Path)
         query.traffic.draw(Drawing(boxes=boxes, ways=(Connector(0, 1, "by key", True),)))
         for at in range(2):
             shares = {"busy": {1: 3 * at}, "backpressured": {0: at, 1: at}, "looks": 4 * at}
-            query.traffic.take(Flowing(ways=((0, 0),), state={1: (1_200, 34_000_000)}, **shares))
+            clock = ToldClock(1_500_000, "watermark 00:00:01.5", "orders/3", late=2)
+            flowing = Flowing(ways=((0, 0),), state={1: (1_200, 34_000_000)}, times={1: clock}, **shares)
+            query.traffic.take(Flowing.model_validate_json(flowing.model_dump_json()))
         found = scraped(ask)
-        names = ("busy_ratio", "backpressured_ratio", "state_entries", "state_bytes")
+        names = ("busy_ratio", "backpressured_ratio", "state_entries", "state_bytes", "watermark_timestamp_seconds")
         of = {name: {labels["operator"]: n for labels, n in found[f"onefold_operator_{name}"]} for name in names}
         (told,) = ask.get("/pipelines")
         graph = ask.get("/pipelines/orders/graph")
@@ -124,14 +127,29 @@ def test_operators_have_where_their_time_goes_and_what_they_keep(tmp_path: Path)
         "backpressured_ratio": {"in": 0.25},
         "state_entries": {"totals": 1_200},
         "state_bytes": {"totals": 34_000_000},
+        "watermark_timestamp_seconds": {"totals": 1.5},
     }
-    nothing = {"state_entries": None, "state_bytes": None}
+    nothing = dict.fromkeys(("state_entries", "state_bytes", "watermark", "waits_for", "late_rows"))
+    time = {"watermark": "1970-01-01T00:00:01.500000Z", "waits_for": "orders/3", "late_rows": 2}
     assert told["operators"] == [
         {"name": "in", "busy": 0, "backpressured": 0.25, **nothing},
-        {"name": "totals", "busy": 0.75, "backpressured": None, "state_entries": 1_200, "state_bytes": 34_000_000},
+        {
+            "name": "totals",
+            "busy": 0.75,
+            "backpressured": None,
+            "state_entries": 1_200,
+            "state_bytes": 34_000_000,
+            **time,
+        },
     ]
+    said = ("watermark 00:00:01.5", "waits for orders/3", "2 late rows")
     figures = [each["children"] for each in graph["svg"]["children"] if each["attributes"].get("class") == "figure"]
-    assert figures == [["  0% busy,  25% backpressured"], [" 75% busy"], ["1,200 entries, 34.0 MB"]]
+    assert figures == [
+        ["  0% busy,  25% backpressured"],
+        [" 75% busy"],
+        ["1,200 entries, 34.0 MB"],
+        *([each] for each in said),
+    ]
 
 
 def test_epochs_are_counted_once_however_often_somebody_looks(daemon: Asking) -> None:

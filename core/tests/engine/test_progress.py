@@ -13,8 +13,9 @@ import pytest
 from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.positions import Positions, Range
 from onefold.engine.driver import progress as of_progress
-from onefold.engine.driver.progress import Progress, counted, moving_line, told_clock
+from onefold.engine.driver.progress import Progress, counted, moving_line
 from onefold.flow.time.clocks import END, ClockStatus
+from onefold.flow.time.told import ToldClock
 from onefold.store.job.logs import Console
 
 _AT = Range(Positions(()), Positions(()))
@@ -120,7 +121,7 @@ NOON_US = 1_767_268_800_000_000  # 2026-01-01 12:00
     ],
 )
 def test_a_watermark_is_told_with_what_it_waits_for(clock: ClockStatus, told: str) -> None:
-    assert told_clock(clock, NOON_US // 1_000 + 2_100) == told
+    assert str(ToldClock.of(clock, NOON_US // 1_000 + 2_100)) == told
 
 
 def test_the_line_has_the_watermark_that_is_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -12,6 +13,7 @@ from pydantic import Field
 from onefold.daemon.api.model import Model
 from onefold.daemon.hosting.traffic_rates import EdgeRate, OperatorLoad, TrafficRates
 from onefold.flow.drawing import drawn
+from onefold.flow.time.told import moment
 
 __all__ = ["EdgeModel", "ElementModel", "GraphModel", "OperatorModel"]
 
@@ -37,6 +39,25 @@ class OperatorModel(Model):
     )
     state_entries: int | None = Field(description="that it keeps by key, about")
     state_bytes: int | None = Field(description="of its last snapshot, about")
+    watermark: datetime | None = Field(
+        description="of event time; null while it is not known, and once its sources have ended"
+    )
+    waits_for: str | None = Field(description="the partition that holds the watermark back, and since when")
+    late_rows: int | None = Field(description="that came too late for it, since its run began")
+
+    @classmethod
+    def of(cls, load: OperatorLoad) -> OperatorModel:
+        clock = load.clock
+        return cls(
+            name=load.name,
+            busy=load.busy,
+            backpressured=load.backpressured,
+            state_entries=load.state_entries,
+            state_bytes=load.state_bytes,
+            watermark=None if clock is None or clock.us is None else moment(clock.us),
+            waits_for=None if clock is None else clock.waits_for,
+            late_rows=None if clock is None else clock.late,
+        )
 
 
 class ElementModel(Model):
@@ -90,6 +111,10 @@ def _figures(load: OperatorLoad) -> Iterator[str]:
         yield ", ".join(known)
     if load.state_entries is not None and load.state_bytes is not None:
         yield f"{load.state_entries:,} entries, {load.state_bytes / 1e6:,.1f} MB"
+    if (clock := load.clock) is not None:
+        yield from clock.parts()
+        if clock.late:
+            yield f"{clock.late:,} late rows"
 
 
 def _rate(edge: EdgeRate) -> str:

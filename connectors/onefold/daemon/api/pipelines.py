@@ -267,7 +267,7 @@ class PipelineModel(Model):
             source=SourceModel.of(pipeline.flow.sources()),
             sinks=[PipelineSink.of(sink, guarantees.get(sink.name)) for sink in pipeline.everyone],
             edges=[EdgeModel(**asdict(each)) for each in run.hosted.traffic.edges()],
-            operators=[OperatorModel(**asdict(each)) for each in run.hosted.traffic.operators()],
+            operators=[OperatorModel.of(each) for each in run.hosted.traffic.operators()],
             positions=None if positions is None else dict(positions.items),
             lag=None if lag is None else {each.partition: each.behind for each in lag},
             behind=None if lag is None else in_all(lag),

@@ -16,6 +16,7 @@ from onefold.core import OnefoldError
 from onefold.core.checks import present
 from onefold.core.errors import kind_of, named
 from onefold.flow.drawing import Box, Connector
+from onefold.flow.time.told import ToldClock
 from onefold.store.epoch_steps import EpochSteps
 
 __all__ = [
@@ -105,13 +106,15 @@ class Drawing(_Message):
 class Flowing(_Message):
     """What has flowed by the ways of the drawing, since the host began with it; None by one that is not counted, as on
     Spark all but those into sinks, by which what is committed went. By the numbers of the boxes: in how many of the
-    looks workers were in its code, or it waited to hand a batch on; the entries and bytes of its state."""
+    looks workers were in its code, or it waited to hand a batch on; the entries and bytes of its state; its event time.
+    """
 
     ways: tuple[tuple[int, int] | None, ...]  # rows, bytes
     busy: dict[int, int] = {}
     backpressured: dict[int, int] = {}
     looks: int = 0
     state: dict[int, tuple[int, int]] = {}
+    times: dict[int, ToldClock] = {}
 
 
 class Finished(_Message):

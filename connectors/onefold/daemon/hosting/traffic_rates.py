@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 from onefold.daemon.hosting.messages import Drawing, Flowing
+from onefold.flow.time.told import ToldClock
 
 __all__ = ["EdgeRate", "OperatorLoad", "TrafficRates"]
 
@@ -37,6 +38,7 @@ class OperatorLoad:
     backpressured: float | None = None
     state_entries: int | None = None
     state_bytes: int | None = None
+    clock: ToldClock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +106,19 @@ class TrafficRates:
         if found.drawing is None:
             return []
         handing_on = {way.start for way in found.drawing.ways if way.is_exchange}
-        state = found.seen[-1][1].state if found.seen else {}
+        last = found.seen[-1][1] if found.seen else Flowing(ways=())
         busy, backpressured = _shares(found)
         return [
             OperatorLoad(
                 box.title,
                 busy.get(box.number),
                 backpressured.get(box.number) if box.number in handing_on else None,
-                *state.get(box.number, (None, None)),
+                entries,
+                size,
+                last.times.get(box.number),
             )
             for box in found.drawing.boxes
+            for entries, size in [last.state.get(box.number, (None, None))]
         ]
 
 

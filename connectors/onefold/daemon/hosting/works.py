@@ -277,13 +277,15 @@ class EngineWork(Work):
     def flowing(self) -> Flowing | None:
         if self._flow is None:
             return None
-        traffic = self._flow.traffic
+        traffic, progress = self._flow.traffic, self._flow.progress
+        numbers = {node.uid: node.number for node in self._flow.graph.nodes}
         return Flowing(
             ways=tuple(traffic.edges()),
             busy=dict(traffic.busy),
             backpressured=dict(traffic.backpressured),
             looks=traffic.looks,
             state=traffic.state(),
+            times={numbers[uid]: told for uid, told in progress.clocks().items()},
         )
 
     @property

@@ -90,6 +90,11 @@ _FAMILIES: Mapping[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str
     ),
     "onefold_operator_state_entries": (_GAUGE, "That it keeps by key, about.", ["operator"]),
     "onefold_operator_state_bytes": (_GAUGE, "Of its last snapshot, about.", ["operator"]),
+    "onefold_operator_watermark_timestamp_seconds": (
+        _GAUGE,
+        "The time of its watermark, in seconds since 1970.",
+        ["operator"],
+    ),
     "onefold_store_up": (_GAUGE, "Whether the checkpoint store answers.", []),
     "onefold_epoch": (_GAUGE, "The last complete epoch.", []),
     "onefold_epoch_age_seconds": (_GAUGE, "Since an epoch was completed.", []),
@@ -165,6 +170,8 @@ def _of_graph(watch: Watch) -> Iterator[_Sample]:
         yield "operator_backpressured_ratio", [each.name], each.backpressured
         yield "operator_state_entries", [each.name], each.state_entries
         yield "operator_state_bytes", [each.name], each.state_bytes
+        us = each.clock.us if each.clock is not None else None
+        yield "operator_watermark_timestamp_seconds", [each.name], None if us is None else us / 1e6
 
 
 def _of_store(watch: Watch) -> Iterator[_Sample]:

@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 
 from onefold.core.contract import EpochRecord
 from onefold.core.errors import OnefoldError
@@ -16,9 +15,10 @@ from onefold.core.positions import Positions
 from onefold.core.values.plain import counted
 from onefold.engine.state import STATE
 from onefold.flow.time.clocks import END, ClockStatus
+from onefold.flow.time.told import ToldClock, told_moment
 from onefold.store.job.logs import Console
 
-__all__ = ["Progress", "moving_line", "records_between", "told_clock"]
+__all__ = ["Progress", "moving_line", "records_between"]
 
 log = logging.getLogger("onefold")
 epochs_log = logging.getLogger("onefold.epochs")
@@ -26,7 +26,6 @@ epochs_log = logging.getLogger("onefold.epochs")
 EVERY_S = 1.0
 MOVES_S = 0.5
 SEEN = 10  # moves that rows a second are of
-SILENT_MS = 1_000  # for which a partition has to be silent before it is said to be waited for
 FAR_MS = 86_400_000  # that a watermark is ahead of the epoch's time
 REST = 9  # times as long as the sources took to say how far they go: no epoch is run meanwhile
 
@@ -76,12 +75,19 @@ class Progress:
         behind += "".join(f", {clock}" for clock in self._told_clocks())
         return f"flow {self._flow!r}: {state}{epoch}{behind}{because and f': {because}'}"
 
+    def clocks(self) -> dict[str, ToldClock]:
+        """Of the operators that go by event time, by their uids, at the end of the last epoch. Any thread may ask."""
+        last = self.last
+        if last is None:
+            return {}
+        return {uid: ToldClock.of(each, last.timestamp_ms, self.late[uid]) for uid, each in self._clocks.items()}
+
     def _told_clocks(self) -> Iterator[str]:
         """The one that is furthest behind: with several operators, by its name."""
         if self.last is not None and self._clocks:
             uid, lowest = min(self._clocks.items(), key=lambda each: _known(each[1].watermark_us))
-            told = told_clock(lowest, self.last.timestamp_ms)
-            yield told if len(self._clocks) == 1 else f"{uid}: {told}"
+            told = ToldClock.of(lowest, self.last.timestamp_ms)
+            yield f"{'' if len(self._clocks) == 1 else f'{uid}: '}{told}"
 
     def _told_of_late(self) -> Iterator[str]:
         """Those since the last line, and which operators had some so far."""
@@ -100,7 +106,7 @@ class Progress:
                     " leave them out",
                     self._flow,
                     uid,
-                    _moment(us),
+                    told_moment(us),
                 )
 
     def _tell(self) -> None:
@@ -127,33 +133,9 @@ class Progress:
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
 
 
-def told_clock(clock: ClockStatus, now_ms: int) -> str:
-    """For people, at the end of an epoch of that time: `watermark 12:03:05.2 (2.1 s behind), waits for orders/3 (silent
-    for 41 s, idle after 60 s)`."""
-    us = clock.watermark_us
-    if us == END:
-        return "watermark at the end of its sources"
-    told = "no watermark yet"
-    if us is not None:
-        behind_s = (now_ms - us / 1_000) / 1_000
-        told = f"watermark {_moment(us)} ({abs(behind_s):,.1f} s {'ahead' if behind_s < 0 else 'behind'})"
-    silent_ms = now_ms - clock.since_ms
-    if clock.waits_for is None or (us is not None and silent_ms < SILENT_MS):
-        return told
-    until = "never idle" if clock.idle_ms is None else f"idle after {clock.idle_ms / 1_000:g} s"
-    return f"{told}, waits for {clock.waits_for} (silent for {silent_ms / 1_000:,.0f} s, {until})"
-
-
 def _known(us: int | None) -> int:
     """What is not known is behind all that is."""
     return -END if us is None else us
-
-
-def _moment(us: int) -> str:
-    try:
-        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us):%Y-%m-%d %H:%M:%S.%f}"[:-5]
-    except OverflowError:
-        return f"{us:,} us"
 
 
 @contextmanager
