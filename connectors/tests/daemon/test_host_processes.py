@@ -360,6 +360,36 @@ def test_the_state_that_an_operator_keeps_is_reported_after_each_snapshot_of_it(
         assert run.stop(20)
 
 
+def test_the_watermark_of_an_operator_is_reported_with_the_rows_that_came_too_late(pipeline: Pipeline) -> None:
+    place = Path(pipeline.directory)
+    (place / "times").mkdir()
+    (place / "minutes.py").write_text(
+        "from onefold.flow import Flow, Tumbling, count, monotonic\nfrom onefold.pipeline import Engine, Pipeline\n"
+        "from onefold.sinks import SqlSink\nfrom onefold.sources import FileSource\n"
+        f"source = FileSource('{place}/times', format='json', schema='at timestamp', settle_s=0)\n"
+        "flow = Flow('minutes')\n"
+        "rows = flow.source(source, uid='in', watermarks=monotonic('at')).window(Tumbling('1 minute'))\n"
+        f"rows.aggregate(uid='n', n=count()).sink(SqlSink('sqlite:///{place}/minutes.db', 'rows'))\n"
+        f"minutes = Pipeline(flow, runtime=Engine(), directory='{place}')\n"
+    )
+    minutes = read(f"{place}/minutes.py:minutes")
+
+    def come(minute: int) -> None:
+        (place / f"times/{minute}.part").write_text(f'{{"at": "2026-01-01T00:{minute:02}:00Z"}}\n')
+        (place / f"times/{minute}.part").rename(place / f"times/{minute}.json")
+
+    with hosts_of(minutes) as hosts:
+        run = Run(minutes, hosts(minutes))
+        come(30)
+        run.start()
+        until(lambda: [each.clock is None for each in run.hosted.traffic.operators()] == [True, False, True])
+        at_us = 1_767_225_600_000_000 + 30 * 60_000_000
+        until(lambda: (clock := run.hosted.traffic.operators()[1].clock) is not None and clock.us == at_us)
+        come(3)
+        until(lambda: (clock := run.hosted.traffic.operators()[1].clock) is not None and clock.late == 1)
+        assert run.stop(20)
+
+
 def test_a_flow_that_has_ended_by_itself_has_its_graph_and_all_that_flowed_in_it(pipeline: Pipeline) -> None:
     place = Path(pipeline.directory)
     (place / "once.py").write_text(
