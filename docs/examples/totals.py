@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pyarrow.compute as pc
 
-from onefold.flow import Flow, count, sum_
+from onefold.flow import Flow, Tumbling, bounded, count, sum_
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -14,11 +14,14 @@ SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
 
 
 def totals(orders, postgres):
-    """The flow: orders of more than nothing, counted and summed by account, into a table with a row of each."""
+    """The flow: orders of more than nothing, counted and summed by account: so far, a row each; and by minutes."""
     flow = Flow("totals")
-    paid = flow.source(orders, uid="orders").filter(pc.field("amount") > Decimal(0))
-    by_account = paid.key_by("account").aggregate(uid="totals", orders=count(), amount=sum_("amount"))
-    by_account.sink(PostgresSink(postgres, table="totals", mode="upsert", key="account", order="onefold_epoch"))
+    source = flow.source(orders, uid="orders", watermarks=bounded("at", "5 seconds"))  # none comes later than that
+    by_account = source.filter(pc.field("amount") > Decimal(0)).key_by("account")
+    so_far = by_account.aggregate(uid="totals", orders=count(), amount=sum_("amount"))
+    so_far.sink(PostgresSink(postgres, table="totals", mode="upsert", key="account", order="onefold_epoch"))
+    minutes = by_account.window(Tumbling("1 minute")).aggregate(uid="minutes", orders=count(), amount=sum_("amount"))
+    minutes.sink(PostgresSink(postgres, table="minutes"))  # once each, when it is over
     return flow
 
 

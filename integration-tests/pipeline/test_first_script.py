@@ -52,6 +52,14 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(30)
 
 
+MINUTES = "SELECT account, window_start, orders, amount, 1 FROM minutes"
+OF_MINUTES = """
+    SELECT o.account, m.window_start, count(*), sum(o.amount), m.rows FROM orders o JOIN
+        (SELECT account, window_start, window_end, count(*) AS rows FROM minutes GROUP BY 1, 2, 3) m
+        ON o.account = m.account AND o.at >= m.window_start AND o.at < m.window_end
+    GROUP BY 1, 2, m.rows"""
+
+
 def orders(servers: str) -> int:
     """How many records the topic has."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "count"})
@@ -136,6 +144,7 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
         with running("totals.py", tmp_path) as flow:
             wait_until(lambda: are_same(connection, *TOTALS) or flow.poll() is not None, 120, "totals.py")
             assert flow.poll() is None, (tmp_path / "totals.py.log").read_text()
+        assert are_same(connection, MINUTES, OF_MINUTES), "of those that are over"
         with running("counts.py", tmp_path) as counting:
             wait_until(lambda: are_same(connection, *PER_MINUTE) or counting.poll() is not None, 120, "counts.py")
             assert counting.poll() is None, (tmp_path / "counts.py.log").read_text()
