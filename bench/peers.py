@@ -87,7 +87,9 @@ def fill(world: World, topic: str, records: Callable[[], Iterable[Record]], **se
         return topic
     world.say(f"producing the records of {topic}")
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result()
-    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20})
+    # idempotent: what is sent again keeps its place, as when a new topic has no leader yet
+    settled = {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20}
+    producer = Producer({"bootstrap.servers": servers, **settled})
     for number, (value, key, partition, at_ms) in enumerate(records()):
         producer.produce(topic, value, key, partition=partition, timestamp=at_ms)
         if number % 10_000 == 0:
@@ -102,9 +104,12 @@ def timed(command: Sequence[str]) -> Run:
         began_s = time.monotonic()
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         used_s = 0.0
-        while process.poll() is None:
-            used_s = cpu_s(process.pid)
-            time.sleep(0.02)
+        try:
+            while process.poll() is None:
+                used_s = cpu_s(process.pid)
+                time.sleep(0.02)
+        finally:
+            process.kill()
         wall_s = time.monotonic() - began_s
         if process.returncode != 0:
             said.seek(0)
