@@ -88,7 +88,7 @@ def fill(world: World, topic: str, records: Callable[[], Iterable[Record]], **se
     world.say(f"producing the records of {topic}")
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result()
     # idempotent: what is sent again keeps its place, as when a new topic has no leader yet
-    settled = {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20}
+    settled = {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20, "log_level": 3}
     producer = Producer({"bootstrap.servers": servers, **settled})
     for number, (value, key, partition, at_ms) in enumerate(records()):
         producer.produce(topic, value, key, partition=partition, timestamp=at_ms)

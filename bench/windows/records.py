@@ -48,13 +48,16 @@ class Windows:
 def records(rows: int, keys: int) -> Iterator[Record]:
     """Those of a topic: each account in one partition, where it is the message's key; its time is the message's, too.
     Each partition ends with one of an account of its own, with an amount of 0."""
-    for number, (account, amount, at_ms) in enumerate(
-        zip(*(made.tolist() for made in _columns(rows, keys)), strict=True)
-    ):
-        yield _record(number, account, amount, account % PARTITIONS, at_ms)
-    end_ms = START_MS + rows * 1000 // ROWS_PER_S + END_MS
-    for partition in range(PARTITIONS):
-        yield _record(rows + partition, -1 - partition, 0, partition, end_ms)
+    account, amount, at_ms = _columns(rows, keys)
+    ends = np.arange(PARTITIONS)
+    account, amount = np.r_[account, -1 - ends], np.r_[amount, 0 * ends]
+    at_ms = np.r_[at_ms, 0 * ends + START_MS + rows * 1000 // ROWS_PER_S + END_MS]
+    partition = np.r_[account[:rows] % PARTITIONS, ends]
+    at = np.datetime_as_string(at_ms.astype("datetime64[ms]"))
+    columns = (column.tolist() for column in (account, amount, partition, at_ms, at))
+    for number, (key, value, to, ms, text) in enumerate(zip(*columns, strict=True)):
+        record = b'{"id":%d,"account":%d,"amount":%d,"at":"%sZ"}' % (number, key, value, text.encode())
+        yield record, b"%d" % key, to, ms
 
 
 def windows(kind: str, rows: int, keys: int) -> Windows:
@@ -90,9 +93,3 @@ def _columns(rows: int, keys: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     account, amount = random.integers(keys, size=rows), random.integers(1, 100_000, size=rows)
     older_ms = (random.random(rows) < OLDER) * random.integers(1, OLDER_MS_MAX + 1, size=rows)
     return account, amount, START_MS + np.arange(rows) * 1000 // ROWS_PER_S - older_ms
-
-
-def _record(number: int, account: int, amount: int, partition: int, at_ms: int) -> Record:
-    at = str(np.datetime64(at_ms, "ms")).encode()
-    value = b'{"id":%d,"account":%d,"amount":%d,"at":"%sZ"}' % (number, account, amount, at)
-    return value, b"%d" % account, partition, at_ms
