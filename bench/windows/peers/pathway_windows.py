@@ -13,11 +13,10 @@ from typing import Any
 import pathway as pw
 
 
-class Record(pw.Schema):
-    id: int
+class Record(pw.Schema):  # without `id`, a name that Pathway keeps for itself
     account: int
     amount: int
-    at: pw.DateTimeUtc
+    at: str
 
 
 WINDOWS = {
@@ -30,7 +29,8 @@ WINDOWS = {
 servers, topic, _rows, kind, told = sys.argv[1:]
 settings = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
 records = pw.io.kafka.read(settings, topic=topic, schema=Record, format="json", mode="static")
-windows = records.windowby(pw.this.at, window=WINDOWS[kind], instance=pw.this.account)
+timed = records.select(pw.this.account, pw.this.amount, at=pw.this.at.dt.strptime("%Y-%m-%dT%H:%M:%S%.3fZ"))
+windows = timed.windowby(pw.this.at, window=WINDOWS[kind], instance=pw.this.account)
 totals = windows.reduce(
     account=pw.this._pw_instance, start=pw.this._pw_window_start, total=pw.reducers.sum(pw.this.amount)
 )
