@@ -132,7 +132,7 @@ def print_times(console: Console, title: str, found: dict[str, Times], ours: Seq
     counted = any(times.results is not None for times in found.values())
     more = ("rows", "CPU us a result") if counted else ()
     table = Table(
-        "contestant", "rows/s, median", "CPU us a row", *(f"ours: {name}" for name in ours), *more, title=title
+        "contestant", "rows/s, median", "CPU us a row", *(f"times {name}" for name in ours), *more, title=title
     )
     for name, times in found.items():
         wall_us, mine = times.wall_us, times.cpu_us
