@@ -1,0 +1,48 @@
+"""`python -m bench.windows.ours WHAT KIND SERVERS TOPIC URL TABLE CHECKPOINT`: windows by key as a flow on the engine,
+exactly once into Postgres. WHAT is `ours`; `dropped`, whose results a filter drops before the sink; or `unwindowed`,
+whose records a filter drops, without a window: what `dropped` takes more is the windows' own part.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow.compute as pc
+
+import onefold.flow
+from onefold.flow import Flow, Sliding, Tumbling, bounded, sum_
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+
+RECORDS = "id long, account long, amount long, at timestamp"
+EVERY_S = 1.0
+
+
+def window(kind: str) -> Any:
+    match kind:
+        case "tumbling":
+            return Tumbling("60 seconds")
+        case "sliding":
+            return Sliding("60 seconds", "1 second")
+        case _:
+            return vars(onefold.flow)["Session"](gap="10 seconds")
+
+
+def main() -> None:
+    what, kind, servers, topic, url, table, checkpoint = sys.argv[1:]
+    flow = Flow(table)
+    source = KafkaSource(topic, bootstrap_servers=servers, format="json", schema=RECORDS)
+    rows = flow.source(source.bounded(), uid="rows", watermarks=bounded("at", "5 seconds"))
+    if what == "unwindowed":
+        found = rows.filter(pc.field("amount") < 0)
+    else:
+        found = rows.key_by("account").window(window(kind)).aggregate(uid="totals", total=sum_("amount"))
+    if what == "dropped":
+        found = found.filter(pc.field("total") < 0)
+    found.sink(PostgresSink(url, table))
+    flow.run(checkpoint=checkpoint, workers=1, epoch_interval_s=EVERY_S)
+
+
+if __name__ == "__main__":
+    main()
