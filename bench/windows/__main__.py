@@ -42,7 +42,7 @@ MS = "(extract(epoch FROM {}) * 1000)::bigint"
 
 def main(console: Console, say: Say) -> int:
     arguments = _arguments()
-    load = Load()
+    load, failed = Load(), 0
 
     pythons = {name: python_of(name, arguments.directory) for name in arguments.only if name in PEERS}
     if "flink" in pythons:
@@ -57,14 +57,19 @@ def main(console: Console, say: Say) -> int:
                         say(f"{name} is left out: onefold.flow has no Session yet")
                         continue
                     rows = _rows(arguments.rows, name, kind)
-                    start, whole = contest.run(name, START_ROWS), contest.run(name, rows)
+                    try:
+                        start, whole = contest.run(name, START_ROWS), contest.run(name, rows)
+                    except RuntimeError as error:  # the others' figures count all the same
+                        say(f"{turn + 1}/{arguments.repeat} {kind}: {error}")
+                        failed = 1
+                        continue
                     times = found.setdefault(name, contest.times(name, rows))
                     say(f"{turn + 1}/{arguments.repeat} {kind}: {name} {times.add(start, whole)}")
             title = f"{kind}: {arguments.keys:,} keys; without start and end"
             print_times(console, title, found, ["ours"])
             _print_part(console, found)
     console.print(str(load))
-    return 0
+    return failed
 
 
 class _Contest:
