@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -18,6 +19,7 @@ from itertools import product
 from random import Random
 from typing import TypeVar, get_args
 
+from onefold.core.checks import present
 from onefold.core.protocol.effects import Effect
 from onefold.core.testing.proof.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
@@ -177,7 +179,7 @@ def catch(each: Sequence[Try], processes: int | None = None, progress: Progress 
 def spread(parts: Sequence[Callable[[], T]], processes: int | None = None) -> Iterator[T]:
     """What each part gives, as it is done, in so many processes."""
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=_collect_seldom)
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=_begin)
     try:
         for future in as_completed([pool.submit(part) for part in parts]):
             yield future.result()
@@ -189,10 +191,16 @@ def _is_unit_tested(branch: Branch) -> bool:
     return any(branch.function == function and branch.text.startswith(text) for function, text in BY_UNIT_TESTS)
 
 
-def _collect_seldom() -> None:
-    """Worlds are many and small, and what is imported stays."""
+def _begin() -> None:
+    """Worlds are many and small, and what is imported stays. A process of the pool ends with its parent, however."""
     gc.freeze()
     gc.set_threshold(2_000, 50, 1000)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    present(multiprocessing.parent_process(), "it was spawned").join()
+    os._exit(1)
 
 
 @cache
