@@ -88,7 +88,13 @@ class World:
 
     def wanted(self, *sources: Any, **more: Any) -> RangesPlan:
         begin = more.pop("begin", Positions())
-        settings: dict[str, Any] = {"until": None, "added": Positions(), "patience_s": 0.3, **more}
+        settings: dict[str, Any] = {
+            "until": None,
+            "added": Positions(),
+            "patience_s": 0.3,
+            "timed": {},
+            **more,
+        }
         return RangesPlan("shop", dict(enumerate(sources)), begin, store=self.store, store_id=self.store_id, **settings)
 
     def put(self, *names: str) -> None:

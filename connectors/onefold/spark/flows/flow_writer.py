@@ -187,6 +187,7 @@ class FlowWriter(EpochWriter):
             self._url,
             started.store_id,
             session.patience.patience_s,
+            _timed(self.graph),
         )
         register_format(spark, OnefoldRanges)
         reader = spark.readStream.format(OnefoldRanges.name()).options(**wanted.options())
@@ -227,9 +228,10 @@ def _loaded(reader: DataStreamReader) -> DataFrame:
 
 def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
     """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
-    that has some, and in a query that goes on."""
+    that has some, or where silence moves a watermark, and in a query that goes on."""
     processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
-    has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
+    has_timers = any(idle_ms is not None for _, idle_ms in _timed(graph).values())
+    has_timers |= any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
     return {
         **_READ_ALIKE,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -237,6 +239,13 @@ def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),
         _PARTITIONS: str(min(int(str(spark.conf.get(_PARTITIONS))), graph.max_parallelism)),
     }
+
+
+def _timed(graph: Graph) -> dict[int, tuple[str, int | None]]:
+    """The sources whose event time operators go by, by their nodes: their uids, and after how many ms one is idle."""
+    clocks = [graph.clocks_of(node) for node in graph.nodes if node.keeps_event_time]
+    idle_ms = {uid: watermarks.idle_ms for of in clocks for uid, watermarks in of.items()}
+    return {node.number: (node.uid, idle_ms[node.uid]) for node, _ in graph.readings() if node.uid in idle_ms}
 
 
 @contextmanager
