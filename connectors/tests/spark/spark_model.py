@@ -20,7 +20,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.dataflow.chains import plan
 from onefold.flow import Flow
-from onefold.flow.time.clocks import ClockStatus, SourceEnd
+from onefold.flow.time.clocks import SourceEnd
 from onefold.sources.kafka import OffsetRange
 from onefold.spark.flows import stages
 from onefold.spark.flows.packing import CLOCK, PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
@@ -102,6 +102,7 @@ class _Handle:
         assert (key, value) == ("key binary", "entries binary")
 
         def entries() -> dict[Any, Any]:
+            assert self.group is not None, "Spark has no state where no group has its turn"
             found: dict[Any, Any] = self.store.setdefault((self.level, name, self.group), {})
             return found
 
@@ -168,10 +169,11 @@ class SparkTest:
         end = SourceEnd(tuple(self._named), bool(ended)) if found or ended else None
         return self.spark.epoch([of for of in parts if of], self._now_ms, end)
 
-    def clock(self) -> ClockStatus:
-        """Of the last epoch, and the one operator that goes by event time."""
-        (clock,) = [clock for _, clock in self.spark.clocks]
-        return clock
+    @property
+    def timers(self) -> set[Any]:
+        """Of the first level: the groups, and when."""
+        found: set[Any] = self.spark.store[0, "timers"]
+        return found
 
     def restore(self) -> None:
         """Each batch makes its processors anew."""

@@ -97,7 +97,7 @@ class SparkBlocks:
 
     def __init__(self, state: MapState, schema: pa.Schema) -> None:
         self._state, self._schema = state, schema
-        self._listed: list[BlockId] | None = None
+        self._listed: list[BlockId] | None = []  # no group has its turn yet
         self._changes: dict[BlockId, pa.RecordBatch | None] = {}
 
     def ids(self) -> list[BlockId]:

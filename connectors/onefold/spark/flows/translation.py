@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,7 +14,9 @@ from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
+from onefold.engine.driver.progress import told_clocks
 from onefold.flow.graph import Deduplicating, Processing, Shipping, Windowing
+from onefold.flow.time.clocks import ClockStatus
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
@@ -66,7 +68,18 @@ class Translation(OwnWriting):
             rows = rows.coalesce(most)
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
         tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
-        return Written(tuple(each for task in tasks for each in task.committables), found=self._found(tasks, record))
+        found = tuple(each for task in tasks for each in task.committables)
+        late, told = told_clocks(self._clocks(tasks), record.timestamp_ms)
+        return Written(found, found=self._found(tasks, record), late=late, told=told)
+
+    def _clocks(self, tasks: Sequence[PreparedTask]) -> dict[str, ClockStatus]:
+        """Of the operators that go by event time, by their uids. Key groups have them alike, but for the rows that came
+        too late there."""
+        clocks: dict[str, ClockStatus] = {}
+        for node, clock in (each for task in tasks for each in task.clocks):
+            uid = str(self.plan.graph.nodes[node].uid)
+            clocks[uid] = replace(clock, late=clock.late + (clocks[uid].late if uid in clocks else 0))
+        return clocks
 
     def _found(self, tasks: Sequence[PreparedTask], record: EpochRecord) -> tuple[Found, ...]:
         """The bad records of each source. Raises BadRecord where it has too many."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ from onefold.engine.state import STATE
 from onefold.flow.time.clocks import END, ClockStatus
 from onefold.store.job.logs import Console
 
-__all__ = ["Progress", "moving_line", "records_between", "told_clock"]
+__all__ = ["Progress", "moving_line", "records_between", "told_clock", "told_clocks"]
 
 log = logging.getLogger("onefold")
 epochs_log = logging.getLogger("onefold.epochs")
@@ -79,14 +79,12 @@ class Progress:
     def _told_clocks(self) -> Iterator[str]:
         """The one that is furthest behind: with several operators, by its name."""
         if self.last is not None and self._clocks:
-            uid, lowest = min(self._clocks.items(), key=lambda each: _known(each[1].watermark_us))
-            told = told_clock(lowest, self.last.timestamp_ms)
-            yield told if len(self._clocks) == 1 else f"{uid}: {told}"
+            yield _told_lowest(self._clocks, self.last.timestamp_ms)
 
     def _told_of_late(self) -> Iterator[str]:
         """Those since the last line, and which operators had some so far."""
         if late := self.late.total() - self._told_late:
-            yield f"{counted(late, 'late row')} ({', '.join(sorted(self.late))})"
+            yield _told_late(late, self.late)
 
     def _warn(self, now_ms: int) -> None:
         """Once for each operator: whatever comes after such a record is late."""
@@ -125,6 +123,24 @@ class Progress:
         self._told_late = self.late.total()
         asked_s = time.monotonic() - now_s
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
+
+
+def told_clocks(clocks: Mapping[str, ClockStatus], now_ms: int) -> tuple[int, tuple[str, ...]]:
+    """Of one epoch of that time: how many rows came too late, and what a line of the log says."""
+    late = {uid: clock.late for uid, clock in clocks.items() if clock.late}
+    count = sum(late.values())
+    told = [_told_lowest(clocks, now_ms)] if clocks else []
+    return count, (*told, *([_told_late(count, late)] if late else []))
+
+
+def _told_lowest(clocks: Mapping[str, ClockStatus], now_ms: int) -> str:
+    uid, lowest = min(clocks.items(), key=lambda each: _known(each[1].watermark_us))
+    told = told_clock(lowest, now_ms)
+    return told if len(clocks) == 1 else f"{uid}: {told}"
+
+
+def _told_late(count: int, uids: Iterable[str]) -> str:
+    return f"{counted(count, 'late row')} ({', '.join(sorted(uids))})"
 
 
 def told_clock(clock: ClockStatus, now_ms: int) -> str:
