@@ -40,7 +40,7 @@ def expected(flows: Any, job: Any, *, is_discarding: bool) -> tuple[list[Row], l
     with closing(CheckpointStore(PostgresSink(flows.url, "rows").store_url() or "")) as store:
         epochs = sorted(store.history(job.name), key=lambda record: record.epoch)
     for record in (each for each in epochs if each.state is EpochState.COMPLETE):
-        start, end = dict(record.range.start.items), dict(record.range.end.items)
+        start, end = (dict(at.of_records().items) for at in (record.range.start, record.range.end))
         rows = {}
         for name, at in end.items():
             partition = int(name.rpartition("/")[2])
