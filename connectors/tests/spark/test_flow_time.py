@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,11 +11,15 @@ import pytest
 import timer_cases
 import window_cases
 from flow_parts import AnySink
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from spark_model import SparkTest
 from timed_rows import epochs_of, time_of
 
+from onefold.core import Upsert
 from onefold.engine.driver.progress import told_clocks
-from onefold.flow import Flow, StatefulProcessor, Watermarks, monotonic
+from onefold.flow import Flow, Sliding, StatefulProcessor, Watermarks, bounded, monotonic, sum_
+from onefold.flow.testing import FlowTest
 from onefold.spark.flows.stages import PreparedTask
 from onefold.spark.flows.translation import Translation
 
@@ -141,3 +146,44 @@ def test_the_line_of_the_log_says_where_the_watermark_is_what_it_waits_for_and_w
         "watermark 1970-01-01 00:00:21.0 (9.0 s behind), waits for q (silent for 30 s, idle after 60 s)",
         "3 late rows (sums)",
     )
+
+
+ROWS_OF_EPOCH = st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from("abc"), st.integers(-20, 90)), max_size=6)
+EPOCHS = st.lists(st.tuples(ROWS_OF_EPOCH, st.sampled_from([1, 20, 61])), min_size=1, max_size=6)
+
+
+def cascade(watermarks: Watermarks, lateness: str) -> Flow:
+    """Ten seconds into half a minute, of no key."""
+    made = Flow("windows", max_parallelism=5)
+    tens = window_cases.source(made, watermarks).key_by("key").window(window_cases.TEN, lateness=lateness, late="late")
+    first = tens.aggregate(uid="tens", total=sum_("amount"))
+    first.sink(AnySink("tens", replaces=Upsert(("key", "window_start"))))
+    first.side("late").sink(AnySink("late"))
+    halves = first.window(Sliding("30 seconds", "10 seconds")).aggregate(uid="halves", total=sum_("total"))
+    halves.sink(AnySink("halves"))
+    return made
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(EPOCHS, st.sampled_from(["0 seconds", "15 seconds"]), st.booleans(), st.randoms(use_true_random=False))
+def test_random_epochs_give_the_rows_that_the_engine_gives(
+    monkeypatch: pytest.MonkeyPatch, epochs: Any, lateness: str, ends: bool, chance: random.Random
+) -> None:
+    watermarks = bounded("at", "5 seconds", idle="60 seconds")
+    spark, engine = (
+        SparkTest(cascade(watermarks, lateness), monkeypatch, chance),
+        FlowTest(cascade(watermarks, lateness)),
+    )
+    try:
+        for number, (rows, passed_s) in enumerate(epochs, start=1):
+            given_: dict[str, list[Any]] = {}
+            for partition, key, second in rows:
+                given_.setdefault(f"rows/{partition}", []).append((key, time_of(second), 1))
+            ended = ["rows"] if ends and number == len(epochs) else []
+            for test in (spark, engine):
+                test.advance(seconds=passed_s)
+            found, expected = spark.epoch(given_, ended), engine.epoch(given_, ended=ended)
+            for sink, of in expected.items():
+                assert sorted(map(str, found[sink])) == sorted(map(str, of)), (number, sink)
+    finally:
+        engine.close()
