@@ -367,7 +367,8 @@ class FlowJob:
                 columns=columns,
             )
         source: KafkaSource | FileSource = of
-        return source if self.goes_on or self.runtime == "spark" else source.bounded()
+        goes_on = self.goes_on or (self.runtime == "spark" and self.kind not in ("windows", "late"))
+        return source if goes_on else source.bounded()
 
     def _sink(self, **more: Any) -> Sink:
         if self.delivery == "kafka":

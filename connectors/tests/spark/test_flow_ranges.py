@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from onefold.core import CheckpointMismatch, ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions, Range
 from onefold.core.source import Split
+from onefold.flow.time.clocks import SourceEnd
 from onefold.sources import FileSource
 from onefold.spark.flows.ranges import TASKS_MAX, OnefoldRanges, RangesPlan, splits_of
 from onefold.store.checkpoint_store import CheckpointStore
@@ -59,6 +60,9 @@ class Numbers:
     def is_done(self, at: Positions) -> bool:
         return self.until is not None and self._of(at) >= self.until
 
+    def cut(self) -> set[str]:
+        return set()
+
     def completed(self, end: Positions) -> None:
         self.done = self._of(end)
 
@@ -78,6 +82,31 @@ class Numbers:
 
 
 @dataclass
+class OwnEnd(Numbers):
+    """One of a user's own, with an end of its own: a planner each."""
+
+    def planner(self, frozen: Any = None, until: Positions | None = None, journal: Any = None) -> Any:
+        del frozen, journal
+        made = OwnEnd(self.name, self.there, self.most)
+        made.until = self.there if until is None else dict(until.items)[f"{self.name}/0"]  # type: ignore[assignment]
+        return made
+
+
+@dataclass
+class Rated(Numbers):
+    """One that has something to read, and may not at every second time that it is asked."""
+
+    asked: int = 0
+
+    def end(self, start: Positions) -> Positions:
+        self.asked += 1
+        return start if self.asked in (2, 3) else super().end(start)
+
+    def cut(self) -> set[str]:
+        return {f"{self.name}/0"}
+
+
+@dataclass
 class World:
     folder: Path
     store: str
@@ -88,7 +117,13 @@ class World:
 
     def wanted(self, *sources: Any, **more: Any) -> RangesPlan:
         begin = more.pop("begin", Positions())
-        settings: dict[str, Any] = {"until": None, "added": Positions(), "patience_s": 0.3, **more}
+        settings: dict[str, Any] = {
+            "until": None,
+            "added": Positions(),
+            "patience_s": 0.3,
+            "timed": {},
+            **more,
+        }
         return RangesPlan("shop", dict(enumerate(sources)), begin, store=self.store, store_id=self.store_id, **settings)
 
     def put(self, *names: str) -> None:
@@ -286,3 +321,69 @@ def test_options_show_no_setting_of_a_source_and_a_task_has_none(world: World) -
     (name,) = wanted.options()
     assert "secret" in name
     assert b"sqlite" not in cloudpickle.dumps(stream)  # type: ignore[no-untyped-call]
+
+
+def ended(value: Offset) -> list[str]:
+    offset = StreamOffset.of(value)
+    assert offset is not None
+    return sorted(offset.ended)
+
+
+def source_end(stream: Any, start: Offset, end: Offset) -> list[SourceEnd]:
+    return [each for _, each in splits(stream, start, end) if isinstance(each, SourceEnd)]
+
+
+def test_sources_that_have_ended_end_with_the_batch_of_their_last_records(world: World) -> None:
+    timed = {0: ("one", 60_000), 1: ("two", None)}
+    one, two = OwnEnd("a", 4), OwnEnd("b", 9)
+    stream = reader(world.wanted(one, two, timed=timed))
+    start = stream.initialOffset()
+    first = after(stream, start)
+    second = after(stream, first)
+    assert [ended(each) for each in (first, second)] == [["one"], ["one", "two"]]
+    assert source_end(stream, start, first) == [SourceEnd(("a/0",), True), SourceEnd(("b/0",), False)]
+    assert source_end(stream, first, second) == [SourceEnd(("a/0",), True), SourceEnd(("b/0",), True)]
+    assert after(stream, second) == second
+
+
+def test_case_77_a_start_with_an_end_and_nothing_to_read_has_one_batch_in_which_that_is_heard(world: World) -> None:
+    timed: Any = {0: ("one", 60_000)}
+    goes_on = reader(world.wanted(Numbers("a", 4), timed=timed))
+    stood = after(goes_on, goes_on.initialOffset())
+    assert after(goes_on, stood) == stood and ended(stood) == []
+    bounded = reader(world.wanted(OwnEnd("a", 4), timed=timed))
+    last = after(bounded, stood)
+    assert ended(last) == ["one"]
+    assert splits(bounded, stood, last) == [(0, SourceEnd(("a/0",), True))]
+    assert after(bounded, last) == last
+    assert source_end(goes_on, stood, last) == [SourceEnd(("a/0",), True)], "a batch that runs again is as it was"
+    assert after(goes_on, last) == last
+
+
+def test_what_is_there_now_is_no_end_but_a_sources_own_is(world: World) -> None:
+    world.put("a.json")
+    timed: Any = {0: ("files", 60_000)}
+    files = world.files()
+    stream = reader(world.wanted(files, timed=timed))
+    stream.prepareForTriggerAvailableNow()
+    first = after(stream, stream.initialOffset())
+    assert ended(first) == [] and after(stream, first) == first
+    own = reader(world.wanted(OwnEnd("a", 4), timed=timed))
+    own.prepareForTriggerAvailableNow()
+    assert ended(after(own, own.initialOffset())) == ["files"]
+
+
+def test_another_idle_is_a_batch(world: World) -> None:
+    stream = reader(world.wanted(Numbers("a", 4), timed={0: ("one", 60_000)}))
+    stood = after(stream, stream.initialOffset())
+    stream = reader(world.wanted(Numbers("a", 4), timed={0: ("one", 5_000)}))
+    told = after(stream, stood)
+    assert told != stood and after(stream, told) == told
+    assert splits(stream, stood, told) == [(0, SourceEnd(("a/0",), False))]
+
+
+def test_what_is_left_unread_for_a_limit_is_waited_for_where_silence_counts(world: World) -> None:
+    source = Rated("a", 9)
+    stream = reader(world.wanted(source, timed={0: ("one", 60_000)}))
+    first = after(stream, stream.initialOffset())
+    assert after(stream, first) != first and source.asked == 4

@@ -98,20 +98,20 @@ def test_state_by_key_is_not_refused() -> None:
         check_flow(processed(ask).graph())
 
 
-def test_timers_of_event_time_are_refused() -> None:
+def test_timers_of_event_time_are_not_refused() -> None:
     flow = Flow("shop")
     orders = flow.source(source(schema="id long, account long, at timestamp"), uid="orders", watermarks=monotonic("at"))
     made = orders.key_by("account").process(Asking(lambda _: None), "id long", uid="visits", timers="event")
     made.sink(PostgresSink("postgresql://localhost/x", "t"))
-    assert "'visits'" in refusal(flow)
+    check_flow(flow.graph())
 
 
-def test_windows_are_refused() -> None:
+def test_windows_are_not_refused() -> None:
     flow = Flow("shop")
     orders = flow.source(source(schema="id long, account long, at timestamp"), uid="orders", watermarks=monotonic("at"))
     made = orders.key_by("account").window(Tumbling("1 minute")).aggregate(uid="minutes", orders=count())
     made.sink(PostgresSink("postgresql://localhost/x", "t"))
-    assert "'minutes'" in refusal(flow)
+    check_flow(flow.graph())
 
 
 def test_state_of_no_key_is_refused() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import pickle
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,8 +18,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark import cloudpickle
-from pyspark.sql import Row
+from spark_model import Spark
 
 from onefold.core.checks import present
 from onefold.core.source import Part, RecordColumns, Split
@@ -44,10 +41,8 @@ from onefold.flow import (
 )
 from onefold.sinks import PostgresSink
 from onefold.sources.kafka import OffsetRange
-from onefold.spark.flows import stages
-from onefold.spark.flows.packing import BAD, PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.packing import BAD, PackedRow, packed_batch
 from onefold.spark.flows.spark_operator import _unpack, for_tasks
-from onefold.spark.flows.stages import LevelProcessor, read_stage, step_stage
 
 RECORDS = pa.schema(
     {
@@ -115,93 +110,6 @@ class Runs(StatefulProcessor):
         notes = sorted((str(note), times) for (note,), (times,) in self.notes.iterator())
         yield *key, *self.count.get(), f"{[id_ for (id_,) in self.ids.get()]} {notes}"
         self.ids.clear()
-
-
-class Spark:
-    """What Spark does with the stages: partitions, shuffles, and a state store with a version a batch."""
-
-    def __init__(self, flow: Flow, source: Records, chance: random.Random, patch: pytest.MonkeyPatch) -> None:
-        graph = cloudpickle.loads(cloudpickle.dumps(flow.graph()))  # type: ignore[no-untyped-call]
-        self.plan, self.source, self.chance, self.patch = plan(graph, sinks_apart=True), source, chance, patch
-        self.store: dict[Any, Any] = {}  # of each level, group and state its entries; and timers
-
-    def batch(self, ranges: list[OffsetRange], now_ms: int) -> dict[str, list[dict[str, Any]]]:
-        rows = [row for task, each in enumerate(ranges) for row in self._read(task, each)]
-        for number, level in enumerate(levels(self.plan)[1:]):
-            if any(chain.uid for chain in level):
-                rows = self._stateful(number, LevelProcessor(self.plan, level), rows, now_ms)
-            else:
-                batch = packed_batch(self._shuffled(rows))
-                rows = [row for made in step_stage(self.plan, level, [batch]) for row in packed_rows(made)]
-        names = {f"#{chain.number}": chain.head.name for chain in last_chains(self.plan)}
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
-        for row in rows:
-            found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
-        return found
-
-    def _read(self, task: int, wanted: OffsetRange) -> Iterator[PackedRow]:
-        context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
-        self.patch.setattr(stages.TaskContext, "get", lambda: context)
-        split = Split(f"{wanted.topic}/{wanted.partition}", wanted)
-        splits, sources = pa.RecordBatch.from_pylist([{"node": 0, "split": pickle.dumps(split)}]), {0: self.source}
-        rows = [row for batch in read_stage(self.plan, sources, [splits]) for row in packed_rows(batch)]  # type: ignore[arg-type]
-        self.patch.undo()
-        return iter(rows)
-
-    def _shuffled(self, rows: list[PackedRow]) -> list[PackedRow]:
-        return self.chance.sample(rows, len(rows))
-
-    def _stateful(self, level: int, processor: LevelProcessor, rows: list[PackedRow], now_ms: int) -> list[PackedRow]:
-        handle = _Handle(self.store, level)
-        processor.init(handle)  # type: ignore[arg-type]
-        clocks, made = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms), []
-        groups: dict[Any, list[PackedRow]] = defaultdict(list)
-        for row in self._shuffled(rows):
-            groups[row.place].append(row)
-        for handle.group, of in sorted(groups.items()):
-            made += processor.handleInputRows(handle.group, (_row(each) for each in of), clocks)
-        for timer in handle.expired(now_ms):
-            handle.group = timer[0]
-            made += processor.handleExpiredTimer(handle.group, clocks, None)
-            handle.timers.discard(timer)
-        processor.close()
-        return [PackedRow(*row) for row in made]
-
-
-class _Handle:
-    """Spark's handle of one level's processor; `group` is the one whose turn it is."""
-
-    def __init__(self, store: dict[Any, Any], level: int) -> None:
-        self.store, self.level, self.group = store, level, None
-        self.timers: set[Any] = store.setdefault((level, "timers"), set())
-
-    def getMapState(self, name: str, key: str, value: str) -> Any:  # noqa: N802
-        assert (key, value) == ("key binary", "entries binary")
-
-        def entries() -> dict[Any, Any]:
-            found: dict[Any, Any] = self.store.setdefault((self.level, name, self.group), {})
-            return found
-
-        return SimpleNamespace(
-            getValue=lambda key: entries().get(key),
-            updateValue=lambda key, value: entries().update({key: value}),
-            removeKey=lambda key: entries().pop(key),
-            iterator=lambda: iter([*entries().items()]),
-        )
-
-    def registerTimer(self, at_ms: int) -> None:  # noqa: N802
-        assert (self.group, at_ms) not in self.timers
-        self.timers.add((self.group, at_ms))
-
-    def deleteTimer(self, at_ms: int) -> None:  # noqa: N802
-        self.timers.remove((self.group, at_ms))
-
-    def expired(self, now_ms: int) -> list[Any]:
-        return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
-
-
-def _row(packed: PackedRow) -> Row:
-    return Row(*astuple(packed))
 
 
 NULL_OR = {

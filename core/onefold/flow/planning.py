@@ -69,6 +69,7 @@ class Planners:
         self._sources = dict(sources)
         self._frozen, self._journal = frozen, journal
         self._planners = {number: self._planner(source) for number, source in sources.items()}
+        self._ending: dict[int, SourcePlanner] = {}  # of those that `end_now` bounds: these know of an end of their own
         self.added = added
 
     def initial(self) -> Positions:
@@ -92,8 +93,8 @@ class Planners:
         """From here on nothing is planned beyond what there is now."""
         for number, source in self._sources.items():
             if not isinstance(source, BoundedSource):  # which ends before that
+                self._ending[number] = self._planners[number]
                 until = self._planners[number].latest(self._own(number, at))
-                self._planners[number].close()
                 self._planners[number] = self._planner(source, until)
 
     def end(self, start: Positions) -> Positions:
@@ -121,7 +122,8 @@ class Planners:
     def source_end(self, node: int, at: Positions) -> SourceEnd:
         """Where the source of a node stands there: the same for the same positions."""
         own = self._own(node, at)
-        return SourceEnd(read_of(self._sources[node], own), self._planners[node].is_done(own))
+        ending = self._ending.get(node, self._planners[node])
+        return SourceEnd(read_of(self._sources[node], own), ending.is_done(own))
 
     def is_done(self, at: Positions) -> bool:
         """Whether nothing comes after `at`, from any source."""
@@ -132,7 +134,7 @@ class Planners:
             planner.completed(self._own(number, end))
 
     def close(self) -> None:
-        for planner in self._planners.values():
+        for planner in (*self._planners.values(), *self._ending.values()):
             planner.close()
 
     def _planner(self, source: Source, until: Positions | None = None) -> SourcePlanner:

@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.flow.testing import FlowTest
-
 ROWS = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "amount": pa.int64()})
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -51,8 +49,8 @@ def second_of(time: dt.datetime) -> float:
     return (time - EPOCH) / dt.timedelta(seconds=1)
 
 
-def written_by(test: FlowTest, text: str, restores: bool = False) -> Iterator[dict[str, list[dict[str, Any]]]]:
-    """What the flow's sinks get in each epoch, from a source `rows`."""
+def written_by(test: Any, text: str, restores: bool = False) -> Iterator[dict[str, list[dict[str, Any]]]]:
+    """What the flow's sinks get in each epoch, from a source `rows`. `test` is a `FlowTest`, or does what it does."""
     passed_s = 0
     for epoch in epochs_of(text):
         test.advance(seconds=epoch.now_s - passed_s)

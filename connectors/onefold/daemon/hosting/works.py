@@ -8,6 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from onefold.core import OnefoldError, Retriable
@@ -17,6 +18,7 @@ from onefold.core.values.plain import plain
 from onefold.daemon.hosting.messages import Drawing, Failure, Finished, Flowing, Recovered, Status, Totals
 from onefold.flow.explaining import boxes, connectors
 from onefold.flow.graph import Writing
+from onefold.flow.time.told import ToldClock
 from onefold.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -202,10 +204,12 @@ class SparkWork(Work):
         if (graph := self.graph) is None:
             return None
         into = [node for node in graph.nodes for _ in node.inputs]  # of each way of its drawing
+        clocks = {} if self._writer is None else self._writer.clocks
         return Flowing(
             ways=tuple(
                 self._written.get(node.name, (0, 0)) if isinstance(node.operator, Writing) else None for node in into
-            )
+            ),
+            times=_by_number(graph, clocks),
         )
 
     @property
@@ -222,7 +226,7 @@ class SparkWork(Work):
             self._started_at_s,
             writer.started,
             writer.waiting_for,
-            Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped),
+            Totals(0, self._replays, bad.dead_letters, bad.skipped, bad.late),
             writer.running_since_s,
         )
 
@@ -277,15 +281,14 @@ class EngineWork(Work):
     def flowing(self) -> Flowing | None:
         if self._flow is None:
             return None
-        traffic, progress = self._flow.traffic, self._flow.progress
-        numbers = {node.uid: node.number for node in self._flow.graph.nodes}
+        traffic = self._flow.traffic
         return Flowing(
             ways=tuple(traffic.edges()),
             busy=dict(traffic.busy),
             backpressured=dict(traffic.backpressured),
             looks=traffic.looks,
             state=traffic.state(),
-            times={numbers[uid]: told for uid, told in progress.clocks().items()},
+            times=_by_number(self._flow.graph, self._flow.progress.clocks()),
         )
 
     @property
@@ -296,6 +299,10 @@ class EngineWork(Work):
         late = flow.progress.late.total()
         totals = Totals(flow.restarts, self._replays, flow.bad["dead_letter"], flow.bad["skip"], late)
         return self._status(flow.started_at_s, flow.started, flow.waiting_for, totals, flow.running_since_s)
+
+
+def _by_number(graph: Graph, clocks: Mapping[str, ToldClock]) -> dict[int, ToldClock]:
+    return {node.number: clock for node in graph.nodes if (clock := clocks.get(node.uid or "")) is not None}
 
 
 def drawing_of(graph: Graph) -> Drawing | None:

@@ -36,6 +36,7 @@ from onefold.flow.planning import (
     initial_of,
 )
 from onefold.flow.processing.processor import StatefulProcessor
+from onefold.flow.time.told import ToldClock
 from onefold.spark.epoch_writer import EpochWriter, WriterSettings
 from onefold.spark.errors.failures import check_start, from_spark
 from onefold.spark.flows.ranges import OnefoldRanges, RangesPlan
@@ -113,6 +114,11 @@ class FlowWriter(EpochWriter):
         with _settings(spark, _wanted(spark, graph, ends=self.ends)):
             return self._query(translation.read(splits), checkpoint, trigger, "append")
 
+    @property
+    def clocks(self) -> Mapping[str, ToldClock]:
+        """Of the operators that go by event time, by their uids, after the last epoch."""
+        return self._writing.told.clocks if isinstance(self._writing, Translation) else {}
+
     def check_journals(self) -> None:
         """Raise the error of a source whose journal does not have what the ledgers name."""
         session, sources = self._session(), [reading.source for _, reading in self.graph.readings()]
@@ -187,6 +193,7 @@ class FlowWriter(EpochWriter):
             self._url,
             started.store_id,
             session.patience.patience_s,
+            _timed(self.graph),
         )
         register_format(spark, OnefoldRanges)
         reader = spark.readStream.format(OnefoldRanges.name()).options(**wanted.options())
@@ -227,9 +234,10 @@ def _loaded(reader: DataStreamReader) -> DataFrame:
 
 def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
     """Settings of the query. Spark makes batches without records for its timers, without end: so only for a processor
-    that has some, and in a query that goes on."""
+    that has some, or where silence moves a watermark, and in a query that goes on."""
     processors = [node.operator.processor for node in graph.nodes if isinstance(node.operator, Processing)]
-    has_timers = any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
+    has_timers = any(idle_ms is not None for _, idle_ms in _timed(graph).values())
+    has_timers |= any(type(each).handleExpiredTimer is not StatefulProcessor.handleExpiredTimer for each in processors)
     return {
         **_READ_ALIKE,
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -237,6 +245,13 @@ def _wanted(spark: SparkSession, graph: Graph, *, ends: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_PACKED_ROWS_MAX),
         _PARTITIONS: str(min(int(str(spark.conf.get(_PARTITIONS))), graph.max_parallelism)),
     }
+
+
+def _timed(graph: Graph) -> dict[int, tuple[str, int | None]]:
+    """The sources whose event time operators go by, by their nodes: their uids, and after how many ms one is idle."""
+    clocks = [graph.clocks_of(node) for node in graph.nodes if node.keeps_event_time]
+    idle_ms = {uid: watermarks.idle_ms for of in clocks for uid, watermarks in of.items()}
+    return {node.number: (node.uid, idle_ms[node.uid]) for node, _ in graph.readings() if node.uid in idle_ms}
 
 
 @contextmanager

@@ -6,13 +6,16 @@ come out as they went in.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
+from functools import reduce
 from itertools import count
 from operator import attrgetter
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.values.ddl import schema_of
 from onefold.engine.dataflow.chain_operators import Emitted
 from onefold.engine.dataflow.chains import Chain, Plan
@@ -20,12 +23,15 @@ from onefold.engine.dataflow.items import Send
 from onefold.engine.dataflow.outbound import Outbound
 from onefold.engine.workers.frames import decoded_item, encoded_item
 from onefold.flow.graph import Querying, Writing
+from onefold.flow.time.clocks import NO_TIMES, Times
 
 __all__ = [
     "BAD",
+    "CLOCK",
     "ORDER",
     "PACKED_DDL",
     "PLACE",
+    "TIMES",
     "PackedRow",
     "Packer",
     "in_order",
@@ -34,6 +40,8 @@ __all__ = [
     "name_of",
     "packed_batch",
     "packed_rows",
+    "packed_times",
+    "times_of",
     "unpacked",
 ]
 
@@ -41,7 +49,9 @@ PACKED_DDL = "chain string, subtask int, exchange int, sender int, number long, 
 PLACE = ("chain", "subtask")  # where a row goes: all of one place in one task
 # Each sender's rows as it sent them: the same when an epoch runs again.
 ORDER = (*PLACE, "exchange", "sender", "number")
-BAD = -1  # the exchange of a row that only says how many records its sender, a node, could not read, as its number
+# Exchanges of rows that have no batch, but say: how many records the sender, a node, could not read, as their number;
+# what the records that the sender has read say of event time; or where the watermark of the sender, a node, is.
+BAD, TIMES, CLOCK = -1, -2, -3
 _SCHEMA = schema_of(PACKED_DDL)
 _BYTES_MAX = 4 << 20
 
@@ -108,6 +118,23 @@ class Packer:
             kind, content = encoded_item(send.item.slice(at, step))
             number = next(self._numbers)
             yield PackedRow(chain, send.to, send.exchange, self._index, number, kind, content.to_pybytes())
+
+
+def packed_times(plan: Plan, node: int, index: int, times: Times) -> Iterator[PackedRow]:
+    """What subtask `index` of those that read a node says of event time, to all key groups of each operator that goes
+    by it: they keep clocks of their own, and have them all alike."""
+    uid = present(plan.graph.nodes[node].uid, "a source has a uid")
+    kind, content = encoded_item(times)
+    for chain in plan.chains:
+        if chain.head.keeps_event_time and uid in plan.graph.clocks_of(chain.head):
+            is_keyed = any(exchange.edge.key for exchange in chain.inputs)
+            for group in range(plan.graph.max_parallelism if is_keyed else 1):
+                yield PackedRow(name_of(chain), group, TIMES, index, node, kind, bytes(content))
+
+
+def times_of(rows: Iterable[PackedRow]) -> Times:
+    """All that rows of `TIMES` say."""
+    return reduce(Times.joined, (pickle.loads(row.content) for row in rows), NO_TIMES)
 
 
 def name_of(chain: Chain) -> str:

@@ -10,7 +10,7 @@ import base64
 import logging
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ from onefold.core.source import Journal, Source, Split
 from onefold.core.values.ddl import schema_of
 from onefold.core.waiting import Wait, hold, retry
 from onefold.flow.planning import Planners, check_read
+from onefold.flow.time.clocks import SourceEnd
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.store.job.offset_json import StreamOffset
 
@@ -41,7 +42,8 @@ _PAUSE_S, _HOLD_S = 0.1, 1.0  # a query that is stopped waits as long
 @dataclass(frozen=True)
 class RangesPlan:
     """What a start has settled for the process that plans: the sources, by their nodes' numbers, where a new checkpoint
-    begins, and must end, and the store that has the journals. Pickles."""
+    begins, and must end, and the store that has the journals; `timed` are the sources whose event time operators go by:
+    their uids, and after how many ms one is idle. Pickles."""
 
     flow: str
     sources: Mapping[int, Source]
@@ -51,6 +53,7 @@ class RangesPlan:
     store: str
     store_id: str
     patience_s: float
+    timed: Mapping[int, tuple[str, int | None]]
 
     def options(self) -> dict[str, str]:
         """Of the data source."""
@@ -88,10 +91,12 @@ class OnefoldRanges(DataSource):
 
 @dataclass(frozen=True)
 class _Task(InputPartition):
-    """Splits of one source, by its node's number, that one task reads in this order."""
+    """Splits of one source, by its node's number, that one task reads in this order; and where the source stands at the
+    epoch's end, which counts for event time."""
 
     node: int
     splits: tuple[Split, ...]
+    end: SourceEnd | None
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -125,7 +130,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._completed = at.at
         end = self._until(at) or self._end(at.at)
         began = at.at if at.began is None else at.began
-        return StreamOffset(end, began, self._planners.added).value()
+        timed = self._wanted.timed
+        ended = frozenset(uid for node, (uid, _) in timed.items() if self._planners.source_end(node, end).is_last)
+        if end == at.at and len(ended) < len(timed):
+            ended = at.ended  # the others are heard of with the next records
+        return StreamOffset(end, began, self._planners.added, ended, dict(timed.values())).value()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, until = self._known(start), self._known(end)
@@ -134,12 +143,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             at = until.began
         splits = retry(lambda: self._planners.splits(Range(at, until.at)), self._wanted.patience_s)
-        return [task for node, of in splits.items() for task in _tasks(node, of)]
+        return [task for node, of in splits.items() for task in _tasks(node, of, self._source_end(node, until))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_imports()
         assert isinstance(partition, _Task), partition
-        splits = [pickle.dumps(split) for split in partition.splits]
+        ends = [] if partition.end is None else [partition.end]
+        splits = [pickle.dumps(each) for each in (*partition.splits, *ends)]
         yield pa.RecordBatch.from_pydict(
             {"node": [partition.node] * len(splits), "split": splits}, schema=schema_of(SPLITS_DDL)
         )
@@ -161,6 +171,12 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planners.added = self._planners.added.beside(offset.added)
         return offset
 
+    def _source_end(self, node: int, at: StreamOffset) -> SourceEnd | None:
+        """As the batch was planned, whatever end the source has by now. None where nobody asks."""
+        if node not in self._wanted.timed:
+            return None
+        return replace(self._planners.source_end(node, at.at), is_last=self._wanted.timed[node][0] in at.ended)
+
     def _until(self, at: StreamOffset) -> Positions | None:
         """Where the batch from there on must end: an epoch that writes through was begun there."""
         until = self._wanted.until
@@ -178,7 +194,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._planners.end_now(at)
                     self._has_end = True
                 end = self._planners.end(at)
-                is_known = end != at or not self._is_available_now or self._planners.is_done(at)
+                is_known = end != at or not self._waits(at)
                 self._wait = None
             except Retriable as error:
                 self._wait = self._wait or Wait(self._wanted.patience_s, _PAUSE_S, _HOLD_S)
@@ -190,15 +206,23 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return end
             hold(_PAUSE_S)  # a source's rate, or a file that is watched
 
+    def _waits(self, at: Positions) -> bool:
+        """Whether it is not for a batch, where there is nothing to read. What is left unread for a limit is no silence,
+        and Spark would make a batch of its own, whose time made it one."""
+        if self._is_available_now:
+            return not self._planners.is_done(at)
+        return bool(self._wanted.timed) and bool(self._planners.cut())
 
-def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[int, Split]]:
-    """The splits of a batch of rows, and the numbers of the nodes that read them; in a task."""
+
+def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[int, Split | SourceEnd]]:
+    """The splits of a batch of rows, and the numbers of the nodes that read them; in a task. Behind those of a source
+    comes where it stands, if that counts."""
     for node, split in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         yield node, pickle.loads(split)
 
 
-def _tasks(node: int, splits: Sequence[Split]) -> Iterator[_Task]:
+def _tasks(node: int, splits: Sequence[Split], end: SourceEnd | None) -> Iterator[_Task]:
     """The same ones whenever the epoch runs, on whichever cluster: the order of rows depends on them."""
     step = -(-len(splits) // TASKS_MAX)
-    for at in range(0, len(splits), step or 1):
-        yield _Task(node, tuple(splits[at : at + step]))
+    for at in range(0, len(splits) or (end is not None), step or 1):
+        yield _Task(node, tuple(splits[at : at + step]), end)

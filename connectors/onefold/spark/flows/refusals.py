@@ -13,7 +13,7 @@ from onefold.core.values.remedies import remedies
 from onefold.core.values.tuples import form_of
 from onefold.engine.dataflow.chains import Plan
 from onefold.engine.workers.snapshots import kept_by
-from onefold.flow.graph import Connecting, Graph, Node, Processing, Windowing
+from onefold.flow.graph import Connecting, Graph, Node, Processing
 from onefold.flow.processing.declaring import DeclaredKind
 from onefold.spark.flows.packing import levels
 
@@ -28,10 +28,6 @@ def check_flow(graph: Graph) -> None:
         match node.operator:
             case Connecting():
                 raise _refused(graph, node, "connects with a broadcast stream, and Spark has no broadcast state")
-            case Processing(timers="event"):
-                raise _refused(graph, node, "has timers of event time, which flows do not have there yet")
-            case Windowing():
-                raise _refused(graph, node, "has windows, which flows do not have there yet")
             case Processing(_, _, states):
                 for state in states:
                     if state.kind is DeclaredKind.DELETED:

@@ -11,7 +11,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
-from itertools import chain as flatten
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -23,15 +22,19 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.checks import present
-from onefold.core.source import Source
+from onefold.core.source import Part, Source, Split
 from onefold.core.writing.attempt import attempting
 from onefold.engine.dataflow.chain_operators import Emitted, Operators
 from onefold.engine.dataflow.chains import Chain, Plan
 from onefold.engine.dataflow.cutting import cut
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.state.state_backend import StateKind, StateSpec
 from onefold.flow.graph import Uniting
+from onefold.flow.time.clocks import END, NO_TIMES, ClockStatus, Highest, SourceEnd, Times
 from onefold.spark.flows.packing import (
     BAD,
+    CLOCK,
+    TIMES,
     PackedRow,
     Packer,
     in_order,
@@ -39,6 +42,8 @@ from onefold.spark.flows.packing import (
     name_of,
     packed_batch,
     packed_rows,
+    packed_times,
+    times_of,
     unpacked,
 )
 from onefold.spark.flows.ranges import splits_of
@@ -62,40 +67,59 @@ _Row = Row(*(field.name for field in fields(PackedRow)))
 
 @dataclass(frozen=True, slots=True)
 class PreparedTask:
-    """What a task has prepared, and how many bad records it found, by the numbers of the nodes that read them."""
+    """What a task has prepared, how many bad records it found, by the numbers of the nodes that read them, and where
+    key groups of operators that go by event time are, by theirs."""
 
     committables: tuple[Committable, ...]
     bad: Mapping[int, int]
+    clocks: tuple[tuple[int, ClockStatus], ...] = ()
 
 
 def read_stage(plan: Plan, sources: Mapping[int, Source], splits: Batches) -> Iterator[pa.RecordBatch]:
     """Reads splits, and runs the chains that read."""
     index = present(TaskContext.get(), "it runs in a task").partitionId()
     bad = Counter[int]()
+    times: dict[int, Times] = {}
     packers: dict[int, Packer] = {}
-    for chain, emitted in _read(plan, sources, splits, bad):
+    for chain, emitted in _read(plan, sources, splits, bad, times):
         packer = packers.setdefault(chain.number, Packer(plan, chain, index))
         yield packed_batch(packer.pack(emitted))
     if bad:
         yield packed_batch(PackedRow("", index, BAD, node, count) for node, count in bad.items())
+    for node, of in times.items():
+        yield packed_batch(packed_times(plan, node, index, of))
 
 
 def _read(
-    plan: Plan, sources: Mapping[int, Source], splits: Batches, bad: Counter[int]
+    plan: Plan, sources: Mapping[int, Source], splits: Batches, bad: Counter[int], times: dict[int, Times]
 ) -> Iterator[tuple[Chain, Iterator[Emitted]]]:
-    """What chains that read emit, part by part; counts `bad` records by their nodes. Where a chain unites streams of
-    its own, whose rows take turns by batches, these are cut so that the turns are the same when an epoch runs again."""
+    """What chains that read emit, part by part; counts `bad` records by their nodes, and tells `times` what they
+    say of event time, where that counts. Where a chain unites streams of its own, whose rows take turns by batches,
+    these are cut so that the turns are the same when an epoch runs again."""
     freeze_imports()
     rows = (row for batch in splits for row in splits_of(batch))
     for node, of in groupby(rows, itemgetter(0)):
         chain = plan.chain_of(node)
         operators = _operators(plan, chain, None)
-        parts = flatten.from_iterable(sources[node].read(split, guarded=is_guarded()) for _, split in of)
+        parts = _parts(sources[node], node, (split for _, split in of), chain.highest, times)
         has_turns = any(isinstance(each.operator, Uniting) for each in chain.nodes)
         for part in cut(parts) if has_turns else parts:
             yield chain, operators.take(part, 0)
         if count := operators.bad_of_epoch():
             bad[node] += count
+
+
+def _parts(
+    source: Source, node: int, splits: Iterable[Split | SourceEnd], highest: Highest | None, times: dict[int, Times]
+) -> Iterator[Part]:
+    for split in splits:
+        if isinstance(split, SourceEnd):
+            times[node] = times.get(node, NO_TIMES).joined(present(highest, "its times count").take(split))
+            continue
+        for part in source.read(split, guarded=is_guarded()):
+            if highest is not None:
+                highest.see(split.partition, part)
+            yield part
 
 
 def step_stage(plan: Plan, level: list[Chain], batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -151,27 +175,51 @@ class _Running:
         self._tables = SparkTables(handle)
         self.operators = _operators(plan, chain, self._tables)
         self.done = set[int]()  # the key groups whose epoch it was here
+        self._told_ms: int | None = None  # for when Spark has a timer of the group
+        self._told: StateSpec | None = None  # where that is kept, if `idle` decides: another start may have another one
+        if chain.head.keeps_event_time:
+            self._told = StateSpec(present(chain.uid, "it keeps state"), "$told", StateKind.CLOCKS)
+            self._tables.operator(self._told, lambda: [(self._told_ms,)])
 
     def epoch(self, index: int, rows: Iterable[PackedRow], clocks: Any) -> Iterator[PackedRow]:
-        """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch."""
+        """One key group's rows and timers of an epoch. Its time is that which Spark wrote down for the batch. Once all
+        sources have ended, there may be none further: timers that timers register are of this one."""
         now_ms = clocks.getCurrentProcessingTimeInMs()
         task = TaskId(self._plan.graph.flow, 0, 0, now_ms, uuid.UUID(int=0))
         packer = Packer(self._plan, self._chain, index)
         self.done.add(index)
         self._tables.begin()
         self.operators.restored()
-        told_ms = self.operators.timer_ms()  # where it is still to come, Spark has it
+        told_ms = self._known_timer()
         self.operators.begin(task)
-        for port, batch in _cut(self._plan, rows):
+        of_times, of_batches = _divided(rows)
+        for port, batch in _cut(self._plan, of_batches):
             yield from packer.pack(self.operators.take(batch, port))
-        yield from packer.pack(self.operators.flush(task))
-        self._tables.store()
+        yield from packer.pack(self.operators.flush(task, times_of(of_times)))
+        while self._has_ended and self.operators.timer_ms() is not None:
+            yield from packer.pack(self.operators.flush(task))
         self._tell(told_ms, now_ms)
+        self._tables.store()
+        if (clock := self.operators.clock()) is not None and (clock.late or not index):
+            yield PackedRow("", index, CLOCK, self._chain.head.number, 0, 0, pickle.dumps(clock))
+
+    def _known_timer(self) -> int | None:
+        """The timer that Spark has, where it is still to come."""
+        if self._told is None:
+            return self.operators.timer_ms()
+        earlier = self._tables.earlier(self._told)
+        told_ms: int | None = earlier[0][0][0] if earlier else None
+        return told_ms
+
+    @property
+    def _has_ended(self) -> bool:
+        clock = self.operators.clock()
+        return clock is not None and clock.watermark_us == END
 
     def _tell(self, told_ms: int | None, now_ms: int) -> None:
         """Have Spark call for the next timer, and for none that was deleted. What has come, Spark itself removes."""
         next_ms = self.operators.timer_ms()
-        wanted_ms = None if next_ms is None else max(next_ms, now_ms + 1)
+        wanted_ms = self._told_ms = None if next_ms is None else max(next_ms, now_ms + 1)
         if wanted_ms == told_ms:
             return
         if told_ms is not None and told_ms > now_ms:
@@ -183,16 +231,19 @@ class _Running:
 def write_stage(plan: Plan, record: EpochRecord, batches: Batches) -> Iterator[pa.RecordBatch]:
     """One attempt to write rows to the sinks, which were opened. Gives one row: a `PreparedTask`, pickled."""
     bad = Counter[int]()
+    clocks: list[tuple[int, ClockStatus]] = []
 
     def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
         for batch in batches:
             for row in packed_rows(batch):
                 if row.exchange == BAD:
                     bad[row.sender] += row.number
+                elif row.exchange == CLOCK:
+                    clocks.append((row.sender, pickle.loads(row.content)))
                 else:
                     yield plan.chain_of(plan.exchanges[row.exchange].target), unpacked(plan, row)
 
-    return _written(plan, record, rows(), bad)
+    return _written(plan, record, rows(), bad, clocks)
 
 
 def direct_stage(
@@ -202,17 +253,21 @@ def direct_stage(
     bad = Counter[int]()
 
     def rows() -> Iterator[tuple[Chain, pa.RecordBatch]]:
-        for chain, emitted in _read(plan, sources, splits, bad):
+        for chain, emitted in _read(plan, sources, splits, bad, {}):
             for node, output, batch in emitted:
                 for exchange in chain.outputs:
                     if (exchange.edge.source, exchange.edge.output) == (node, output):
                         yield plan.chain_of(exchange.target), batch
 
-    return _written(plan, record, rows(), bad)
+    return _written(plan, record, rows(), bad, [])
 
 
 def _written(
-    plan: Plan, record: EpochRecord, rows: Iterable[tuple[Chain, pa.RecordBatch]], bad: Counter[int]
+    plan: Plan,
+    record: EpochRecord,
+    rows: Iterable[tuple[Chain, pa.RecordBatch]],
+    bad: Counter[int],
+    clocks: list[tuple[int, ClockStatus]],
 ) -> Iterator[pa.RecordBatch]:
     freeze_imports()
     sinks = {node.number: writing.sink for node, writing in plan.graph.writings()}
@@ -221,7 +276,7 @@ def _written(
         for chain, batch in rows:
             for _ in writers[chain.number].take(batch, 0):
                 raise AssertionError("a sink emits nothing")
-    written = pickle.dumps(PreparedTask(tuple(prepared), dict(bad)))
+    written = pickle.dumps(PreparedTask(tuple(prepared), dict(bad), tuple(clocks)))
     yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.binary())})
 
 
@@ -236,6 +291,14 @@ def _cut(plan: Plan, rows: Iterable[PackedRow]) -> Iterator[tuple[int, pa.Record
         for batch in cut(unpacked(plan, row) for row in of):
             assert isinstance(batch, pa.RecordBatch)
             yield plan.exchanges[exchange].input, batch
+
+
+def _divided(rows: Iterable[PackedRow]) -> tuple[list[PackedRow], list[PackedRow]]:
+    """Those that say what time it is, and those with batches."""
+    found: tuple[list[PackedRow], list[PackedRow]] = [], []
+    for row in rows:
+        found[row.exchange != TIMES].append(row)
+    return found
 
 
 def _rows(packed: Iterable[PackedRow]) -> Iterator[Row]:

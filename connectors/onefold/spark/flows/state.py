@@ -97,7 +97,7 @@ class SparkBlocks:
 
     def __init__(self, state: MapState, schema: pa.Schema) -> None:
         self._state, self._schema = state, schema
-        self._listed: list[BlockId] | None = None
+        self._listed: list[BlockId] | None = []  # no group has its turn yet
         self._changes: dict[BlockId, pa.RecordBatch | None] = {}
 
     def ids(self) -> list[BlockId]:
@@ -143,11 +143,14 @@ class SparkBlocks:
 
 
 class SparkTables:
-    """Implements StateTables: keyed states only. A flow with others is refused when it starts."""
+    """Implements StateTables: keyed states, and lists that all subtasks have alike, of which each group has its own. A
+    flow with others is refused when it starts."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
         self._tables: dict[StateSpec, SparkTable | SparkBlocks] = {}
+        self._lists: dict[StateSpec, Callable[[], Sequence[Value]]] = {}
+        self._has_group = False
 
     def table(self, spec: StateSpec) -> SparkTable:
         if spec not in self._tables:
@@ -166,24 +169,40 @@ class SparkTables:
         return KeyedRows(self.table(StateSpec(uid, name, StateKind.VALUE)), schema, width)
 
     def operator(self, spec: StateSpec, content: Callable[[], Sequence[Value]]) -> None:
-        del content
-        require(
-            spec.name.startswith("$"), f"{spec.name} of {spec.uid} is not keyed"
-        )  # a mark of the engine's snapshots
+        if not _is_of_snapshots(spec):
+            self._lists[spec] = content
+            self.table(_of_lists(spec))
 
     def earlier(self, spec: StateSpec) -> list[list[Value]]:
-        require(spec.name.startswith("$"), f"{spec.name} of {spec.uid} is not keyed")
-        return []
+        is_there = self._has_group and not _is_of_snapshots(spec)
+        found = self.table(_of_lists(spec)).get((), (spec.name,)) if is_there else None
+        return [] if found is None else [[*found]]
 
     def begin(self) -> None:
         """It is the turn of another group."""
+        self._has_group = True
         for table in self._tables.values():
             table.begin()
 
     def store(self) -> None:
         """The group's turn ends: write what has changed."""
+        for spec, content in self._lists.items():
+            if self.earlier(spec) != [list(now := content())]:
+                self.table(_of_lists(spec)).put((), tuple(now), (spec.name,))
         for table in self._tables.values():
             table.store()
 
     def _map(self, spec: StateSpec) -> MapState:
         return self._handle.getMapState(f"{spec.uid}/{spec.kind.value}/{spec.name}", "key binary", "entries binary")
+
+
+def _is_of_snapshots(spec: StateSpec) -> bool:
+    """Whether it is a mark that only snapshots need."""
+    is_kept = spec.kind is StateKind.CLOCKS
+    require(is_kept or spec.name.startswith("$"), f"{spec.name} of {spec.uid} is not keyed")
+    return not is_kept
+
+
+def _of_lists(spec: StateSpec) -> StateSpec:
+    """The one table that has all lists of an operator."""
+    return StateSpec(spec.uid, "$lists", StateKind.CLOCKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -14,7 +14,9 @@ from onefold.core.source import Source
 from onefold.core.writing.attempt import Written
 from onefold.core.writing.dead_letters import Found, Policy
 from onefold.engine.dataflow.chains import Chain, Plan
-from onefold.flow.graph import Deduplicating, Processing, Shipping
+from onefold.flow.graph import Deduplicating, Processing, Shipping, Windowing
+from onefold.flow.time.clocks import ClockStatus
+from onefold.flow.time.told import ToldClocks, told_late, told_lowest
 from onefold.spark.flows.packing import ORDER, PACKED_DDL, PLACE, last_chains, levels
 from onefold.spark.flows.spark_operator import SparkOperator
 from onefold.spark.flows.stages import (
@@ -37,6 +39,7 @@ class Translation(OwnWriting):
 
     plan: Plan
     sources: Mapping[int, Source]
+    told: ToldClocks = field(default_factory=ToldClocks)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -66,7 +69,27 @@ class Translation(OwnWriting):
             rows = rows.coalesce(most)
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
         tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
-        return Written(tuple(each for task in tasks for each in task.committables), found=self._found(tasks, record))
+        found = tuple(each for task in tasks for each in task.committables)
+        late, told = self._tell(tasks, record.epoch, record.timestamp_ms)
+        return Written(found, found=self._found(tasks, record), late=late, told=told)
+
+    def _tell(self, tasks: Sequence[PreparedTask], epoch: int, now_ms: int) -> tuple[int, tuple[str, ...]]:
+        """Note where the clocks are. Returns how many rows came too late, and what a line of the log says."""
+        clocks = self._clocks(tasks)
+        self.told.note(epoch, clocks, now_ms)
+        late = {uid: clock.late for uid, clock in clocks.items() if clock.late}
+        told = [told_lowest(clocks, now_ms)] if clocks else []
+        told += [told_late(sum(late.values()), late)] if late else []
+        return sum(late.values()), tuple(told)
+
+    def _clocks(self, tasks: Sequence[PreparedTask]) -> dict[str, ClockStatus]:
+        """Of the operators that go by event time, by their uids. Key groups have them alike, but for the rows that came
+        too late there."""
+        clocks: dict[str, ClockStatus] = {}
+        for node, clock in (each for task in tasks for each in task.clocks):
+            uid = str(self.plan.graph.nodes[node].uid)
+            clocks[uid] = replace(clock, late=clock.late + (clocks[uid].late if uid in clocks else 0))
+        return clocks
 
     def _found(self, tasks: Sequence[PreparedTask], record: EpochRecord) -> tuple[Found, ...]:
         """The bad records of each source. Raises BadRecord where it has too many."""
@@ -95,7 +118,7 @@ class Translation(OwnWriting):
     def _exchanged(self, rows: DataFrame, level: list[Chain]) -> DataFrame:
         if all(chain.uid is None for chain in level):
             return rows.repartition(*PLACE).mapInArrow(partial(step_stage, self.plan, level), PACKED_DDL)
-        has_clock = any(isinstance(chain.head.operator, Processing | Deduplicating) for chain in level)
+        has_clock = any(isinstance(chain.head.operator, Processing | Deduplicating | Windowing) for chain in level)
         return rows.groupBy(*PLACE).transformWithState(
             LevelProcessor(self.plan, level), PACKED_DDL, "append", "ProcessingTime" if has_clock else "None"
         )

@@ -58,6 +58,7 @@ class QuerySession(Session):
         self._sweeper: Sweeper | None = None
         self._job: QueryJob | None = None  # None until the sinks were opened for the running query
         self._tally = tally
+        self._told: tuple[str, ...] = ()  # of the epoch that was written last
         self.has_worker_died = False  # in this epoch: then it is read with care
         self.before_drain: Callable[[EpochRecord], None] = lambda _: None  # may refuse to read an epoch again
 
@@ -97,7 +98,11 @@ class QuerySession(Session):
                 self._tally.confirm()
                 took_s, record = time.monotonic() - began_s, outcome.record
                 epochs.info(
-                    "pipeline %r: epoch %d, %s rows, %.1f s", self.name, record.epoch, f"{record.rows:,}", took_s
+                    "pipeline %r: epoch %d, %s rows, %s",
+                    self.name,
+                    record.epoch,
+                    f"{record.rows:,}",
+                    ", ".join((f"{took_s:.1f} s", *self._told)),
                 )
             self.has_worker_died = False
             if must_drain(query, outcome):
@@ -166,7 +171,8 @@ class QuerySession(Session):
                     written = run_writers(df, self.sinks, task_of(record))
                 else:
                     written = writing.write(df, record, self.sinks)
-            self._tally.count(record.epoch, written.found)
+            self._tally.count(record.epoch, written.found, written.late)
+            self._told = written.told
             return written.committables
         except OnefoldError:
             raise

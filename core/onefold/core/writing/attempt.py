@@ -19,11 +19,14 @@ __all__ = ["Attempt", "Written", "attempting", "write_letters", "write_task"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task prepared, and how many bad records it found; or what all did, and what became of those `found`."""
+    """What one task prepared, and how many bad records it found; or what all did, and what became of those `found`, how
+    many rows came too `late` for an operator, and what else of the epoch a line of the log tells."""
 
     committables: tuple[Committable, ...]
     bad: int = 0
     found: tuple[Found, ...] = ()
+    late: int = 0
+    told: tuple[str, ...] = ()
 
 
 class Attempt:

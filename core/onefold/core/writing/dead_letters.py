@@ -83,22 +83,24 @@ Found: TypeAlias = tuple[int, Policy]
 
 
 class Tally:
-    """How many records were skipped, or became dead letters, in the epochs that a pipeline has written so far.
+    """How many records were skipped, or became dead letters, in the epochs that a pipeline has written so far; and how
+    many rows came too late for an operator.
 
     What Spark itself reads, and skips, shows in the executors' logs alone.
     """
 
     def __init__(self) -> None:
-        self.dead_letters = self.skipped = 0
-        self._running: tuple[int, tuple[Found, ...]] = (0, ())
+        self.dead_letters = self.skipped = self.late = 0
+        self._running: tuple[int, tuple[Found, ...], int] = (0, (), 0)
 
-    def count(self, epoch: int, found: tuple[Found, ...]) -> None:
+    def count(self, epoch: int, found: tuple[Found, ...], late: int = 0) -> None:
         """Notes an epoch whose writers are done; they may run again before it is complete."""
-        self._running = epoch, found
+        self._running = epoch, found, late
 
     def confirm(self) -> None:
         """Adds the counted epoch, which is complete now."""
-        (epoch, found), self._running = self._running, (0, ())
+        (epoch, found, late), self._running = self._running, (0, (), 0)
+        self.late += late
         for bad, policy in found:
             if not bad:
                 continue

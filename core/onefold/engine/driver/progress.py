@@ -15,7 +15,7 @@ from onefold.core.positions import Positions
 from onefold.core.values.plain import counted
 from onefold.engine.state import STATE
 from onefold.flow.time.clocks import END, ClockStatus
-from onefold.flow.time.told import ToldClock, told_moment
+from onefold.flow.time.told import ToldClock, told_late, told_lowest, told_moment
 from onefold.store.job.logs import Console
 
 __all__ = ["Progress", "moving_line", "records_between"]
@@ -85,14 +85,12 @@ class Progress:
     def _told_clocks(self) -> Iterator[str]:
         """The one that is furthest behind: with several operators, by its name."""
         if self.last is not None and self._clocks:
-            uid, lowest = min(self._clocks.items(), key=lambda each: _known(each[1].watermark_us))
-            told = ToldClock.of(lowest, self.last.timestamp_ms)
-            yield f"{'' if len(self._clocks) == 1 else f'{uid}: '}{told}"
+            yield told_lowest(self._clocks, self.last.timestamp_ms)
 
     def _told_of_late(self) -> Iterator[str]:
         """Those since the last line, and which operators had some so far."""
         if late := self.late.total() - self._told_late:
-            yield f"{counted(late, 'late row')} ({', '.join(sorted(self.late))})"
+            yield told_late(late, self.late)
 
     def _warn(self, now_ms: int) -> None:
         """Once for each operator: whatever comes after such a record is late."""
@@ -131,11 +129,6 @@ class Progress:
         self._told_late = self.late.total()
         asked_s = time.monotonic() - now_s
         self._next_s = now_s + asked_s + max(EVERY_S, REST * asked_s)
-
-
-def _known(us: int | None) -> int:
-    """What is not known is behind all that is."""
-    return -END if us is None else us
 
 
 @contextmanager

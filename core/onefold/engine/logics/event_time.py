@@ -14,7 +14,7 @@ _CLOCKS = "$clocks"  # a name that no user's state has
 
 
 def kept_clocks(uid: str, backend: StateTables, watermarks: Mapping[str, Watermarks]) -> Clocks:
-    """After the backend's restore; from here on its snapshots have them. A restore takes those of any subtask."""
+    """After each restore of the backend; from here on its snapshots have them. A restore takes those of any subtask."""
     spec = StateSpec(uid, _CLOCKS, StateKind.CLOCKS)
     earlier = backend.earlier(spec)
     clocks = Clocks(watermarks, [(*row,) for row in earlier[0]] if earlier else ())

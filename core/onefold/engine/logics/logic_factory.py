@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import pyarrow as pa
 
@@ -49,7 +50,7 @@ def make_logic(
         case Processing(processor, key) | Connecting(processor, key):
             uid = present(node.uid, f"{node.name} keeps state")
             keeps = present(backend, f"{node.name} keeps state")
-            clocks = kept_clocks(uid, keeps, graph.clocks_of(node)) if node.keeps_event_time else None
+            clocks = partial(kept_clocks, uid, keeps, graph.clocks_of(node)) if node.keeps_event_time else None
             handle = KeyedHandle(uid, keeps, subtask=index, subtasks=parallelism)
             return ProcessingLogic(node, copy.copy(processor), key, handle, clocks)
         case Reducing(function, key):
@@ -59,8 +60,8 @@ def make_logic(
             return AggregatingLogic(node, given, aggregates, key, present(backend, f"{node.name} keeps state"))
         case Windowing() as operator:
             keeps = present(backend, f"{node.name} keeps state")
-            clocks = kept_clocks(present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
-            return SlicingLogic(node, operator, graph.schema(node.inputs[0]), clocks, keeps)
+            of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
+            return SlicingLogic(node, operator, graph.schema(node.inputs[0]), of, keeps)
         case Deduplicating(OrderedIds()) as operator:
             return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
         case Deduplicating() as operator:

@@ -49,8 +49,8 @@ class _Expired:
 
 class ProcessingLogic:
     """`processor` keeps its state by `handle`. Timers of processing time fire at the end of the first epoch whose time
-    has come to theirs; with `clocks` they are of event time, and go by the watermark at the epoch's end. Rows see the
-    one that was at its begin: no row is late because of one of its own epoch."""
+    has come to theirs; with `clocks`, which finds those that are kept, they are of event time, and go by the watermark
+    at the epoch's end. Rows see the one that was at its begin: no row is late because of one of its own epoch."""
 
     def __init__(
         self,
@@ -58,12 +58,13 @@ class ProcessingLogic:
         processor: StatefulProcessor,
         key: tuple[str, ...],
         handle: KeyedHandle,
-        event_clocks: Clocks | None = None,
+        clocks: Callable[[], Clocks] | None = None,
     ) -> None:
         self._key = key
         self._processor = processor
         self._handle = handle
-        self._event_clocks = event_clocks
+        self._kept_clocks = clocks
+        self._event_clocks = None if clocks is None else clocks()
         self._rows = RowCollector(node.name, node.outputs())
         self._kinds: dict[int, type[Any]] = {}
         self._clocks = _Clocks(-1)
@@ -72,6 +73,8 @@ class ProcessingLogic:
 
     def restored(self) -> None:
         self._handle.restored()
+        if self._kept_clocks is not None:
+            self._event_clocks = self._kept_clocks()
 
     def begin(self, task: TaskId) -> None:
         self._clocks = _Clocks(task.timestamp_ms, self._watermark_ms)

@@ -130,7 +130,9 @@ class Clocks:
         return [(_WATERMARK, "", self.watermark_us, None), *ended, *partitions]
 
     def advance(self, times: Times, now_ms: int) -> None:
-        """At the end of the epoch of that time. What is named no more is forgotten."""
+        """At the end of the epoch of that time. What is named no more is forgotten. Without any times, as where nothing
+        was even looked for, the sources stand where they stood."""
+        times = times or Times(frozenset(self._clocks), {}, self._ended)
         before, self._clocks, self._ended = self._clocks, {}, times.ended
         for partition in times.named:
             clock = before.get(partition) or _Clock(None, now_ms)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from onefold.core.values.plain import counted
 from onefold.flow.time.clocks import END, ClockStatus
 
-__all__ = ["ToldClock", "moment", "told_moment"]
+__all__ = ["ToldClock", "ToldClocks", "moment", "told_late", "told_lowest", "told_moment"]
 
 SILENT_MS = 1_000  # for which a partition has to be silent before it is said to be waited for
 
@@ -62,3 +63,37 @@ def moment(us: int) -> datetime | None:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
     except OverflowError:
         return None
+
+
+class ToldClocks:
+    """Of the operators that go by event time, by their uids, after the last epoch that was written. One may be written
+    again."""
+
+    def __init__(self) -> None:
+        self.clocks: Mapping[str, ToldClock] = {}
+        self._epoch = 0
+        self._before: dict[str, int] = {}  # rows that came too late, by then
+
+    def note(self, epoch: int, clocks: Mapping[str, ClockStatus], now_ms: int) -> None:
+        """At the end of an epoch of that time."""
+        if epoch != self._epoch:
+            self._epoch, self._before = epoch, {uid: clock.late for uid, clock in self.clocks.items()}
+        self.clocks = {
+            uid: ToldClock.of(clock, now_ms, self._before.get(uid, 0) + clock.late) for uid, clock in clocks.items()
+        }
+
+
+def told_lowest(clocks: Mapping[str, ClockStatus], now_ms: int) -> str:
+    """The one that is furthest behind, at the end of an epoch of that time: with several operators, by its uid."""
+    uid, lowest = min(clocks.items(), key=lambda each: _known(each[1].watermark_us))
+    told = ToldClock.of(lowest, now_ms)
+    return f"{told}" if len(clocks) == 1 else f"{uid}: {told}"
+
+
+def told_late(count: int, uids: Iterable[str]) -> str:
+    return f"{counted(count, 'late row')} ({', '.join(sorted(uids))})"
+
+
+def _known(us: int | None) -> int:
+    """What is not known is behind all that is."""
+    return -END if us is None else us

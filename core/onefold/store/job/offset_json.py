@@ -4,7 +4,7 @@ take, or those of all sources of a flow."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ _FLOW = "onefold"
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
     """The joined positions of a flow's sources, `at`. `began` is where their stream began, which Spark logs of no
-    Python source; None in its very first offset. `added` is where those begin that came later."""
+    Python source; None in its very first offset. `added` is where those begin that came later. `ended` and `idle_ms`
+    are of event time: the sources that have ended, and after how long one is idle, by their uids. Where these alone
+    change, a batch without records is due, in which operators hear of it."""
 
     at: Positions
     began: Positions | None = None
     added: Positions = field(default_factory=Positions)
+    ended: frozenset[str] = frozenset()
+    idle_ms: Mapping[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, value: object) -> StreamOffset | None:
@@ -35,12 +39,16 @@ class StreamOffset:
             Positions.from_flat(value[_FLOW]),
             None if began is None else Positions.from_flat(began),
             Positions.from_flat(value["added"]),
+            frozenset(value.get("ended", ())),
+            value.get("idle_ms", {}),
         )
 
     def value(self) -> dict[str, Any]:
         """Always in one order: Spark compares the texts."""
         began = {} if self.began is None else {"began": _flat(self.began)}
-        return {_FLOW: _flat(self.at), **began, "added": _flat(self.added)}
+        ended = {"ended": sorted(self.ended)} if self.ended else {}
+        idle = {"idle_ms": dict(sorted(self.idle_ms.items()))} if self.idle_ms else {}
+        return {_FLOW: _flat(self.at), **began, "added": _flat(self.added), **ended, **idle}
 
 
 def parse_offsets(texts: Iterable[str | None]) -> Positions:

@@ -46,9 +46,11 @@ class SlicingLogic:
     closed, how often they have for each key.
     """
 
-    def __init__(self, node: Node, operator: Windowing, given: pa.Schema, clocks: Clocks, backend: StateTables) -> None:
+    def __init__(
+        self, node: Node, operator: Windowing, given: pa.Schema, clocks: Callable[[], Clocks], backend: StateTables
+    ) -> None:
         uid, self._schema = present(node.uid, "it keeps state"), present(node.schema, "it gives rows")
-        self._windows, self._operator, self._clocks = operator.windows, operator, clocks
+        self._windows, self._operator, self._kept_clocks, self._backend = operator.windows, operator, clocks, backend
         self._late_side = next((name for name, _ in node.sides), None)
         self._width = width = len(operator.key)
         self._slice = pa.field(_SLICE, self._schema.field(width).type)
@@ -60,18 +62,24 @@ class SlicingLogic:
         self._counted = pa.schema([*self._keys, pa.field("emissions", pa.int64())])
         fired = backend.blocks(uid, "fired", self._counted, width)
         self._fired = BlockLog(fired, width, partial(_merged, (Merge.SUM,)))
-        spec = StateSpec(uid, _CLOSED, StateKind.CLOCKS)
-        earlier = backend.earlier(spec)
-        self._closed_us: int = earlier[0][0][0] if earlier else -END
-        backend.operator(spec, lambda: [(self._closed_us,)])
-        self._watermark_us = _reached(clocks)
-        if not operator.fires_again:  # nor does what has fired under an earlier lateness
-            self._closed_us = max(self._closed_us, self._watermark_us)
-        self._late = 0  # rows of the epoch
+        self._closed_at = StateSpec(uid, _CLOSED, StateKind.CLOCKS)
+        backend.operator(self._closed_at, lambda: [(self._closed_us,)])
+        self._go_on()
 
     def restored(self) -> None:
         self._slices.restored()
         self._fired.restored()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """From the clocks that are kept."""
+        earlier = self._backend.earlier(self._closed_at)
+        self._closed_us: int = earlier[0][0][0] if earlier else -END
+        self._clocks = self._kept_clocks()
+        self._watermark_us = _reached(self._clocks)
+        if not self._operator.fires_again:  # nor does what has fired under an earlier lateness
+            self._closed_us = max(self._closed_us, self._watermark_us)
+        self._late = 0  # rows of the epoch
 
     def begin(self, task: TaskId) -> None:
         del task

@@ -1,0 +1,182 @@
+"""What Spark does with the stages of a flow: partitions, shuffles, and a state store. Needs no Spark."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import Row
+
+from onefold.core.source import Part, Split
+from onefold.core.values.batches import empty_batch
+from onefold.core.writing.dead_letters import BAD_COLUMNS
+from onefold.engine.dataflow.chains import plan
+from onefold.flow import Flow
+from onefold.flow.time.clocks import SourceEnd
+from onefold.sources.kafka import OffsetRange
+from onefold.spark.flows import stages
+from onefold.spark.flows.packing import CLOCK, PackedRow, last_chains, levels, packed_batch, packed_rows, unpacked
+from onefold.spark.flows.stages import LevelProcessor, read_stage, step_stage
+
+
+class Spark:
+    """What Spark does with the stages: partitions, shuffles, and a state store with a version a batch."""
+
+    def __init__(self, flow: Flow, source: Any, chance: random.Random, patch: pytest.MonkeyPatch) -> None:
+        graph = cloudpickle.loads(cloudpickle.dumps(flow.graph()))  # type: ignore[no-untyped-call]
+        self.plan, self.source, self.chance, self.patch = plan(graph, sinks_apart=True), source, chance, patch
+        self.store: dict[Any, Any] = {}  # of each level, group and state its entries; and timers
+
+    def batch(
+        self, ranges: Sequence[OffsetRange], now_ms: int, end: SourceEnd | None = None
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The rows of each sink. `end`: where the source stands after it, if event time counts."""
+        parts = [[Split(f"{each.topic}/{each.partition}", each)] for each in ranges]
+        return self.epoch(parts, now_ms, end)
+
+    def epoch(
+        self, parts: Sequence[Sequence[Split]], now_ms: int, end: SourceEnd | None = None
+    ) -> dict[str, list[dict[str, Any]]]:
+        """A batch whose tasks read these splits."""
+        ends = [] if end is None else [end]
+        tasks = [[*of, *ends] for of in parts or ([[]] if ends else [])]
+        rows = [row for task, each in enumerate(tasks) for row in self._read(task, each)]
+        for number, level in enumerate(levels(self.plan)[1:]):
+            if any(chain.uid for chain in level):
+                rows = self._stateful(number, LevelProcessor(self.plan, level), rows, now_ms)
+            else:
+                batch = packed_batch(self._shuffled(rows))
+                rows = [row for made in step_stage(self.plan, level, [batch]) for row in packed_rows(made)]
+        self.clocks = [(row.sender, pickle.loads(row.content)) for row in rows if row.exchange == CLOCK]
+        names = {f"#{chain.number}": chain.head.name for chain in last_chains(self.plan)}
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+        for row in (row for row in rows if row.exchange != CLOCK):
+            found[names[row.chain]] += unpacked(self.plan, row).to_pylist()
+        return found
+
+    def _read(self, task: int, wanted: Sequence[Split | SourceEnd]) -> Iterator[PackedRow]:
+        context = SimpleNamespace(partitionId=lambda: task, attemptNumber=lambda: 0, getLocalProperty=lambda _: None)
+        self.patch.setattr(stages.TaskContext, "get", lambda: context)
+        splits = pa.RecordBatch.from_pylist([{"node": 0, "split": pickle.dumps(each)} for each in wanted])
+        sources = {0: self.source}
+        rows = [row for batch in read_stage(self.plan, sources, [splits]) for row in packed_rows(batch)]
+        self.patch.undo()
+        return iter(rows)
+
+    def _shuffled(self, rows: list[PackedRow]) -> list[PackedRow]:
+        return self.chance.sample(rows, len(rows))
+
+    def _stateful(self, level: int, processor: LevelProcessor, rows: list[PackedRow], now_ms: int) -> list[PackedRow]:
+        handle = _Handle(self.store, level)
+        processor.init(handle)  # type: ignore[arg-type]
+        clocks, made = SimpleNamespace(getCurrentProcessingTimeInMs=lambda: now_ms), []
+        groups: dict[Any, list[PackedRow]] = defaultdict(list)
+        for row in self._shuffled(rows):
+            groups[row.place].append(row)
+        for handle.group, of in sorted(groups.items()):
+            made += processor.handleInputRows(handle.group, (_row(each) for each in of), clocks)
+        for timer in handle.expired(now_ms):
+            handle.group = timer[0]
+            made += processor.handleExpiredTimer(handle.group, clocks, None)
+            handle.timers.discard(timer)
+        processor.close()
+        return [PackedRow(*row) for row in made]
+
+
+class _Handle:
+    """Spark's handle of one level's processor; `group` is the one whose turn it is."""
+
+    def __init__(self, store: dict[Any, Any], level: int) -> None:
+        self.store, self.level, self.group = store, level, None
+        self.timers: set[Any] = store.setdefault((level, "timers"), set())
+
+    def getMapState(self, name: str, key: str, value: str) -> Any:  # noqa: N802
+        assert (key, value) == ("key binary", "entries binary")
+
+        def entries() -> dict[Any, Any]:
+            assert self.group is not None, "Spark has no state where no group has its turn"
+            found: dict[Any, Any] = self.store.setdefault((self.level, name, self.group), {})
+            return found
+
+        return SimpleNamespace(
+            getValue=lambda key: entries().get(key),
+            updateValue=lambda key, value: entries().update({key: value}),
+            removeKey=lambda key: entries().pop(key, None),
+            iterator=lambda: iter([*entries().items()]),
+        )
+
+    def registerTimer(self, at_ms: int) -> None:  # noqa: N802
+        assert (self.group, at_ms) not in self.timers
+        self.timers.add((self.group, at_ms))
+
+    def deleteTimer(self, at_ms: int) -> None:  # noqa: N802
+        self.timers.remove((self.group, at_ms))
+
+    def expired(self, now_ms: int) -> list[Any]:
+        return sorted((group, at_ms) for group, at_ms in self.timers if at_ms <= now_ms)
+
+
+def _row(packed: PackedRow) -> Row:
+    return Row(*astuple(packed))
+
+
+class Given:
+    """A source whose splits have their rows."""
+
+    name, on_error, bad_records_max = "rows", "fail", 0
+
+    def __init__(self, columns: pa.Schema) -> None:
+        self._columns = columns
+
+    def read(self, split: Split, *, guarded: bool = False) -> Iterator[Part]:
+        assert not guarded
+        columns = zip(*split.range, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._columns, strict=True)]
+        yield Part(pa.RecordBatch.from_arrays(arrays, schema=self._columns), empty_batch(BAD_COLUMNS))
+
+
+class SparkTest:
+    """Does what a `FlowTest` does, of a flow whose one source is `rows`. An epoch of no rows in which no source ends is
+    one that Spark makes for its timers alone."""
+
+    def __init__(self, flow: Flow, patch: pytest.MonkeyPatch, chance: random.Random | None = None) -> None:
+        (_, reading), *_ = flow.graph().readings()
+        source = Given(reading.source.arrow_schema())
+        self._chance = chance or random.Random(0)
+        self.spark = Spark(flow, source, self._chance, patch)
+        self._named: dict[str, None] = {}
+        self._now_ms = 0
+
+    def advance(self, seconds: float) -> None:
+        self._now_ms += round(seconds * 1_000)
+
+    def epoch(
+        self, rows: Mapping[str, Sequence[Any]] = {}, ended: Sequence[str] = ()
+    ) -> dict[str, list[dict[str, Any]]]:
+        found = {place.partition("/")[2]: of for place, of in rows.items()}
+        self._named |= dict.fromkeys(found)
+        splits = [Split(partition, [row]) for partition, of in found.items() for row in of]
+        cuts = sorted(self._chance.sample(range(len(splits) + 1), min(2, len(splits))))
+        parts = [splits[at:to] for at, to in zip([0, *cuts], [*cuts, None], strict=True)]
+        end = SourceEnd(tuple(self._named), bool(ended)) if found or ended else None
+        return self.spark.epoch([of for of in parts if of], self._now_ms, end)
+
+    @property
+    def timers(self) -> set[Any]:
+        """Of the first level: the groups, and when."""
+        found: set[Any] = self.spark.store[0, "timers"]
+        return found
+
+    def restore(self) -> None:
+        """Each batch makes its processors anew."""
+
+    def close(self) -> None:
+        return
