@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.slow]
         ("numbered", "before:Decide#2"),
         ("totals", "after:Decide#2"),
         ("numbered", "before:WriteLedger#2"),
+        ("windows", "after:Decide#2"),
         ("spark totals", "before:Decide#2"),
         ("spark totals", "after:Decide#2"),
     ],
