@@ -20,7 +20,7 @@ from onefold.flow.processing.processor import (
 from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
-from onefold.flow.time.windows import Sliding, Tumbling
+from onefold.flow.time.windows import Session, Sliding, Tumbling
 
 __all__ = [
     "Aggregate",
@@ -41,6 +41,7 @@ __all__ = [
     "OperatorListState",
     "OrderedIds",
     "ProcessorHandle",
+    "Session",
     "Shipping",
     "Side",
     "Sliding",

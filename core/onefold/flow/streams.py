@@ -42,8 +42,7 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.processing.rows import Side
-from onefold.flow.time.windows import Sliding, Tumbling
-from onefold.flow.windowing import ResultsOf, Windows, windows_of
+from onefold.flow.windowing import ResultsOf, Window, Windows, windows_of
 from onefold.flow.writing import add_sink
 
 __all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream", "WindowedStream"]
@@ -154,7 +153,7 @@ class Stream:
 
     def window(
         self,
-        window: Tumbling | Sliding,
+        window: Window,
         *,
         on: str | None = None,
         lateness: str = "0 seconds",
@@ -302,7 +301,7 @@ class KeyedStream:
 
     def window(
         self,
-        window: Tumbling | Sliding,
+        window: Window,
         *,
         on: str | None = None,
         lateness: str = "0 seconds",
@@ -317,7 +316,8 @@ class KeyedStream:
                   with the next number in the column `emission`, once an epoch in which it got rows
         late      the name of a side output for rows that come later than that; without it they are only counted
         results   where a window's result comes again it is of all rows so far ("accumulating"), for sinks that replace
-                  rows; or of those since it last came ("discarding"), for sinks that append or add
+                  rows; of those since it last came ("discarding"), for sinks that append or add; or of all, and the row
+                  that it takes back comes first, with `retracts` true ("retracting"), for sinks that append
         """
         return WindowedStream(
             windows_of(self._nodes, self._edge, window, on=on, lateness=lateness, late=late, results=results)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.core.aggregates import Aggregate, aggregated_schema
 from onefold.core.errors import ConfigError
@@ -28,12 +29,13 @@ from onefold.flow.graph import (
     clocks_of,
 )
 from onefold.flow.time.watermarks import is_time
-from onefold.flow.time.windows import Sliding, Tumbling, aligned
+from onefold.flow.time.windows import SIZE_US_MAX, Session, Sessions, Sliding, Tumbling, aligned
 
-__all__ = ["EMISSION", "WINDOW_END", "WINDOW_START", "ResultsOf", "Windows", "windows_of"]
+__all__ = ["EMISSION", "RETRACTS", "WINDOW_END", "WINDOW_START", "ResultsOf", "Window", "Windows", "windows_of"]
 
-WINDOW_START, WINDOW_END, EMISSION = "window_start", "window_end", "emission"
-ResultsOf: TypeAlias = Literal["accumulating", "discarding"]
+WINDOW_START, WINDOW_END, EMISSION, RETRACTS = "window_start", "window_end", "emission", "retracts"
+ResultsOf: TypeAlias = Literal["accumulating", "discarding", "retracting"]
+Window: TypeAlias = Tumbling | Sliding | Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +53,16 @@ class Windows:
         found = aggregated_schema(given, of.key, aggregates)
         kind = pa.timestamp("us", getattr(given.field(of.on).type, "tz", None))
         own = [pa.field(WINDOW_START, kind, nullable=False), pa.field(WINDOW_END, kind, nullable=False)]
-        emission = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
-        if taken := [field.name for field in (*own, *emission) if field.name in found.names]:
+        again = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
+        again += [pa.field(RETRACTS, pa.bool_(), nullable=False)] if of.takes_back else []
+        if taken := [field.name for field in (*own, *again) if field.name in found.names]:
             raise ConfigError(
                 "column-name-taken",
                 f"aggregate({uid!r}): {taken[0]!r} is a column that windows add. Name that of the key, or the"
                 " aggregate, otherwise",
             )
         keys, results = [*found][: len(of.key)], [*found][len(of.key) :]
-        schema = pa.schema([*keys, *own, *results, *emission])
+        schema = pa.schema([*keys, *own, *results, *again])
         sides = {} if self.late is None else {self.late: given}
         operator = replace(of, aggregates=tuple(aggregates.items()))
         node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"))
@@ -69,7 +72,7 @@ class Windows:
 def windows_of(
     nodes: Nodes,
     edge: Edge,
-    window: Tumbling | Sliding,
+    window: Window,
     *,
     on: str | None,
     lateness: str,
@@ -77,7 +80,7 @@ def windows_of(
     results: ResultsOf,
 ) -> Windows:
     """Raises ConfigError for an unknown window, for rows whose time is not known, and for those without watermarks."""
-    found = aligned(window)
+    found = _sessions(nodes.schema(edge), window) if isinstance(window, Session) else aligned(window)
     if results not in get_args(ResultsOf):
         raise ConfigError("option-value", f"window: results={results!r:.100} is {' or '.join(get_args(ResultsOf))}")
     clocks_of(nodes.made, [edge])
@@ -96,7 +99,30 @@ def windows_of(
             "watermark-column", f"window: {name!r} is of type {kind}: name a column of timestamps or dates with on="
         )
     windowing = Windowing(found, str(window), name, is_end, edge.key, (), duration_us(lateness, "lateness"), results)
+    if isinstance(found, Sessions) and windowing.fires_again and results == "discarding":
+        raise ConfigError(
+            "session-parts",
+            "window: results='discarding' gives the result of a window in parts, and a session changes its start and"
+            " end from one to the next: leave out results=, or have the parts taken back by results='retracting'",
+        )
     return Windows(nodes, edge, windowing, late)
+
+
+def _sessions(schema: pa.Schema, window: Session) -> Sessions:
+    """Raises ConfigError for a gap that is neither a duration nor a column of durations."""
+    if isinstance(window.gap, pc.Expression):
+        name = column_of(window.gap)
+        if name is None or not pa.types.is_duration(schema.field(name).type if name in schema.names else pa.null()):
+            raise ConfigError(
+                "session-gap-column",
+                f"window: the gap {window.gap} is no column of durations: make one before, as by"
+                " with_columns(gap=pc.field('seconds').cast(pa.duration('s'))), and give pc.field('gap')",
+            )
+        return Sessions(None, name)
+    gap_us = duration_us(window.gap, "gap")
+    if not 0 < gap_us < SIZE_US_MAX:
+        raise ConfigError("option-value", f"sessions of {window}: let the gap be longer than nothing")
+    return Sessions(gap_us, None)
 
 
 def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:

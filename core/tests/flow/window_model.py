@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from timed_rows import EPOCH
@@ -115,6 +116,82 @@ class Model:
 
     def _is_closed(self, end: int, watermark_us: int) -> bool:
         return watermark_us >= min(end + self._lateness_us, END)
+
+
+@dataclass
+class Span:
+    """A session: its rows by their arrival, and what came out of it, start to emission, and is not taken back."""
+
+    start: int
+    end: int
+    rows: list[tuple[int, int]]
+    out: list[Row]
+    emissions: int = 0
+    is_new: bool = True  # it has rows that did not come out yet
+
+
+class SessionModel:
+    """Sessions of rows (key, at, amount). The gap is so many microseconds; None: that of each row, its fourth value, in
+    seconds."""
+
+    def __init__(
+        self, gap_us: int | None, lateness_us: int, *, results: str, is_keyed: bool, times: Partitions
+    ) -> None:
+        self._gap_us, self._lateness_us, self._results, self._is_keyed = gap_us, lateness_us, results, is_keyed
+        self._times = times
+        self._open: dict[Any, list[Span]] = {}
+
+    def epoch(self, rows: Mapping[str, Sequence[Any]], now_s: float, is_last: bool) -> tuple[list[Row], list[Row]]:
+        before, late = self._times.watermark_us, []
+        known = {key: [(of.start, of.end) for of in spans] for key, spans in self._open.items()}
+        for name, time, amount, *gap in (row for of in rows.values() for row in of):
+            at, key = us_of(time), name if self._is_keyed else None
+            is_known = any(start <= at <= end for start, end in known.get(key, ()))
+            if at < before - self._lateness_us and not is_known:
+                late.append({"key": name, "at": time, "amount": amount})
+                continue
+            gap_us = gap[0] * 1_000_000 if self._gap_us is None else self._gap_us
+            made, apart = Span(at, at + gap_us, [(at, amount)], []), []
+            for other in self._open.get(key, ()):
+                if other.end < made.start or made.end < other.start:
+                    apart.append(other)
+                    continue
+                made.start, made.end = min(made.start, other.start), max(made.end, other.end)
+                made.rows += other.rows
+                made.out += other.out
+                made.emissions += other.emissions
+            self._open[key] = [*apart, made]
+        self._times.end_epoch(rows, round(now_s * 1_000), is_last)
+        now = self._times.watermark_us
+        results = [
+            row
+            for key, spans in self._open.items()
+            for of in spans
+            if of.is_new and of.end < now
+            for row in self._fired(key, of)
+        ]
+        for key, spans in self._open.items():
+            self._open[key] = [of for of in spans if now != END and of.end + self._lateness_us >= now]
+        return results, late
+
+    def _fired(self, key: Any, of: Span) -> list[Row]:
+        row = {"key": key} if self._is_keyed else {}
+        amounts = [amount for _, amount in of.rows]
+        row |= {"window_start": time_of(of.start), "window_end": time_of(of.end), "total": sum(amounts)}
+        row |= {"n": len(amounts), "most": max(amounts)}
+        of.is_new, is_same = False, of.out == [row]
+        if not self._lateness_us:
+            return [row]
+        if self._results == "retracting":
+            back = [] if is_same else of.out
+        else:
+            back = [old for old in of.out if old["window_start"] != row["window_start"]]
+        if is_same and self._results == "retracting":
+            return []
+        of.emissions += 1
+        of.out = [row]
+        number = {"emission": of.emissions}
+        return [*({**old, **number, "retracts": True} for old in back), {**row, **number, "retracts": False}]
 
 
 def us_of(at: dt.datetime) -> int:

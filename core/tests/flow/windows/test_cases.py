@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
@@ -23,14 +24,17 @@ from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
-from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded, count, monotonic, sum_
+from onefold.flow import Flow, Session, Sliding, Stream, Tumbling, Watermarks, bounded, count, monotonic, sum_
 from onefold.flow.testing import FlowTest
+from onefold.flow.windowing import Window
 
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
 EVER = monotonic("at", idle=None)
 IDLE = monotonic("at", idle="60 seconds")
 LATER = bounded("at", "5 seconds", idle=None)
+A_BIT_LATER = bounded("at", "1100 milliseconds", idle=None)
 TEN, LATE = Tumbling("10 seconds"), {"lateness": "5 seconds"}
+GAP, GAP_5, TEN_LATE = Session("3 seconds"), Session("5 seconds"), {"lateness": "10 seconds"}
 
 
 def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
@@ -38,12 +42,14 @@ def source(made: Flow, watermarks: Watermarks = EVER) -> Stream:
     return made.source(rows, uid="rows", watermarks=watermarks)
 
 
-def flow(watermarks: Watermarks, window: Tumbling | Sliding, given: dict[str, Any]) -> Flow:
+def flow(watermarks: Watermarks, window: Window, given: dict[str, Any]) -> Flow:
     made = Flow("windows", max_parallelism=16)
     found = source(made, watermarks).key_by("key").window(window, late="late", **given)
     fired = found.aggregate(uid="sums", total=sum_("amount"))
-    is_whole = given.get("results") != "discarding"
-    fired.sink(AnySink("fired", replaces=Upsert(("key", "window_start")) if is_whole else None))
+    deletes = "retracts" if "retracts" in fired.schema.names else None
+    is_whole = given.get("results", "accumulating") == "accumulating"
+    replaces = Upsert(("key", "window_start"), ("emission",) if "emission" in fired.schema.names else (), deletes)
+    fired.sink(AnySink("fired", replaces=replaces if is_whole else None))
     fired.side("late").sink(AnySink("late"))
     return made
 
@@ -53,7 +59,8 @@ def told(row: dict[str, Any]) -> str:
         return f"late {row['key']}@{second_of(row['at']):g}"
     start, end = second_of(row["window_start"]), second_of(row["window_end"])
     again = f"#{row['emission']}" if row.get("emission", 1) > 1 else ""
-    return f"{row.get('key', '')}[{start:g},{end:g})={row['total']}{again}"
+    back = "-" if row.get("retracts") else ""
+    return f"{back}{row.get('key', '')}[{start:g},{end:g})={row['total']}{again}"
 
 
 def numbered(epochs: Iterable[list[str]]) -> dict[str, list[str]]:
@@ -75,8 +82,12 @@ def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:
     """The same, by another number of subtasks in each epoch."""
     for number, epoch in enumerate(epochs_of(text)):
         results, late = run.epoch(epoch.rows, epoch.now_s, epoch.is_last, batch_rows=1)
-        yield [told(row) for row in [*sorted(results, key=lambda row: row["window_end"]), *late]]
+        yield [told(row) for row in [*sorted(results, key=_as_they_come), *late]]
         run.restore(1 + number % 3)
+
+
+def _as_they_come(row: dict[str, Any]) -> tuple[Any, ...]:
+    return not row.get("retracts", False), row["window_end"], row["window_start"]
 
 
 def case(name: str, text: str, expected: str, of: Watermarks = EVER, window: Any = TEN, **given: Any) -> Any:
@@ -154,6 +165,44 @@ CASES = [
     case("30", "a@12 | b@3 | b@4", "N2: b[0,10)=1; N3: b[0,10)=2#2", **LATE),
     case("31", "a@1 | b@100", "N2: a[0,10)=1", **LATE),
     case("32", "a@1 END", "N1: a[0,10)=1", lateness="15653571 weeks"),
+    case("33", "a@0 a@3 a@6.5 END", "N1: a[0,6)=2 a[6.5,9.5)=1", window=GAP),
+    case("34", "a@0 a@5 a@2.5 END", "N1: a[0,8)=3", window=GAP),
+    case("35", "a@1 | a@2 | a@4.5 a@8.5 | a@7 | b@12.7", "N5: a[1,11.5)=5", A_BIT_LATER, GAP),
+    case("36", "a@0 | b@6 | a@3 | END", "N2: a[0,5)=1; N3: late a@3; N4: b[6,11)=1", window=GAP_5),
+    case("37", "a@0 | b@4 | a@2 b@5 | END", "N4: a[0,7)=2 b[4,10)=2", window=GAP_5),
+    case(
+        "38",
+        "a@11.6 | b@15 | a@10 a@10.1 | END",
+        "N2: a[11.6,14.6)=1; N3: late a@10 late a@10.1; N4: b[15,18)=1",
+        window=GAP,
+    ),
+    case("39", "a@0 | a@2 | a@4 END", "N3: a[0,7)=3", window=GAP),
+    case("40", "a@0 | b@3 | a@3 | END", "N4: a[0,6)=2 b[3,6)=1", window=GAP),
+    case("41", "a@0 | b@3.000001 | a@3 | END", "N2: a[0,3)=1; N3: late a@3; N4: b[3,6)=1", window=GAP),
+    case("42", "a@0 | b@4 | a@1 | b@20", "N2: a[0,3)=1; N4: a[0,4)=2#2 b[4,7)=1", window=GAP, **TEN_LATE),
+    case(
+        "42, retracting",
+        "a@0 | b@4 | a@1 | b@20",
+        "N2: a[0,3)=1; N4: -a[0,3)=1#2 a[0,4)=2#2 b[4,7)=1",
+        window=GAP,
+        **TEN_LATE,
+        results="retracting",
+    ),
+    case(
+        "43",
+        "a@0 a@5 | b@9 | a@2.5 | b@40",
+        "N1: a[0,3)=1; N2: a[5,8)=1; N3: -a[5,8)=1#3 a[0,8)=3#3; N4: b[9,12)=1",
+        window=GAP,
+        lateness="20 seconds",
+    ),
+    case(
+        "43, retracting",
+        "a@0 a@5 | b@9 | a@2.5 | b@40",
+        "N1: a[0,3)=1; N2: a[5,8)=1; N3: -a[0,3)=1#3 -a[5,8)=1#3 a[0,8)=3#3; N4: b[9,12)=1",
+        window=GAP,
+        lateness="20 seconds",
+        results="retracting",
+    ),
     case("END in an epoch without records", "a@25=7 | END", "N2: a[20,30)=7"),
 ]
 
@@ -187,6 +236,14 @@ def test_case_in_workers(
     assert numbered(by_subtasks(run, text)) == expected
     assert "END" not in text or run.kept() == []
     run.close()
+
+
+def test_case_44_each_row_says_how_far_it_reaches() -> None:
+    made = Flow("windows")
+    rows = source(made).with_columns(gap=pc.field("amount").cast(pa.duration("s"))).key_by("key")
+    rows.window(Session(pc.field("gap"))).aggregate(uid="sums", total=count()).sink(AnySink("fired"))
+    found = numbered(by_flow(made, "a@0=3 a@2=10 | a@11=1 | a@13=1 END", restores=True))
+    assert found == {"N3": ["a[0,12)=3", "a[13,14)=1"]}
 
 
 def test_case_6_a_partition_that_never_had_a_record_holds_all_windows() -> None:
@@ -334,6 +391,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "size": (Tumbling("20 seconds"), {}),
     "slide": (Sliding("10 seconds", "5 seconds"), {}),
     "offset": (Tumbling("10 seconds", offset="1 second"), {}),
+    "kind": (Session("10 seconds"), {}),
 }
 
 
@@ -374,8 +432,9 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
 
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
-    clocks = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds"}.get(watermarks)
-    windows = None if window == TEN else f"windows of {window}"
+    told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
+    clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
+    windows = None if window == TEN else f"{kind} {window}"
     return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))
 
 

@@ -7,9 +7,8 @@ of the epoch before, and windows that it passes fire with all of the epoch's row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,65 +16,49 @@ import pyarrow.compute as pc
 
 from onefold.core.aggregates import Accumulation, merged
 from onefold.core.aggregates.functions import Merge
-from onefold.core.checks import present
 from onefold.core.contract import TaskId
-from onefold.core.errors import BadRecord
 from onefold.core.values.batches import repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog
-from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec, StateTables
+from onefold.engine.logics.windows.spans import is_of_keys
+from onefold.engine.logics.windows.window_logic import WindowLogic
+from onefold.engine.state.state_backend import BlockId, StateTables
 from onefold.flow.graph import Node, Windowing
-from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
-from onefold.flow.time.watermarks import times_of
+from onefold.flow.time.clocks import Clocks
+from onefold.flow.time.windows import Aligned
 
 __all__ = ["SlicingLogic"]
 
-_SLICE, _CLOSED = "$slice", "$closed"  # names that no user's column or state has
-_FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
+_SLICE = "$slice"  # a name that no user's column has
 
-Numbers = np.ndarray[Any, Any]
 Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending
 
 
-class SlicingLogic:
-    """Implements Clocked and EventTimed. A window is due once the watermark has come to its end, and closed once that
-    is the lateness further; `closed_us` is up to where they are closed, which a longer lateness takes no part of back.
+class SlicingLogic(WindowLogic):
+    """Implements Clocked and EventTimed.
 
     `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
     closed, how often they have for each key.
     """
 
     def __init__(self, node: Node, operator: Windowing, given: pa.Schema, clocks: Clocks, backend: StateTables) -> None:
-        uid, self._schema = present(node.uid, "it keeps state"), present(node.schema, "it gives rows")
-        self._windows, self._operator, self._clocks = operator.windows, operator, clocks
-        self._late_side = next((name for name, _ in node.sides), None)
-        self._width = width = len(operator.key)
-        self._slice = pa.field(_SLICE, self._schema.field(width).type)
+        super().__init__(node, operator, clocks, backend)
+        assert isinstance(operator.windows, Aligned)
+        self._windows, width = operator.windows, self._width
+        self._slice = pa.field(_SLICE, self._time)
         self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
         self._lifted = Lifted(self._accumulation)
         kept = self._accumulation.state_schema
-        self._slices = BlockLog(backend.blocks(uid, "slices", kept, width), width, self._accumulation.merged)
+        self._slices = BlockLog(backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged)
         self._keys = [*kept][: width + 1]
         self._counted = pa.schema([*self._keys, pa.field("emissions", pa.int64())])
-        fired = backend.blocks(uid, "fired", self._counted, width)
+        fired = backend.blocks(self._uid, "fired", self._counted, width)
         self._fired = BlockLog(fired, width, partial(_merged, (Merge.SUM,)))
-        spec = StateSpec(uid, _CLOSED, StateKind.CLOCKS)
-        earlier = backend.earlier(spec)
-        self._closed_us: int = earlier[0][0][0] if earlier else -END
-        backend.operator(spec, lambda: [(self._closed_us,)])
-        self._watermark_us = _reached(clocks)
-        if not operator.fires_again:  # nor does what has fired under an earlier lateness
-            self._closed_us = max(self._closed_us, self._watermark_us)
-        self._late = 0  # rows of the epoch
 
     def restored(self) -> None:
         self._slices.restored()
         self._fired.restored()
-
-    def begin(self, task: TaskId) -> None:
-        del task
-        self._late = 0
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
@@ -91,17 +74,13 @@ class SlicingLogic:
                 yield self._late_side, late
             batch, slices = batch.filter(pa.array(is_kept)), slices[is_kept]
         if batch.num_rows:
-            self._lifted.add(batch.append_column(self._slice, pa.array(slices).cast(self._slice.type)))
-
-    def advance(self, times: Times, task: TaskId) -> None:
-        self._clocks.advance(times, task.timestamp_ms)
+            self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
-        before, now = self._watermark_us, _reached(self._clocks)
-        closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
+        before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
             yield None, self._again(end, kept, new, closed)
         due = self._slices.between(before - self._windows.size_us, now)
@@ -111,31 +90,6 @@ class SlicingLogic:
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
-
-    def timer_ms(self) -> int | None:
-        return self._clocks.next_release_ms()
-
-    def clock(self) -> ClockStatus:
-        return replace(self._clocks.status(), late=self._late)
-
-    def close(self) -> None:
-        return
-
-    def _times_us(self, batch: pa.RecordBatch) -> Numbers:
-        times = times_of(batch, self._operator.on)
-        is_finer = getattr(times.type, "unit", None) == "ns"
-        try:
-            whole = times if is_finer else times.cast(self._slice.type)
-        except pa.ArrowInvalid:
-            whole = pa.array([END])
-        found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
-        if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
-            raise BadRecord(
-                "event-time-range",
-                f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
-                " the window",
-            )
-        return found - 1 if self._operator.is_end else found
 
     def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
         """Of the windows that have one of the slices, ascending."""
@@ -162,7 +116,7 @@ class SlicingLogic:
             return ((end, []) for end in self._ends(late, self._closed_us, before))
         keys = pa.concat_batches(new[at] for at in late)
         return self._blocks_of(
-            self._ends(late, self._closed_us, before), lambda block: _of_keys(block, keys, self._width)
+            self._ends(late, self._closed_us, before), lambda block: block.filter(is_of_keys(block, keys, self._width))
         )
 
     def _again(self, end: int, kept: Sequence[pa.RecordBatch], new: Blocks, closed: int) -> pa.RecordBatch:
@@ -171,7 +125,7 @@ class SlicingLogic:
         start = end - self._windows.size_us
         came = self._accumulation.merged(self._as_window(end, [new[at] for at in new if start <= at < end]))
         whole = self._accumulation.merged(self._as_window(end, kept)) if kept else came
-        fired = [_of_keys(block, came, self._width) for block in self._fired.read(start, start + 1)]
+        fired = [block.filter(is_of_keys(block, came, self._width)) for block in self._fired.read(start, start + 1)]
         rows = [
             self._by_key(whole, pa.array(np.arange(len(whole))), repeated(0, len(whole)), 0),
             self._by_key(came, pa.nulls(len(came), pa.int64()), repeated(1, len(came)), 1),
@@ -221,18 +175,5 @@ class SlicingLogic:
         return pa.RecordBatch.from_arrays([*columns, *numbers], schema=self._schema)
 
 
-def _reached(clocks: Clocks) -> int:
-    return -END if clocks.watermark_us is None else clocks.watermark_us
-
-
 def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return merged(pa.concat_batches(rows), merges)
-
-
-def _of_keys(block: pa.RecordBatch, keys: pa.RecordBatch, width: int) -> pa.RecordBatch:
-    """Its rows but for some that have a value in the key which none of `keys` has."""
-    for at in range(width):
-        if pa.types.is_decimal32(keys.column(at).type) or pa.types.is_decimal64(keys.column(at).type):
-            continue  # Arrow does not look these up
-        block = block.filter(pc.is_in(block.column(at), value_set=keys.column(at)))
-    return block
