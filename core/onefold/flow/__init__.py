@@ -19,6 +19,7 @@ from onefold.flow.processing.processor import (
 )
 from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
+from onefold.flow.time.triggers import EachEpoch, Every, timing
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
 from onefold.flow.time.windows import Session, Sliding, Tumbling
 
@@ -29,7 +30,9 @@ __all__ = [
     "BroadcastStream",
     "BytesState",
     "ConnectedStream",
+    "EachEpoch",
     "Edge",
+    "Every",
     "ExpiredTimer",
     "Flow",
     "Graph",
@@ -63,4 +66,5 @@ __all__ = [
     "monotonic",
     "punctuated",
     "sum_",
+    "timing",
 ]

@@ -131,8 +131,10 @@ def _what(operator: Operator) -> str:
             kind = "windows of" if slices else "sessions with gaps of"
             by = ", ".join((*of.key, f"{kind} {of.text}"))
             made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
-            again = f"; {of.results}, {of.lateness_us / 1_000_000:g} s longer for late rows" if of.fires_again else ""
-            return f"aggregates by {by} of {of.on!r}: {made}{again}{slices}"
+            early = f"; early results {of.trigger}" if of.trigger else ""
+            longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""
+            again = f"; {of.results}{longer}" if of.fires_again else ""
+            return f"aggregates by {by} of {of.on!r}: {made}{early}{again}{slices}"
         case Deduplicating(IdsWithin(span) as ids):
             return f"drops rows whose id was seen within {span}: {called(ids)}; state: ids of that time"
         case Deduplicating(ids, key):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.processing.rows import Side
+    from onefold.flow.time.triggers import Trigger
     from onefold.flow.time.watermarks import Watermarks
 
 __all__ = [
@@ -146,6 +147,8 @@ class Windowing:
     on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are
     results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones; "retracting":
              of all, and before it comes the row that it takes back
+    trigger  when it fires before its end, too
+    timing   the column that says when a result came
     """
 
     windows: Aligned | Sessions
@@ -156,10 +159,12 @@ class Windowing:
     aggregates: tuple[tuple[str, Aggregate], ...]
     lateness_us: int
     results: str
+    trigger: Trigger | None = None
+    timing: str | None = None
 
     @property
     def fires_again(self) -> bool:
-        return self.lateness_us > 0
+        return self.lateness_us > 0 or self.trigger is not None
 
     @property
     def takes_back(self) -> bool:

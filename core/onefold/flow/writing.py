@@ -42,6 +42,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.processing.declaring import DeclaredKind
+from onefold.flow.time.triggers import Every
 from onefold.flow.windowing import EMISSION, RETRACTS, WINDOW_END, WINDOW_START
 
 __all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
@@ -94,6 +95,8 @@ def _check_rewritten(sink: str, upsert: Upsert | None, groups: Groups, origin: N
             raise _stale(sink)
         other = "retracting" if operator.takes_back else "discarding"
         row, instead = "the result of a window that comes again", f"use results={other!r}"
+        if isinstance(operator.trigger, Every) and upsert is not None and emission not in (*upsert.order, None):
+            raise _several(sink)
         newest = newest if emission is None else (emission, *newest)
     check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
 
@@ -188,6 +191,14 @@ def _kept_by_key(sink: str) -> ConfigError:
         "retractions-replaced",
         f"results='retracting' takes a row back by a further one, and sink {sink!r} keeps the last row of each key"
         " alone: leave out results=, and each result replaces the one before; or let the sink append",
+    )
+
+
+def _several(sink: str) -> ConfigError:
+    return ConfigError(
+        "early-results-order",
+        f"Every(...) may give several results of a key and window in one epoch, and sink {sink!r} does not say which"
+        f" stays: let its order= have {EMISSION!r}, or use EachEpoch()",
     )
 
 

@@ -6,7 +6,7 @@ overlap share *slices*, so that a row is kept once, whatever the number of its w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,15 +73,17 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there."""
+    """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there. They fire
+    each `pane_us` before their end, where that is not 0."""
 
     size_us: int
     slide_us: int
     offset_us: int
+    pane_us: int = field(default=0, repr=False)
 
     @property
     def slice_us(self) -> int:
-        return gcd(self.size_us, self.slide_us)
+        return gcd(self.size_us, self.slide_us, self.pane_us)
 
     def slice_of(self, us: T) -> T:
         """The start of the slice that has a time."""
@@ -102,7 +104,7 @@ class Aligned:
         return (us - self.offset_us) // step * step + self.offset_us
 
 
-def aligned(window: Tumbling | Sliding) -> Aligned:
+def aligned(window: Tumbling | Sliding, pane_us: int = 0) -> Aligned:
     """Raises ConfigError for what is no window of time, and for one of too many slices."""
     if not isinstance(window, Tumbling | Sliding):
         raise ConfigError(
@@ -114,13 +116,14 @@ def aligned(window: Tumbling | Sliding) -> Aligned:
     slide_us = duration_us(window.slide, "slide") if isinstance(window, Sliding) else size_us
     if not (0 < size_us < SIZE_US_MAX and 0 < slide_us < SIZE_US_MAX):
         raise ConfigError("option-value", f"windows of {window}: let size and slide be longer than nothing")
-    found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us)
+    found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us, pane_us)
     if found.size_us // found.slice_us > SLICES_MAX:
         raise ConfigError(
             "window-slices",
             f"windows of {window} are made of {found.size_us // found.slice_us:,} slices of"
             f" {found.slice_us / 1_000_000:g} s, the greatest that their size and slide are multiples of, and more than"
-            f" {SLICES_MAX:,} are too many: choose a slide that divides the size, or a longer one",
+            f" {SLICES_MAX:,} are too many: choose a slide that divides the size, or a longer one, and a longer"
+            " interval of Every(...)",
         )
     return found
 

@@ -23,7 +23,7 @@ from window_subtasks import Subtasks
 from onefold.core import BadRecord, Upsert
 from onefold.engine.logics.windows import span_log, spans
 from onefold.engine.logics.windows.sessions import SessionLogic
-from onefold.flow import Flow, Session, bounded, count, first, max_, monotonic, sum_
+from onefold.flow import EachEpoch, Flow, Session, bounded, count, first, max_, monotonic, sum_
 from onefold.flow.testing import FlowTest
 
 SECOND = 1_000_000
@@ -47,6 +47,7 @@ class Shape:
     delay: int
     idle: int | None
     is_keyed: bool
+    is_early: bool = False
 
     def flow(self) -> tuple[Flow, Any]:
         of = bounded("at", f"{self.delay} seconds", idle=None if self.idle is None else f"{self.idle} seconds")
@@ -55,7 +56,8 @@ class Shape:
         rows = made.source(source, uid="rows", watermarks=of)
         options: Any = {"lateness": f"{self.lateness} seconds", "late": "late", "results": self.results}
         window = Session(pc.field("gap") if self.gap is None else f"{self.gap} seconds")
-        windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, **options)
+        trigger = EachEpoch() if self.is_early else None
+        windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, trigger=trigger, **options)
         fired = windowed.aggregate(uid="sums", total=sum_("amount"), n=count(), most=max_("amount"))
         fired.map_batches(lambda batch: batch).sink(AnySink("fired"))
         fired.side("late").map_batches(lambda batch: batch).sink(AnySink("late"))
@@ -64,7 +66,14 @@ class Shape:
     def model(self) -> SessionModel:
         times = Partitions(self.delay * SECOND, None if self.idle is None else self.idle * 1_000)
         gap_us = None if self.gap is None else self.gap * SECOND
-        return SessionModel(gap_us, self.lateness * SECOND, results=self.results, is_keyed=self.is_keyed, times=times)
+        return SessionModel(
+            gap_us,
+            self.lateness * SECOND,
+            results=self.results,
+            is_keyed=self.is_keyed,
+            times=times,
+            is_early=self.is_early,
+        )
 
 
 SHAPES = st.builds(
@@ -75,6 +84,7 @@ SHAPES = st.builds(
     delay=st.sampled_from([0, 2]),
     idle=st.sampled_from([None, 3]),
     is_keyed=st.booleans(),
+    is_early=st.booleans(),
 )
 ROW = st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-20, 40), st.integers(-2, 2), st.integers(1, 9))
 COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}

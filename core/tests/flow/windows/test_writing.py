@@ -11,7 +11,7 @@ from harness.errors import raises
 from timed_rows import ROWS
 
 from onefold.core import ConfigError, SinkKind, Upsert
-from onefold.flow import Flow, Session, Stream, Tumbling, count, last, monotonic, sum_
+from onefold.flow import EachEpoch, Every, Flow, Session, Stream, Tumbling, count, last, monotonic, sum_
 from onefold.flow.graph import Shipping
 from onefold.flow.writing import order_dependent
 
@@ -132,10 +132,9 @@ def test_sessions_that_come_again_go_into_sinks_that_delete_the_rows_of_those_th
         visits(Upsert(OF_WINDOWS, ("emission",)), lambda of: of.select(*OF_WINDOWS, "emission"), **AGAIN)
     with raises(ConfigError, "update-into-appends"):
         visits(None, **AGAIN)
-    with raises(ConfigError, "update-key-too-small"):  # the end changes with each row
-        visits(Upsert(("key", "window_end"), ("emission",), "retracts"), **AGAIN)
-    with raises(ConfigError, "update-by-values"):
-        visits(Upsert((*OF_WINDOWS, "window_end"), ("emission",), "retracts"), **AGAIN)
+    for key in (("key", "window_end"), (*OF_WINDOWS, "window_end")):  # the end changes with each row
+        with raises(ConfigError, "update-by-values"):
+            visits(Upsert(key, ("emission",), "retracts"), **AGAIN)
     with raises(ConfigError, "session-parts"):
         visits(None, **PARTS)
 
@@ -147,3 +146,25 @@ def test_results_that_take_rows_back_go_into_sinks_that_keep_each_row() -> None:
     for make in (check, visits):
         with raises(ConfigError, "retractions-replaced"):
             make(Upsert(OF_WINDOWS, ("emission",), "retracts"), **back)
+
+
+def test_early_results_go_into_sinks_that_replace_them() -> None:
+    early: dict[str, Any] = {"trigger": EachEpoch()}
+    panes: dict[str, Any] = {"trigger": Every("5 seconds")}
+    for given in (early, panes):
+        check(Upsert(OF_WINDOWS, ("emission",)), **given)
+        check(None, **given, results="discarding")
+        check(None, **given, results="retracting")
+        with raises(ConfigError, "update-into-appends"):
+            check(None, **given)
+        with raises(ConfigError, "window-parts-replaced"):
+            check(Upsert(OF_WINDOWS, ("emission",)), **given, results="discarding")
+        with raises(ConfigError, "retractions-replaced"):
+            check(Upsert(OF_WINDOWS, ("emission",)), **given, results="retracting")
+    for order in ((), ("onefold_epoch",)):
+        check(Upsert(OF_WINDOWS, order), **early)  # one an epoch
+        with raises(ConfigError, "early-results-order"):
+            check(Upsert(OF_WINDOWS, order), **panes)
+    visits(Upsert(OF_WINDOWS, ("emission",), "retracts"), **early)
+    with raises(ConfigError, "session-rows-stale"):
+        visits(Upsert(OF_WINDOWS, ("emission",)), **early)

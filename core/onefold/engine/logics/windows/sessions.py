@@ -18,7 +18,7 @@ from onefold.core.contract import TaskId
 from onefold.core.errors import BadRecord
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import Lifted
-from onefold.engine.logics.windows.emitting import Emitter
+from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
 from onefold.engine.logics.windows.span_log import SpanLog
 from onefold.engine.logics.windows.spans import holders, is_of_keys, joined, key_numbers
 from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
@@ -84,20 +84,23 @@ class SessionLogic(WindowLogic):
         rows = self._open.rows
         ends = self._ends(rows)
         has_new = np.arange(len(rows)) >= len(rows) - count
-        fires = (ends < now) & (has_new | (ends >= before))
+        is_due = ends < now
+        fires = (is_due & (has_new | (ends >= before))) | (has_new & (self._operator.trigger is not None))
         if fires.any():
-            yield from self._results(rows.filter(pa.array(fires)))
+            yield from self._results(rows.filter(pa.array(fires)), before, now)
         self._drop(closed)
         self._watermark_us, self._closed_us = now, closed
 
-    def _results(self, sessions: pa.RecordBatch) -> Iterator[Output]:
+    def _results(self, sessions: pa.RecordBatch, before: int, now: int) -> Iterator[Output]:
         sessions = sessions.take(pa.array(np.lexsort((us_of(sessions.column(self._width)), self._ends(sessions)))))
         results = self._accumulation.results(sessions)
         if not self._operator.fires_again:
             yield None, self._emitter.once(results)
             return
         fired = self._fired.rows.filter(is_of_keys(self._fired.rows, results, self._width))
-        out, come, emissions = self._emitter.again(results, fired, holders(results, fired, self._width))
+        ends = self._ends(sessions)
+        when = np.where(ends >= now, EARLY, np.where(ends < before, LATE, ON_TIME))
+        out, come, emissions = self._emitter.again(results, fired, holders(results, fired, self._width), when)
         yield from ((None, rows) for rows in out)
         if len(come):
             kept = come.append_column(_EMISSIONS, pa.array(emissions))
