@@ -475,6 +475,8 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "slide": (Sliding("10 seconds", "5 seconds"), {}),
     "offset": (Tumbling("10 seconds", offset="1 second"), {}),
     "kind": (Session("10 seconds"), {}),
+    "trigger": (TEN, {"trigger": EachEpoch()}),
+    "what is kept of results": (TEN, {"results": "retracting"}),
 }
 
 
