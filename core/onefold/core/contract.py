@@ -423,10 +423,12 @@ class InPlace(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """How rows replace each other: of those with an equal `key` the highest by `order` stays, or the newest epoch's."""
+    """How rows replace each other: of those with an equal `key` the highest by `order` stays, or the newest epoch's.
+    Where the boolean column `delete_when_true` is true, it deletes the row of its key."""
 
     key: tuple[str, ...]
     order: tuple[str, ...] = ()
+    delete_when_true: str | None = None
 
 
 @runtime_checkable

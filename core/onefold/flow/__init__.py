@@ -19,8 +19,9 @@ from onefold.flow.processing.processor import (
 )
 from onefold.flow.processing.rows import Side
 from onefold.flow.streams import BroadcastStream, ConnectedStream, KeyedStream, SparkStream, Stream, WindowedStream
+from onefold.flow.time.triggers import EachEpoch, Every, timing
 from onefold.flow.time.watermarks import Watermarks, bounded, monotonic, punctuated
-from onefold.flow.time.windows import Sliding, Tumbling
+from onefold.flow.time.windows import Session, Sliding, Tumbling
 
 __all__ = [
     "Aggregate",
@@ -29,7 +30,9 @@ __all__ = [
     "BroadcastStream",
     "BytesState",
     "ConnectedStream",
+    "EachEpoch",
     "Edge",
+    "Every",
     "ExpiredTimer",
     "Flow",
     "Graph",
@@ -41,6 +44,7 @@ __all__ = [
     "OperatorListState",
     "OrderedIds",
     "ProcessorHandle",
+    "Session",
     "Shipping",
     "Side",
     "Sliding",
@@ -62,4 +66,5 @@ __all__ = [
     "monotonic",
     "punctuated",
     "sum_",
+    "timing",
 ]

@@ -35,6 +35,7 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.planning import check_replayable
+from onefold.flow.time.windows import Aligned
 from onefold.flow.writing import order_dependent
 
 __all__ = ["FORMATS", "boxes", "connectors"]
@@ -126,10 +127,14 @@ def _what(operator: Operator) -> str:
         case Aggregating(aggregates, key):
             return f"aggregates by {', '.join(key)}: {', '.join(f'{name} = {each}' for name, each in aggregates)}"
         case Windowing() as of:
-            by = ", ".join((*of.key, f"windows of {of.text}"))
+            slices = f"; by slices of {of.windows.slice_us / 1_000_000:g} s" if isinstance(of.windows, Aligned) else ""
+            kind = "windows of" if slices else "sessions with gaps of"
+            by = ", ".join((*of.key, f"{kind} {of.text}"))
             made = ", ".join(f"{name} = {each}" for name, each in of.aggregates)
-            again = f"; {of.results}, {of.lateness_us / 1_000_000:g} s longer for late rows" if of.fires_again else ""
-            return f"aggregates by {by} of {of.on!r}: {made}{again}; by slices of {of.windows.slice_us / 1_000_000:g} s"
+            early = f"; early results {of.trigger}" if of.trigger else ""
+            longer = f", {of.lateness_us / 1_000_000:g} s longer for late rows" if of.lateness_us else ""
+            again = f"; {of.results}{longer}" if of.fires_again else ""
+            return f"aggregates by {by} of {of.on!r}: {made}{early}{again}{slices}"
         case Deduplicating(IdsWithin(span) as ids):
             return f"drops rows whose id was seen within {span}: {called(ids)}; state: ids of that time"
         case Deduplicating(ids, key):

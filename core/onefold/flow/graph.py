@@ -19,6 +19,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.source import Keep, Source
 from onefold.core.writing.arrangement import EPOCH_COLUMN
 from onefold.core.writing.dead_letters import LETTER_COLUMNS
+from onefold.flow.time.windows import Aligned, Sessions
 
 if TYPE_CHECKING:
     from onefold.core.aggregates import Aggregate
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from onefold.flow.processing.declaring import StateDeclaration
     from onefold.flow.processing.processor import BroadcastProcessor, StatefulProcessor
     from onefold.flow.processing.rows import Side
+    from onefold.flow.time.triggers import Trigger
     from onefold.flow.time.watermarks import Watermarks
-    from onefold.flow.time.windows import Aligned
 
 __all__ = [
     "MAX_PARALLELISM",
@@ -144,10 +145,13 @@ class Windowing:
 
     windows  as the user wrote them: `text`
     on       the column of the rows' time; of an `is_end` the rows are older, as the results of windows are
-    results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones
+    results  "accumulating": what comes again is of all rows of the window; "discarding": of the new ones; "retracting":
+             of all, and before it comes the row that it takes back
+    trigger  when it fires before its end, too
+    timing   the column that says when a result came
     """
 
-    windows: Aligned
+    windows: Aligned | Sessions
     text: str
     on: str
     is_end: bool
@@ -155,10 +159,17 @@ class Windowing:
     aggregates: tuple[tuple[str, Aggregate], ...]
     lateness_us: int
     results: str
+    trigger: Trigger | None = None
+    timing: str | None = None
 
     @property
     def fires_again(self) -> bool:
-        return self.lateness_us > 0
+        return self.lateness_us > 0 or self.trigger is not None
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether rows come out that take others back: of a session the start changes, too."""
+        return self.fires_again and (self.results == "retracting" or isinstance(self.windows, Sessions))
 
 
 @dataclass(frozen=True)

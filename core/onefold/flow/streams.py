@@ -42,8 +42,8 @@ from onefold.flow.graph import (
 from onefold.flow.processing.declaring import as_schema, declared_states
 from onefold.flow.processing.processor import BroadcastProcessor, Schema, StatefulProcessor
 from onefold.flow.processing.rows import Side
-from onefold.flow.time.windows import Sliding, Tumbling
-from onefold.flow.windowing import ResultsOf, Windows, windows_of
+from onefold.flow.time.triggers import Timing, Trigger
+from onefold.flow.windowing import ResultsOf, Window, WindowOptions, Windows, windows_of
 from onefold.flow.writing import add_sink
 
 __all__ = ["BroadcastStream", "ConnectedStream", "KeyedStream", "SparkStream", "Stream", "WindowedStream"]
@@ -154,18 +154,18 @@ class Stream:
 
     def window(
         self,
-        window: Tumbling | Sliding,
+        window: Window,
         *,
         on: str | None = None,
         lateness: str = "0 seconds",
         late: str | None = None,
+        trigger: Trigger | None = None,
         results: ResultsOf = "accumulating",
     ) -> WindowedStream:
         """The rows by windows of time alone, as `KeyedStream.window` has them by key too. One task has them all."""
         edge = Edge(self._edge.source, Shipping.KEYED, output=self._edge.output)
-        return WindowedStream(
-            windows_of(self._nodes, edge, window, on=on, lateness=lateness, late=late, results=results)
-        )
+        options = WindowOptions(on, lateness, late, trigger, results)
+        return WindowedStream(windows_of(self._nodes, edge, window, options))
 
     def union(self, *streams: Stream) -> Stream:
         """The rows of several streams of one schema, in no order among them."""
@@ -302,11 +302,12 @@ class KeyedStream:
 
     def window(
         self,
-        window: Tumbling | Sliding,
+        window: Window,
         *,
         on: str | None = None,
         lateness: str = "0 seconds",
         late: str | None = None,
+        trigger: Trigger | None = None,
         results: ResultsOf = "accumulating",
     ) -> WindowedStream:
         """The rows of each key by windows of event time: `window(Tumbling("1 minute")).aggregate(...)`.
@@ -316,12 +317,13 @@ class KeyedStream:
         lateness  how much longer than to its end a window is kept for rows that come late. Its result then comes again,
                   with the next number in the column `emission`, once an epoch in which it got rows
         late      the name of a side output for rows that come later than that; without it they are only counted
+        trigger   when a window fires before its end, too: `Every("10 seconds")` of event time, or `EachEpoch()`
         results   where a window's result comes again it is of all rows so far ("accumulating"), for sinks that replace
-                  rows; or of those since it last came ("discarding"), for sinks that append or add
+                  rows; of those since it last came ("discarding"), for sinks that append or add; or of all, and the row
+                  that it takes back comes first, with `retracts` true ("retracting"), for sinks that append
         """
-        return WindowedStream(
-            windows_of(self._nodes, self._edge, window, on=on, lateness=lateness, late=late, results=results)
-        )
+        options = WindowOptions(on, lateness, late, trigger, results)
+        return WindowedStream(windows_of(self._nodes, self._edge, window, options))
 
     def connect(self, other: BroadcastStream) -> ConnectedStream:
         """This stream and a broadcast one, of rules for one, for a processor that sees both."""
@@ -340,7 +342,7 @@ class WindowedStream:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
-    def aggregate(self, uid: str | None = None, **aggregates: Aggregate) -> Stream:
+    def aggregate(self, uid: str | None = None, **aggregates: Aggregate | Timing) -> Stream:
         """One row of each key and window that has rows: the key's columns, `window_start`, `window_end`, and aggregates
         by their names. It comes out in the epoch in which the watermark comes to the window's end: the watermark is the
         time that no later record is older than."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onefold.core.aggregates import Aggregate, aggregated_schema
 from onefold.core.errors import ConfigError
@@ -27,13 +28,25 @@ from onefold.flow.graph import (
     Windowing,
     clocks_of,
 )
+from onefold.flow.time.triggers import EachEpoch, Every, Timing, Trigger
 from onefold.flow.time.watermarks import is_time
-from onefold.flow.time.windows import Sliding, Tumbling, aligned
+from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Session, Sessions, Sliding, Tumbling, aligned
 
-__all__ = ["EMISSION", "WINDOW_END", "WINDOW_START", "ResultsOf", "Windows", "windows_of"]
+__all__ = [
+    "EMISSION",
+    "RETRACTS",
+    "WINDOW_END",
+    "WINDOW_START",
+    "ResultsOf",
+    "Window",
+    "WindowOptions",
+    "Windows",
+    "windows_of",
+]
 
-WINDOW_START, WINDOW_END, EMISSION = "window_start", "window_end", "emission"
-ResultsOf: TypeAlias = Literal["accumulating", "discarding"]
+WINDOW_START, WINDOW_END, EMISSION, RETRACTS = "window_start", "window_end", "emission", "retracts"
+ResultsOf: TypeAlias = Literal["accumulating", "discarding", "retracting"]
+Window: TypeAlias = Tumbling | Sliding | Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,58 +58,117 @@ class Windows:
     windowing: Windowing
     late: str | None
 
-    def aggregated(self, uid: str | None, aggregates: Mapping[str, Aggregate]) -> Edge:
+    def aggregated(self, uid: str | None, columns: Mapping[str, Aggregate | Timing]) -> Edge:
         """Raises ConfigError for what cannot be computed, and for a name that a window's own column has."""
         given, of = self.nodes.schema(self.edge), self.windowing
+        timings = [name for name, each in columns.items() if isinstance(each, Timing)]
+        aggregates = {name: each for name, each in columns.items() if not isinstance(each, Timing)}
         found = aggregated_schema(given, of.key, aggregates)
         kind = pa.timestamp("us", getattr(given.field(of.on).type, "tz", None))
         own = [pa.field(WINDOW_START, kind, nullable=False), pa.field(WINDOW_END, kind, nullable=False)]
-        emission = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
-        if taken := [field.name for field in (*own, *emission) if field.name in found.names]:
+        again = [pa.field(EMISSION, pa.int64(), nullable=False)] if of.fires_again else []
+        again += [pa.field(RETRACTS, pa.bool_(), nullable=False)] if of.takes_back else []
+        again += [pa.field(name, pa.string(), nullable=False) for name in timings]
+        if len(timings) > 1:
+            raise ConfigError("option-value", f"aggregate({uid!r}): {' and '.join(timings)} are timing(): have one")
+        names = [field.name for field in (*own, *again)]
+        if taken := [name for name in names if name in found.names or names.count(name) > 1]:
             raise ConfigError(
                 "column-name-taken",
                 f"aggregate({uid!r}): {taken[0]!r} is a column that windows add. Name that of the key, or the"
                 " aggregate, otherwise",
             )
         keys, results = [*found][: len(of.key)], [*found][len(of.key) :]
-        schema = pa.schema([*keys, *own, *results, *emission])
+        schema = pa.schema([*keys, *own, *results, *again])
         sides = {} if self.late is None else {self.late: given}
-        operator = replace(of, aggregates=tuple(aggregates.items()))
+        operator = replace(of, aggregates=tuple(aggregates.items()), timing=next(iter(timings), None))
         node = self.nodes.add(operator, [self.edge], schema, sides, needs_uid(uid, "aggregate"))
         return Edge(node.number)
 
 
-def windows_of(
-    nodes: Nodes,
-    edge: Edge,
-    window: Tumbling | Sliding,
-    *,
-    on: str | None,
-    lateness: str,
-    late: str | None,
-    results: ResultsOf,
-) -> Windows:
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """As `KeyedStream.window` is given them."""
+
+    on: str | None
+    lateness: str
+    late: str | None
+    trigger: Trigger | None
+    results: ResultsOf
+
+
+def windows_of(nodes: Nodes, edge: Edge, window: Window, given: WindowOptions) -> Windows:
     """Raises ConfigError for an unknown window, for rows whose time is not known, and for those without watermarks."""
-    found = aligned(window)
-    if results not in get_args(ResultsOf):
-        raise ConfigError("option-value", f"window: results={results!r:.100} is {' or '.join(get_args(ResultsOf))}")
+    if isinstance(window, Session):
+        found: Aligned | Sessions = _sessions(nodes.schema(edge), window)
+    else:
+        pane_us = duration_us(given.trigger.interval, "interval") if isinstance(given.trigger, Every) else 0
+        found = aligned(window, pane_us)
+    _check_trigger(found, given.trigger)
+    if given.results not in (known := get_args(ResultsOf)):
+        raise ConfigError("option-value", f"window: results={given.results!r:.100} is {' or '.join(known)}")
     clocks_of(nodes.made, [edge])
     kept = _time_of(nodes, edge)
-    if on is None and kept is None:
+    if given.on is None and kept is None:
         raise ConfigError(
             "time-column-missing",
             f"window: the rows have {', '.join(nodes.schema(edge).names)}, and none of these is the time that the"
             " source's watermarks go by: keep that column until here, or name another with on=",
         )
-    name, is_end = kept if kept is not None and on in (None, kept[0]) else (str(on), False)
+    name, is_end = kept if kept is not None and given.on in (None, kept[0]) else (str(given.on), False)
     schema = nodes.schema(edge)
     check_columns([name], schema, "window")
     if not is_time(kind := schema.field(name).type):
         raise ConfigError(
             "watermark-column", f"window: {name!r} is of type {kind}: name a column of timestamps or dates with on="
         )
-    windowing = Windowing(found, str(window), name, is_end, edge.key, (), duration_us(lateness, "lateness"), results)
-    return Windows(nodes, edge, windowing, late)
+    lateness_us = duration_us(given.lateness, "lateness")
+    windowing = Windowing(found, str(window), name, is_end, edge.key, (), lateness_us, given.results, given.trigger)
+    if isinstance(found, Sessions) and windowing.fires_again and given.results == "discarding":
+        raise ConfigError(
+            "session-parts",
+            "window: results='discarding' gives the result of a window in parts, and a session changes its start and"
+            " end from one to the next: leave out results=, or have the parts taken back by results='retracting'",
+        )
+    return Windows(nodes, edge, windowing, given.late)
+
+
+def _sessions(schema: pa.Schema, window: Session) -> Sessions:
+    """Raises ConfigError for a gap that is neither a duration nor a column of durations."""
+    if isinstance(window.gap, pc.Expression):
+        name = column_of(window.gap)
+        if name is None or not pa.types.is_duration(schema.field(name).type if name in schema.names else pa.null()):
+            raise ConfigError(
+                "session-gap-column",
+                f"window: the gap {window.gap} is no column of durations: make one before, as by"
+                " with_columns(gap=pc.field('seconds').cast(pa.duration('s'))), and give pc.field('gap')",
+            )
+        return Sessions(None, name)
+    gap_us = duration_us(window.gap, "gap")
+    if not 0 < gap_us < SIZE_US_MAX:
+        raise ConfigError("option-value", f"sessions of {window}: let the gap be longer than nothing")
+    return Sessions(gap_us, None)
+
+
+def _check_trigger(windows: Aligned | Sessions, trigger: Trigger | None) -> None:
+    if not isinstance(trigger, Every | EachEpoch | None):
+        raise ConfigError(
+            "option-value", f"window: trigger={trigger!r:.100} is none: give Every('10 seconds') or EachEpoch()"
+        )
+    if not isinstance(trigger, Every):
+        return
+    if isinstance(windows, Sessions):
+        raise ConfigError(
+            "trigger-sessions",
+            f"window: Every({trigger.interval!r}) counts from a window's start, and that of a session changes: use"
+            " EachEpoch()",
+        )
+    if not windows.pane_us or windows.size_us % windows.pane_us or windows.slide_us % windows.pane_us:
+        raise ConfigError(
+            "trigger-interval",
+            f"window: Every({trigger.interval!r}) does not divide the windows' size and slide: choose an interval that"
+            " does",
+        )
 
 
 def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:

@@ -42,7 +42,8 @@ from onefold.flow.graph import (
     Writing,
 )
 from onefold.flow.processing.declaring import DeclaredKind
-from onefold.flow.windowing import EMISSION, WINDOW_END, WINDOW_START
+from onefold.flow.time.triggers import Every
+from onefold.flow.windowing import EMISSION, RETRACTS, WINDOW_END, WINDOW_START
 
 __all__ = ["STATE", "add_sink", "check_same_again", "in_fixed_order", "order_dependent", "with_query"]
 
@@ -86,7 +87,16 @@ def _check_rewritten(sink: str, upsert: Upsert | None, groups: Groups, origin: N
             if upsert is not None and emission not in upsert.key:
                 raise _parts_replaced(sink)
             return
-        row, instead = "the result of a window that is kept for late rows", "use results='discarding'"
+        if operator.results == "retracting":
+            if upsert is not None:
+                raise _kept_by_key(sink)
+            return
+        if operator.takes_back and upsert is not None and upsert.delete_when_true != origin.names.get(RETRACTS, ""):
+            raise _stale(sink)
+        other = "retracting" if operator.takes_back else "discarding"
+        row, instead = "the result of a window that comes again", f"use results={other!r}"
+        if isinstance(operator.trigger, Every) and upsert is not None and emission not in (*upsert.order, None):
+            raise _several(sink)
         newest = newest if emission is None else (emission, *newest)
     check_replaces(sink, upsert, partial(_origins, groups), row=row, instead=instead, newest=newest)
 
@@ -99,7 +109,7 @@ def _groups(origin: NodeOrigin) -> Groups | None:
         return None
     places: dict[str, tuple[str, ...]] = {name: (name,) for name in operator.key}
     if isinstance(operator, Windowing):
-        places[WINDOW_START] = (WINDOW_START, WINDOW_END)
+        places[WINDOW_START] = (WINDOW_START,) if operator.takes_back else (WINDOW_START, WINDOW_END)
     return {name: tuple(origin.names[each] for each in of if each in origin.names) for name, of in places.items()}
 
 
@@ -173,6 +183,31 @@ def _parts_replaced(sink: str) -> ConfigError:
         f"results='discarding' gives the result of a window in parts, and of these sink {sink!r} would keep the last"
         " one alone: leave out results=, and each one is of the whole window; or let the sink append or add, or have"
         f" {EMISSION!r} in its key",
+    )
+
+
+def _kept_by_key(sink: str) -> ConfigError:
+    return ConfigError(
+        "retractions-replaced",
+        f"results='retracting' takes a row back by a further one, and sink {sink!r} keeps the last row of each key"
+        " alone: leave out results=, and each result replaces the one before; or let the sink append",
+    )
+
+
+def _several(sink: str) -> ConfigError:
+    return ConfigError(
+        "early-results-order",
+        f"Every(...) may give several results of a key and window in one epoch, and sink {sink!r} does not say which"
+        f" stays: let its order= have {EMISSION!r}, or use EachEpoch()",
+    )
+
+
+def _stale(sink: str) -> ConfigError:
+    return ConfigError(
+        "session-rows-stale",
+        f"a session that takes in another one changes its start, and in sink {sink!r} the other's row would stay: let"
+        f" it delete that row, by delete_when_true={RETRACTS!r}; or let sessions come once, without lateness= or an"
+        " early trigger",
     )
 
 

@@ -18,6 +18,7 @@ from onefold.core.values.batches import empty_batch
 from onefold.core.writing.dead_letters import BAD_COLUMNS
 from onefold.engine.key_groups import key_groups_of_subtask, split_by_subtask
 from onefold.engine.logics.logic_factory import make_logic
+from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.rocks import RocksBackend
@@ -34,14 +35,22 @@ Row = dict[str, Any]
 class Subtasks:
     """Those of the windows of a flow that reads one source `rows` and has one window, whose input is the source's."""
 
-    def __init__(self, flow: Flow, watermarks: Watermarks, folder: Path, backend: str, count: int = 1) -> None:
-        self._watermarks, self._folder, self._backend = watermarks, folder, backend
+    def __init__(
+        self,
+        flow: Flow,
+        watermarks: Watermarks,
+        folder: Path,
+        backend: str,
+        count: int = 1,
+        columns: pa.Schema = ROWS,
+    ) -> None:
+        self._watermarks, self._folder, self._backend, self._columns = watermarks, folder, backend, columns
         self._begin(flow)
         self._storage = Storage(str(folder / "state"), "windows")
         self._named: dict[str, None] = {}
         self._handles: list[str] = []
         self._generation = self._epoch = 0
-        self.logics: list[SlicingLogic] = []
+        self.logics: list[SlicingLogic | SessionLogic] = []
         self.backends: list[StateBackend] = []
         self._frozen: list[Frozen] = []
         self.restore(count)
@@ -59,7 +68,7 @@ class Subtasks:
             make_logic(self._graph, self._node, {}, backend, number, count)
             for number, backend in enumerate(self.backends)
         ]
-        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic)]
+        self.logics = [logic for logic in logics if isinstance(logic, SlicingLogic | SessionLogic)]
 
     def change(self, flow: Flow) -> None:
         """As many, with other code from here on."""
@@ -80,8 +89,8 @@ class Subtasks:
         for partition, of in rows.items():
             for at in range(0, len(of), batch_rows):
                 columns = zip(*of[at : at + batch_rows], strict=True)
-                arrays = [pa.array(values, field.type) for values, field in zip(columns, ROWS, strict=True)]
-                batch = pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+                arrays = [pa.array(values, field.type) for values, field in zip(columns, self._columns, strict=True)]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=self._columns)
                 highest.see(partition, Part(batch, empty_batch(BAD_COLUMNS)))
                 parts = split_by_subtask(batch, self._operator.key, GROUPS, len(self.logics))
                 for logic, part in zip(self.logics, parts, strict=True):
@@ -101,7 +110,10 @@ class Subtasks:
 
     def kept(self) -> list[tuple[int, int]]:
         """The blocks that are left of all tables."""
-        return [at for logic in self.logics for log in (logic._slices, logic._fired) for at in log._table.ids()]
+        logs: list[Any] = []
+        for logic in self.logics:
+            logs += [logic._open if isinstance(logic, SessionLogic) else logic._slices, logic._fired]
+        return [at for log in logs for at in log._table.ids()]
 
     def close(self) -> None:
         self._frozen.clear()

@@ -18,6 +18,7 @@ from onefold.engine.logics.event_time import kept_clocks
 from onefold.engine.logics.logic import Input, Logic, Output, Stateless
 from onefold.engine.logics.processing import ProcessingLogic
 from onefold.engine.logics.reducing import AggregatingLogic, ReducingLogic
+from onefold.engine.logics.windows.sessions import SessionLogic
 from onefold.engine.logics.windows.slicing import SlicingLogic
 from onefold.engine.state.handles import KeyedHandle
 from onefold.engine.state.state_backend import StateTables
@@ -34,6 +35,7 @@ from onefold.flow.graph import (
     Windowing,
     Writing,
 )
+from onefold.flow.time.windows import Sessions
 
 __all__ = ["TransformingLogic", "make_logic"]
 
@@ -61,7 +63,8 @@ def make_logic(
         case Windowing() as operator:
             keeps = present(backend, f"{node.name} keeps state")
             of = partial(kept_clocks, present(node.uid, "it keeps state"), keeps, graph.clocks_of(node))
-            return SlicingLogic(node, operator, graph.schema(node.inputs[0]), of, keeps)
+            made = SessionLogic if isinstance(operator.windows, Sessions) else SlicingLogic
+            return made(node, operator, graph.schema(node.inputs[0]), of, keeps)
         case Deduplicating(OrderedIds()) as operator:
             return OrderedIdsLogic(node, operator, present(backend, f"{node.name} keeps state"))
         case Deduplicating() as operator:

@@ -20,6 +20,7 @@ from onefold.engine.state.state_backend import StateBackend, StateKind, StateSpe
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.messages import RestoreFrom
 from onefold.flow.graph import Aggregating, Connecting, Deduplicating, Processing, Reducing, Windowing
+from onefold.flow.time.windows import Aligned
 
 __all__ = ["kept_by", "mark", "snapshots_by_uid"]
 
@@ -41,7 +42,9 @@ def kept_by(chain: Chain) -> str:
         case Aggregating(aggregates, key):
             what = _made(aggregates, given)
         case Windowing(windows, key=key, aggregates=aggregates) as of:
-            what = f"{_made(aggregates, given)} in {windows} of {of.on}"
+            early = f", {of.trigger}" if of.trigger else ""
+            back = ", retracting" if of.results == "retracting" and isinstance(windows, Aligned) else ""
+            what = f"{_made(aggregates, given)} in {windows} of {of.on}{early}{back}"
         case Reducing(_, key):
             what = f"rows of {', '.join(present(node.schema, 'of rows').names)}"
         case Processing(_, key, _, timers) if timers == "event":

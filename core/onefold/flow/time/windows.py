@@ -1,4 +1,4 @@
-"""Windows of time that have the same bounds for all keys: as users write them, and their arithmetic.
+"""Windows of time, as users write them; and the arithmetic of those that have the same bounds for all keys.
 
 Times are microseconds since 1970, and a window has the times from its start up to, not including, its end. Windows that
 overlap share *slices*, so that a row is kept once, whatever the number of its windows.
@@ -6,7 +6,7 @@ overlap share *slices*, so that a row is kept once, whatever the number of its w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,11 +15,12 @@ from onefold.core.values.durations import duration_us
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow.compute as pc
 
-__all__ = ["Aligned", "Sliding", "Tumbling", "aligned"]
+__all__ = ["SIZE_US_MAX", "Aligned", "Session", "Sessions", "Sliding", "Tumbling", "aligned"]
 
 SLICES_MAX = 10_000
-_SIZE_US_MAX = 2**60  # some 36,000 years: sums with times stay within 64 bits
+SIZE_US_MAX = 2**60  # some 36,000 years: sums with times stay within 64 bits
 
 T = TypeVar("T", int, "np.ndarray[Any, Any]")
 
@@ -50,17 +51,39 @@ class Sliding:
         return f"{self.size} each {self.slide}{_offset(self.offset)}"
 
 
+@dataclass(frozen=True, eq=False)  # expressions have no equality of their own
+class Session:
+    """Rows of a key that are at most `gap` apart: `Session("30 minutes")`. The window is from the first of them up to
+    the gap after the last. With a column of durations, `Session(pc.field("gap"))`, each row says how far it reaches.
+    """
+
+    gap: str | pc.Expression
+
+    def __str__(self) -> str:
+        return str(self.gap)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """By a gap that is the same for all rows, or in a column of durations."""
+
+    gap_us: int | None
+    column: str | None
+
+
 @dataclass(frozen=True)
 class Aligned:
-    """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there."""
+    """Windows of `size_us`, of which one begins at `offset_us` and at each multiple of `slide_us` from there. They fire
+    each `pane_us` before their end, where that is not 0."""
 
     size_us: int
     slide_us: int
     offset_us: int
+    pane_us: int = field(default=0, repr=False)
 
     @property
     def slice_us(self) -> int:
-        return gcd(self.size_us, self.slide_us)
+        return gcd(self.size_us, self.slide_us, self.pane_us)
 
     def slice_of(self, us: T) -> T:
         """The start of the slice that has a time."""
@@ -81,24 +104,26 @@ class Aligned:
         return (us - self.offset_us) // step * step + self.offset_us
 
 
-def aligned(window: Tumbling | Sliding) -> Aligned:
+def aligned(window: Tumbling | Sliding, pane_us: int = 0) -> Aligned:
     """Raises ConfigError for what is no window of time, and for one of too many slices."""
     if not isinstance(window, Tumbling | Sliding):
         raise ConfigError(
             "option-value",
-            f"window({window!r:.100}) is no window: give Tumbling('1 minute') or Sliding('1 hour', '1 minute')",
+            f"window({window!r:.100}) is no window: give Tumbling('1 minute'), Sliding('1 hour', '1 minute') or"
+            " Session('30 minutes')",
         )
     size_us = duration_us(window.size, "size")
     slide_us = duration_us(window.slide, "slide") if isinstance(window, Sliding) else size_us
-    if not (0 < size_us < _SIZE_US_MAX and 0 < slide_us < _SIZE_US_MAX):
+    if not (0 < size_us < SIZE_US_MAX and 0 < slide_us < SIZE_US_MAX):
         raise ConfigError("option-value", f"windows of {window}: let size and slide be longer than nothing")
-    found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us)
+    found = Aligned(size_us, slide_us, duration_us(window.offset, "offset") % slide_us, pane_us)
     if found.size_us // found.slice_us > SLICES_MAX:
         raise ConfigError(
             "window-slices",
             f"windows of {window} are made of {found.size_us // found.slice_us:,} slices of"
             f" {found.slice_us / 1_000_000:g} s, the greatest that their size and slide are multiples of, and more than"
-            f" {SLICES_MAX:,} are too many: choose a slide that divides the size, or a longer one",
+            f" {SLICES_MAX:,} are too many: choose a slide that divides the size, or a longer one, and a longer"
+            " interval of Every(...)",
         )
     return found
 

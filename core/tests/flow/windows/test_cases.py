@@ -11,12 +11,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from flow_parts import AnySink, AnySource
 from harness.errors import raises
 from harness.renewing import assert_renewed
 from timed_rows import epochs_of, time_of
-from window_cases import CASES, EVER, IDLE, LATER, TEN, by_test, flow, numbered, source, told
+from window_cases import A_BIT_LATER, CASES, EVER, IDLE, LATER, TEN, by_test, flow, in_order, numbered, source, told
 from window_subtasks import Subtasks
 
 from onefold.core import BadRecord, CheckpointMismatch, Upsert
@@ -24,7 +25,7 @@ from onefold.engine.dataflow.chains import plan
 from onefold.engine.state.memory import MemoryBackend
 from onefold.engine.state.storage import Storage
 from onefold.engine.workers.snapshots import mark
-from onefold.flow import Flow, Sliding, Tumbling, Watermarks, count, sum_
+from onefold.flow import EachEpoch, Flow, Session, Sliding, Tumbling, Watermarks, count, sum_
 from onefold.flow.testing import FlowTest
 
 PAGE = Path(__file__).parents[4] / "docs/windows.md"
@@ -38,8 +39,12 @@ def by_subtasks(run: Subtasks, text: str) -> Iterator[list[str]]:
     """The same, by another number of subtasks in each epoch."""
     for number, epoch in enumerate(epochs_of(text)):
         results, late = run.epoch(epoch.rows, epoch.now_s, epoch.is_last, batch_rows=1)
-        yield [told(row) for row in [*sorted(results, key=lambda row: row["window_end"]), *late]]
+        yield [told(row) for row in [*sorted(results, key=_as_they_come), *late]]
         run.restore(1 + number % 3)
+
+
+def _as_they_come(row: dict[str, Any]) -> tuple[Any, ...]:
+    return not row.get("retracts", False), row["window_end"], row["window_start"]
 
 
 @pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
@@ -52,7 +57,10 @@ def test_case(
     expected: dict[str, list[str]],
     restores: bool,
 ) -> None:
-    assert numbered(by_flow(flow(watermarks, window, given), text, restores)) == expected
+    found = numbered(by_flow(flow(watermarks, window, given), text, restores))
+    assert {epoch: in_order(out) for epoch, out in found.items()} == {
+        epoch: in_order(out) for epoch, out in expected.items()
+    }
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
@@ -68,9 +76,20 @@ def test_case_in_workers(
 ) -> None:
     """12 and 13: some of them without a partition, another number from epoch to epoch."""
     run = Subtasks(flow(watermarks, window, given), watermarks, tmp_path, backend, 3)
-    assert numbered(by_subtasks(run, text)) == expected
+    found = numbered(by_subtasks(run, text))
+    assert {epoch: sorted(out) for epoch, out in found.items()} == {
+        epoch: sorted(out) for epoch, out in expected.items()
+    }
     assert "END" not in text or run.kept() == []
     run.close()
+
+
+def test_case_44_each_row_says_how_far_it_reaches() -> None:
+    made = Flow("windows")
+    rows = source(made).with_columns(gap=pc.field("amount").cast(pa.duration("s"))).key_by("key")
+    rows.window(Session(pc.field("gap"))).aggregate(uid="sums", total=count()).sink(AnySink("fired"))
+    found = numbered(by_flow(made, "a@0=3 a@2=10 | a@11=1 | a@13=1 END", restores=True))
+    assert found == {"N3": ["a[0,12)=3", "a[13,14)=1"]}
 
 
 def test_case_6_a_partition_that_never_had_a_record_holds_all_windows() -> None:
@@ -218,6 +237,9 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "size": (Tumbling("20 seconds"), {}),
     "slide": (Sliding("10 seconds", "5 seconds"), {}),
     "offset": (Tumbling("10 seconds", offset="1 second"), {}),
+    "kind": (Session("10 seconds"), {}),
+    "trigger": (TEN, {"trigger": EachEpoch()}),
+    "what is kept of results": (TEN, {"results": "retracting"}),
 }
 
 
@@ -258,8 +280,9 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
 
 
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
-    clocks = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds"}.get(watermarks)
-    windows = None if window == TEN else f"windows of {window}"
+    told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
+    clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
+    windows = None if window == TEN else f"{kind} {window}"
     return ", ".join(filter(None, (clocks, windows, *(f"{name} {value}" for name, value in given.items()))))
 
 

@@ -11,7 +11,22 @@ from flow_parts import AnySink, AnySource
 from harness.errors import raises
 
 from onefold.core import ConfigError, Upsert
-from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, WindowedStream, count, monotonic, punctuated, sum_
+from onefold.flow import (
+    EachEpoch,
+    Every,
+    Flow,
+    Session,
+    Sliding,
+    Stream,
+    Tumbling,
+    Watermarks,
+    WindowedStream,
+    count,
+    monotonic,
+    punctuated,
+    sum_,
+    timing,
+)
 from onefold.flow.graph import Windowing
 
 ROWS = pa.schema(
@@ -125,6 +140,18 @@ def test_what_has_no_event_time_is_refused() -> None:
         ({"lateness": "soon"}, "option-value"),
         ({"results": "all"}, "option-value"),
         ({"window": "1 minute"}, "option-value"),
+        ({"window": Session("soon")}, "option-value"),
+        ({"trigger": "5 seconds"}, "option-value"),
+        ({"trigger": Every("soon")}, "option-value"),
+        ({"trigger": Every("0 seconds")}, "trigger-interval"),
+        ({"trigger": Every("7 seconds")}, "trigger-interval"),
+        ({"trigger": Every("2 minutes")}, "trigger-interval"),
+        ({"trigger": Every("1 millisecond")}, "window-slices"),
+        ({"trigger": Every("5 seconds"), "window": Session("1 minute")}, "trigger-sessions"),
+        ({"window": Session("0 seconds")}, "option-value"),
+        ({"window": Session(pc.field("gone"))}, "session-gap-column"),
+        ({"window": Session(pc.field("amount"))}, "session-gap-column"),
+        ({"window": Session(pc.field("amount").cast(pa.duration("s")))}, "session-gap-column"),
     ],
 )
 def test_options_of_other_values_are_refused(given: dict[str, Any], code: str) -> None:
@@ -149,6 +176,35 @@ def test_a_window_without_a_uid_or_an_aggregate_is_refused() -> None:
         rows().window(MINUTE).aggregate(n=count())
     with raises(ConfigError, "option-missing"):
         rows().window(MINUTE).aggregate(uid="n")
+
+
+def test_a_session_that_may_fire_again_has_rows_that_are_taken_back() -> None:
+    assert counted(rows().window(Session("1 minute"))).schema.names == ["window_start", "window_end", "n"]
+    found = counted(rows().window(Session("1 minute"), lateness="1 second")).schema
+    assert found.names == ["window_start", "window_end", "n", "emission", "retracts"]
+    flow = Flow("windows")
+    counted(rows(flow=flow).key_by("key").window(Session("1 minute"))).sink(AnySink())
+    assert "aggregates by key, sessions with gaps of 1 minute of 'at': n = count()\n" in flow.explain()
+
+
+def test_timing_is_a_column_of_windows_alone() -> None:
+    found = rows().key_by("key").window(MINUTE, trigger=EachEpoch()).aggregate(uid="n", when=timing(), n=count())
+    assert found.schema.names == ["key", "window_start", "window_end", "n", "emission", "when"]
+    for name in ("key", "window_end", "emission"):
+        with raises(ConfigError, "column-name-taken"):
+            rows().key_by("key").window(MINUTE, lateness="1 second").aggregate(uid="n", n=count(), **{name: timing()})
+    with raises(ConfigError, "option-value", "have one"):
+        rows().key_by("key").window(MINUTE).aggregate(uid="n", n=count(), one=timing(), two=timing())
+    wrong: Any = timing()
+    with raises(ConfigError, "option-value"):
+        rows().key_by("key").aggregate(uid="n", when=wrong)
+
+
+def test_explain_tells_early_results() -> None:
+    flow = Flow("windows")
+    found = counted(rows(flow=flow).key_by("key").window(MINUTE, trigger=Every("5 seconds"), results="retracting"))
+    found.sink(AnySink())
+    assert "n = count(); early results each 5 seconds; retracting; by slices of 5 s" in flow.explain()
 
 
 def test_explain_tells_windows_and_where_their_rows_come_together() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from flow_parts import AnySink, AnySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timed_rows import ROWS, time_of
+from timed_rows import ROWS
+from window_differential import epochs, equal
 from window_model import Model, Partitions
-from window_subtasks import Subtasks, counted
 
 from onefold.engine.logics.windows import block_log
 from onefold.flow import Flow, Sliding, Tumbling, bounded, count, first, last, sum_
@@ -86,50 +84,7 @@ KEYS = st.sampled_from(["a", "b", "c", "d", "e", None])
 ROW = st.tuples(KEYS, st.integers(-20, 40), st.integers(-5, 5))
 
 
-@st.composite
-def epochs(draw: st.DrawFn) -> list[tuple[dict[str, list[Any]], int]]:
-    """Rows by partition, and seconds since the epoch before. Times rise by and by, and are out of order by ten seconds
-    and more."""
-    found = []
-    for number in range(draw(st.integers(1, 12))):
-        rows: dict[str, list[Any]] = {}
-        for partition in draw(st.lists(st.sampled_from("pqr"), max_size=3, unique=True)):
-            of = draw(st.lists(ROW, max_size=6))
-            rows[partition] = [(key, time_of(at / 2 + 3 * number), amount) for key, at, amount in of]
-        found.append((rows, draw(st.sampled_from([1, 1, 4]))))
-    return found
-
-
-def equal(
-    shape: Shape, backend: str, given_: Sequence[Any], subtasks: Sequence[int | None], batch_rows: int, ends: bool
-) -> None:
-    """The engine's results and late rows of each epoch are the model's. `subtasks`: before an epoch it is restored with
-    so many, or goes on (None)."""
-    flow, watermarks = shape.flow()
-    model, now_s, named = shape.model(), 0, set[str]()
-    with tempfile.TemporaryDirectory() as folder:
-        run = Subtasks(flow, watermarks, Path(folder), backend)
-        try:
-            for number, (rows, passed_s) in enumerate(given_):
-                count_ = subtasks[number % len(subtasks)] if subtasks else None
-                if count_ is not None:
-                    run.restore(count_)
-                now_s += passed_s
-                named |= rows.keys()
-                is_last = ends and number == len(given_) - 1
-                results, late = run.epoch(rows, now_s, is_last, batch_rows)
-                expected, expected_late = model.epoch(
-                    {**rows, **{name: [] for name in named - rows.keys()}}, now_s, is_last
-                )
-                assert counted(results) == counted(expected), number
-                assert counted(late) == counted(expected_late), number
-            if ends:
-                assert run.kept() == []
-        finally:
-            run.close()
-
-
-COMMON = {"given_": epochs(), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
+COMMON = {"given_": epochs(ROW), "subtasks": st.lists(st.sampled_from([None, 1, 2, 3]), max_size=5)}
 COMMON |= {"batch_rows": st.sampled_from([1, 3, 1_000]), "ends": st.booleans()}
 
 

@@ -11,7 +11,7 @@ from harness.errors import raises
 from timed_rows import ROWS
 
 from onefold.core import ConfigError, SinkKind, Upsert
-from onefold.flow import Flow, Stream, Tumbling, count, last, monotonic, sum_
+from onefold.flow import EachEpoch, Every, Flow, Session, Stream, Tumbling, count, last, monotonic, sum_
 from onefold.flow.graph import Shipping
 from onefold.flow.writing import order_dependent
 
@@ -108,3 +108,63 @@ def test_aggregates_of_an_order_are_told_before_a_sink_that_writes_through() -> 
         node.name for name in ("last", "sum") for node in order_dependent(graph, sink_node(graph, f"of {name}(amount)"))
     ]
     assert found == ["last"]
+
+
+def visits(upsert: Upsert | None, makes: Callable[[Stream], Stream] = lambda stream: stream, **given: Any) -> None:
+    source: Any = AnySource("rows", ROWS, is_resolved=True)
+    rows = Flow("windows").source(source, uid="rows", watermarks=monotonic("at")).key_by("key")
+    makes(rows.window(Session("1 minute"), **given).aggregate(uid="n", n=count())).sink(AnySink(replaces=upsert))
+
+
+def test_sessions_that_come_again_go_into_sinks_that_delete_the_rows_of_those_that_are_gone() -> None:
+    visits(Upsert(OF_WINDOWS, ("emission",), "retracts"), **AGAIN)
+    visits(
+        Upsert(OF_WINDOWS, ("emission",), "gone"),
+        lambda of: of.select(*OF_WINDOWS, "emission", gone="retracts"),
+        **AGAIN,
+    )
+    visits(None)
+    visits(None, results="discarding")  # there is one part
+    for deletes in (None, "n"):
+        with raises(ConfigError, "session-rows-stale"):
+            visits(Upsert(OF_WINDOWS, ("emission",), deletes), **AGAIN)
+    with raises(ConfigError, "session-rows-stale"):
+        visits(Upsert(OF_WINDOWS, ("emission",)), lambda of: of.select(*OF_WINDOWS, "emission"), **AGAIN)
+    with raises(ConfigError, "update-into-appends"):
+        visits(None, **AGAIN)
+    for key in (("key", "window_end"), (*OF_WINDOWS, "window_end")):  # the end changes with each row
+        with raises(ConfigError, "update-by-values"):
+            visits(Upsert(key, ("emission",), "retracts"), **AGAIN)
+    with raises(ConfigError, "session-parts"):
+        visits(None, **PARTS)
+
+
+def test_results_that_take_rows_back_go_into_sinks_that_keep_each_row() -> None:
+    back: dict[str, Any] = {**AGAIN, "results": "retracting"}
+    check(None, **back)
+    visits(None, **back)
+    for make in (check, visits):
+        with raises(ConfigError, "retractions-replaced"):
+            make(Upsert(OF_WINDOWS, ("emission",), "retracts"), **back)
+
+
+def test_early_results_go_into_sinks_that_replace_them() -> None:
+    early: dict[str, Any] = {"trigger": EachEpoch()}
+    panes: dict[str, Any] = {"trigger": Every("5 seconds")}
+    for given in (early, panes):
+        check(Upsert(OF_WINDOWS, ("emission",)), **given)
+        check(None, **given, results="discarding")
+        check(None, **given, results="retracting")
+        with raises(ConfigError, "update-into-appends"):
+            check(None, **given)
+        with raises(ConfigError, "window-parts-replaced"):
+            check(Upsert(OF_WINDOWS, ("emission",)), **given, results="discarding")
+        with raises(ConfigError, "retractions-replaced"):
+            check(Upsert(OF_WINDOWS, ("emission",)), **given, results="retracting")
+    for order in ((), ("onefold_epoch",)):
+        check(Upsert(OF_WINDOWS, order), **early)  # one an epoch
+        with raises(ConfigError, "early-results-order"):
+            check(Upsert(OF_WINDOWS, order), **panes)
+    visits(Upsert(OF_WINDOWS, ("emission",), "retracts"), **early)
+    with raises(ConfigError, "session-rows-stale"):
+        visits(Upsert(OF_WINDOWS, ("emission",)), **early)

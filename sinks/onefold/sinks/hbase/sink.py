@@ -17,6 +17,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, Target, tried
 from onefold.sinks.hbase import guarantee_checks
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
+from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sinks.hbase.sink_options import HBaseSinkConfig, mode_of
 from onefold.sinks.hbase.sink_plan import HBasePlan, HBaseSinkSettings
 from onefold.sinks.sink_writer import opened
@@ -180,8 +181,12 @@ class HBaseSink:
         return settings.mode.order_by(settings.declared) if settings.repartition else ()
 
     def upsert(self) -> Upsert | None:
-        settings = self._settings
-        return Upsert(settings.declared.row_key.names) if settings.mode.replaces else None
+        key, mode = self._settings.declared.row_key.names, self._settings.mode
+        return (
+            Upsert(key, delete_when_true=mode.delete_when_true)
+            if isinstance(mode, ByRowKey) and mode.replaces
+            else None
+        )
 
     def absorbs_repeats(self) -> bool:
         """A row that comes again covers itself, under a newer timestamp. Those of other modes are built on what is

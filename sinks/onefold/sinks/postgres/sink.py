@@ -184,7 +184,7 @@ class PostgresSink:
 
     def upsert(self) -> Upsert | None:
         changes = self._settings.changes
-        return None if changes is None else Upsert(changes.key, changes.order)
+        return None if changes is None else Upsert(changes.key, changes.order, changes.delete_when_true)
 
     def absorbs_repeats(self) -> bool:
         """A version that comes again is not newer than itself."""

@@ -7,40 +7,37 @@ of the epoch before, and windows that it passes fire with all of the epoch's row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onefold.core.aggregates import Accumulation, merged
 from onefold.core.aggregates.functions import Merge
-from onefold.core.checks import present
 from onefold.core.contract import TaskId
-from onefold.core.errors import BadRecord
-from onefold.core.values.batches import repeated
+from onefold.core.values.batches import empty_batch, repeated
 from onefold.engine.logics.logic import Input, Output
 from onefold.engine.logics.reducing import PENDING_ROWS_MAX, Lifted
 from onefold.engine.logics.windows.block_log import BlockLog
-from onefold.engine.state.state_backend import BlockId, StateKind, StateSpec, StateTables
+from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
+from onefold.engine.logics.windows.spans import is_of_keys, key_numbers
+from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
+from onefold.engine.state.state_backend import BlockId, StateTables
 from onefold.flow.graph import Node, Windowing
-from onefold.flow.time.clocks import END, Clocks, ClockStatus, Times
-from onefold.flow.time.watermarks import times_of
+from onefold.flow.time.clocks import END, Clocks
+from onefold.flow.time.triggers import Every
+from onefold.flow.time.windows import Aligned
 
 __all__ = ["SlicingLogic"]
 
-_SLICE, _CLOSED = "$slice", "$closed"  # names that no user's column or state has
-_FAR_US = 2**62  # some 146,000 years: sums with sizes of windows stay within 64 bits
+_SLICE = "$slice"  # a name that no user's column has
 
-Numbers = np.ndarray[Any, Any]
 Blocks: TypeAlias = Mapping[int, pa.RecordBatch]  # the rows of an epoch, by their slices, ascending
 
 
-class SlicingLogic:
-    """Implements Clocked and EventTimed. A window is due once the watermark has come to its end, and closed once that
-    is the lateness further; `closed_us` is up to where they are closed, which a longer lateness takes no part of back.
+class SlicingLogic(WindowLogic):
+    """Implements Clocked and EventTimed.
 
     `slices` has the states of each key and slice. `fired` has, by the starts of windows that have fired and are not
     closed, how often they have for each key.
@@ -49,41 +46,34 @@ class SlicingLogic:
     def __init__(
         self, node: Node, operator: Windowing, given: pa.Schema, clocks: Callable[[], Clocks], backend: StateTables
     ) -> None:
-        uid, self._schema = present(node.uid, "it keeps state"), present(node.schema, "it gives rows")
-        self._windows, self._operator, self._kept_clocks, self._backend = operator.windows, operator, clocks, backend
-        self._late_side = next((name for name, _ in node.sides), None)
-        self._width = width = len(operator.key)
-        self._slice = pa.field(_SLICE, self._schema.field(width).type)
+        super().__init__(node, operator, clocks, backend)
+        assert isinstance(operator.windows, Aligned)
+        self._windows, width = operator.windows, self._width
+        self._slice = pa.field(_SLICE, self._time)
         self._accumulation = Accumulation(given.append(self._slice), (*operator.key, _SLICE), operator.aggregates)
         self._lifted = Lifted(self._accumulation)
         kept = self._accumulation.state_schema
-        self._slices = BlockLog(backend.blocks(uid, "slices", kept, width), width, self._accumulation.merged)
+        self._slices = BlockLog(backend.blocks(self._uid, "slices", kept, width), width, self._accumulation.merged)
         self._keys = [*kept][: width + 1]
-        self._counted = pa.schema([*self._keys, pa.field("emissions", pa.int64())])
-        fired = backend.blocks(uid, "fired", self._counted, width)
-        self._fired = BlockLog(fired, width, partial(_merged, (Merge.SUM,)))
-        self._closed_at = StateSpec(uid, _CLOSED, StateKind.CLOCKS)
-        backend.operator(self._closed_at, lambda: [(self._closed_us,)])
-        self._go_on()
+        end, results = pa.field("$end", self._time), [*self._accumulation.result_schema][width + 1 :]
+        self._out = pa.schema([*self._keys, end, *results])
+        kept_out = [end, *results] if operator.results == "retracting" else []
+        self._counted = pa.schema([*self._keys, *kept_out, pa.field("emissions", pa.int64())])
+        fired = backend.blocks(self._uid, "fired", self._counted, width)
+        self._merge_fired = partial(_merged, (*[Merge.LAST] * len(kept_out), Merge.SUM))
+        self._fired = BlockLog(fired, width, self._merge_fired)
+        self._emitter = Emitter(self._schema, operator)
+        self._waiting: BlockLog | None = None
+        if isinstance(operator.trigger, Every):
+            waiting = backend.blocks(self._uid, "waiting", kept, width)
+            self._waiting = BlockLog(waiting, width, self._accumulation.merged)
 
     def restored(self) -> None:
+        super().restored()
         self._slices.restored()
         self._fired.restored()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """From the clocks that are kept."""
-        earlier = self._backend.earlier(self._closed_at)
-        self._closed_us: int = earlier[0][0][0] if earlier else -END
-        self._clocks = self._kept_clocks()
-        self._watermark_us = _reached(self._clocks)
-        if not self._operator.fires_again:  # nor does what has fired under an earlier lateness
-            self._closed_us = max(self._closed_us, self._watermark_us)
-        self._late = 0  # rows of the epoch
-
-    def begin(self, task: TaskId) -> None:
-        del task
-        self._late = 0
+        if self._waiting is not None:
+            self._waiting.restored()
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
@@ -99,51 +89,32 @@ class SlicingLogic:
                 yield self._late_side, late
             batch, slices = batch.filter(pa.array(is_kept)), slices[is_kept]
         if batch.num_rows:
-            self._lifted.add(batch.append_column(self._slice, pa.array(slices).cast(self._slice.type)))
-
-    def advance(self, times: Times, task: TaskId) -> None:
-        self._clocks.advance(times, task.timestamp_ms)
+            self._lifted.add(batch.append_column(self._slice, self._timestamps(slices)))
 
     def flush(self, task: TaskId) -> Iterator[Output]:
         del task
         states = self._lifted.take()
         new = {} if states is None else self._slices.append(states)
-        before, now = self._watermark_us, _reached(self._clocks)
-        closed = max(self._closed_us, END if now == END else now - self._operator.lateness_us)
+        before, now, closed = self._moved()
         for end, kept in self._due_again(new, before):
-            yield None, self._again(end, kept, new, closed)
+            yield from self._again(end, self._of_window(end, new), kept, closed, LATE)
         due = self._slices.between(before - self._windows.size_us, now)
-        for states in self._at_ends(self._ends(due, before, now)):
-            self._count(states, closed)
-            yield None, self._results(states, repeated(1, len(states)))
+        ends = self._ends(due, before, now)
+        if self._operator.trigger is None:
+            for states in self._at_ends(ends):
+                results = self._results(states)
+                self._count(results, closed)
+                yield None, self._emitter.once(results)
+        elif self._waiting is None:
+            for end in ends:
+                yield from self._at(end, end, self._of_window(end, new), closed)
+            for end in self._ends(new, now, END):
+                yield from self._at(end, end, self._of_window(end, new), closed, EARLY)
+        else:
+            yield from self._each_pane(self._waiting, ends, new, closed)
         self._slices.drop_while(lambda slice_: self._windows.last_end(slice_) <= closed)
         self._fired.drop_while(lambda start: start + self._windows.size_us <= closed)
         self._watermark_us, self._closed_us = now, closed
-
-    def timer_ms(self) -> int | None:
-        return self._clocks.next_release_ms()
-
-    def clock(self) -> ClockStatus:
-        return replace(self._clocks.status(), late=self._late)
-
-    def close(self) -> None:
-        return
-
-    def _times_us(self, batch: pa.RecordBatch) -> Numbers:
-        times = times_of(batch, self._operator.on)
-        is_finer = getattr(times.type, "unit", None) == "ns"
-        try:
-            whole = times if is_finer else times.cast(self._slice.type)
-        except pa.ArrowInvalid:
-            whole = pa.array([END])
-        found: Numbers = whole.cast(pa.int64()).to_numpy() // (1_000 if is_finer else 1)
-        if len(found) and not -_FAR_US < found.min() <= found.max() < _FAR_US:
-            raise BadRecord(
-                "event-time-range",
-                f"a record's time in {self._operator.on!r} is over 146,000 years from 1970: filter such records before"
-                " the window",
-            )
-        return found - 1 if self._operator.is_end else found
 
     def _ends(self, slices: Iterable[int], after: int, up_to: int) -> list[int]:
         """Of the windows that have one of the slices, ascending."""
@@ -170,36 +141,84 @@ class SlicingLogic:
             return ((end, []) for end in self._ends(late, self._closed_us, before))
         keys = pa.concat_batches(new[at] for at in late)
         return self._blocks_of(
-            self._ends(late, self._closed_us, before), lambda block: _of_keys(block, keys, self._width)
+            self._ends(late, self._closed_us, before), lambda block: block.filter(is_of_keys(block, keys, self._width))
         )
 
-    def _again(self, end: int, kept: Sequence[pa.RecordBatch], new: Blocks, closed: int) -> pa.RecordBatch:
-        """The results of a window that was due before, for the keys that got rows: it fires once more for them. They
-        are of these rows alone where nothing is given as kept."""
+    def _each_pane(self, waiting: BlockLog, ends: Sequence[int], new: Blocks, closed: int) -> Iterator[Output]:
+        """Firings at the ends of slices that the watermark has passed, in their order. Rows of slices that it passed
+        before wait for the next one."""
+        before, now = self._watermark_us, self._reached()
+        passed, reached = (us if abs(us) == END else self._windows.slice_of(us) for us in (before, now))
+        for slice_, block in new.items():
+            if slice_ < passed and self._windows.last_end(slice_) > before:
+                waiting.append(block)
+        if reached <= passed:
+            return
+        first = passed + self._windows.slice_us
+        late = waiting.between(-END, passed)
+        fires = {(end, end) for end in ends}
+        for slice_, at in [
+            *((slice_, first) for slice_ in late),
+            *((slice_, slice_ + self._windows.slice_us) for slice_ in self._slices.between(passed, reached)),
+        ]:
+            fires |= {(at, end) for end in self._windows.ends(slice_, at, END)}
+        for at, end in sorted(fires):
+            came = self._slices.read(max(at - self._windows.slice_us, end - self._windows.size_us), at)
+            if at == first:
+                came += waiting.read(end - self._windows.size_us, passed)
+            yield from self._at(end, at, came, closed, ON_TIME if at == end else EARLY)
+        waiting.drop_while(lambda _: True)
+
+    def _at(
+        self, end: int, at: int, came: Sequence[pa.RecordBatch], closed: int, when: int = ON_TIME
+    ) -> Iterator[Output]:
+        """A window fires with its rows before `at`: at its end for all keys, earlier for those that have rows in
+        `came`."""
+        if self._operator.results == "discarding":
+            yield from self._again(end, came, [], closed, when)
+            return
+        kept = self._slices.read(end - self._windows.size_us, at)
+        yield from self._again(end, kept if when == ON_TIME else came, kept, closed, when)
+
+    def _again(
+        self, end: int, came: Sequence[pa.RecordBatch], kept: Sequence[pa.RecordBatch], closed: int, when: int
+    ) -> Iterator[Output]:
+        """The results of a window for the keys that have rows in `came`: of all rows in `kept`, or where nothing is
+        kept of these alone."""
+        if not came:
+            return
         start = end - self._windows.size_us
-        came = self._accumulation.merged(self._as_window(end, [new[at] for at in new if start <= at < end]))
-        whole = self._accumulation.merged(self._as_window(end, kept)) if kept else came
-        fired = [_of_keys(block, came, self._width) for block in self._fired.read(start, start + 1)]
-        rows = [
-            self._by_key(whole, pa.array(np.arange(len(whole))), repeated(0, len(whole)), 0),
-            self._by_key(came, pa.nulls(len(came), pa.int64()), repeated(1, len(came)), 1),
-            *(self._by_key(of, pa.nulls(len(of), pa.int64()), of.column(self._width + 1), 0) for of in fired),
-        ]
-        found = _merged((Merge.MAX, Merge.SUM, Merge.MAX), rows)
-        places, emissions, _ = found.filter(pc.equal(found.column(self._width + 3), 1)).columns[self._width + 1 :]
-        self._count(came, closed)
-        return self._results(whole.take(places), emissions)
+        new = self._accumulation.merged(self._as_window(end, came))
+        whole = new
+        if kept and kept is not came:
+            near = [block.filter(is_of_keys(block, new, self._width)) for block in kept]
+            whole = self._accumulation.merged(self._as_window(end, near))
+            numbers = self._numbers(whole, new)
+            whole = whole.filter(pa.array(np.isin(numbers[: len(whole)], numbers[len(whole) :])))
+        fired = [block.filter(is_of_keys(block, new, self._width)) for block in self._fired.read(start, start + 1)]
+        known = self._merge_fired(fired) if fired else empty_batch(self._counted)
+        results = self._results(whole)
+        numbers = self._numbers(results, known)
+        places = np.full(len(numbers), -1, np.int64)
+        places[numbers[: len(results)]] = np.arange(len(results))
+        every = np.full(len(results), when)
+        out, come, _ = self._emitter.again(results, known, places[numbers[len(results) :]], every)
+        yield from ((None, rows) for rows in out)
+        self._count(come, self._closed_us if when == EARLY else closed)  # its end may come in this epoch, too
 
-    def _by_key(self, rows: pa.RecordBatch, places: pa.Array, emissions: pa.Array, is_new: int) -> pa.RecordBatch:
-        columns = [*rows.columns[: self._width + 1], places, emissions, repeated(is_new, len(rows))]
-        added = [pa.field(name, pa.int64()) for name in ("place", "emissions", "is_new")]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self._keys, *added]))
+    def _numbers(self, rows: pa.RecordBatch, others: pa.RecordBatch) -> Numbers:
+        """Of the keys of both."""
+        keys = [pa.concat_arrays([rows.column(at), others.column(at)]) for at in range(self._width)]
+        return key_numbers(keys, len(rows) + len(others))
 
-    def _count(self, states: pa.RecordBatch, closed: int) -> None:
-        """These have fired once more; it is remembered of windows that may fire again."""
-        starts = states.column(self._width).cast(pa.int64()).to_numpy()
-        states = states.filter(pa.array(starts + self._windows.size_us > closed))
-        columns = [*states.columns[: self._width + 1], repeated(1, len(states))]
+    def _of_window(self, end: int, new: Blocks) -> list[pa.RecordBatch]:
+        return [new[at] for at in new if end - self._windows.size_us <= at < end]
+
+    def _count(self, results: pa.RecordBatch, closed: int) -> None:
+        """These have come out once more; it is remembered of windows that may fire again."""
+        starts = us_of(results.column(self._width))
+        results = results.filter(pa.array(starts + self._windows.size_us > closed))
+        columns = [*results.columns[: len(self._counted) - 1], repeated(1, len(results))]
         self._fired.append(pa.RecordBatch.from_arrays(columns, schema=self._counted))
 
     def _blocks_of(
@@ -220,27 +239,11 @@ class SlicingLogic:
         starts = repeated(end - self._windows.size_us, len(whole)).cast(self._slice.type)
         return [whole.set_column(self._width, self._slice, starts)]
 
-    def _results(self, states: pa.RecordBatch, emissions: pa.Array) -> pa.RecordBatch:
+    def _results(self, states: pa.RecordBatch) -> pa.RecordBatch:
         columns = self._accumulation.results(states).columns
-        starts = columns[self._width]
-        ends = pa.array(starts.cast(pa.int64()).to_numpy() + self._windows.size_us).cast(starts.type)
-        columns.insert(self._width + 1, ends)
-        numbers = [emissions] if self._operator.fires_again else []
-        return pa.RecordBatch.from_arrays([*columns, *numbers], schema=self._schema)
-
-
-def _reached(clocks: Clocks) -> int:
-    return -END if clocks.watermark_us is None else clocks.watermark_us
+        columns.insert(self._width + 1, self._timestamps(us_of(columns[self._width]) + self._windows.size_us))
+        return pa.RecordBatch.from_arrays(columns, schema=self._out)
 
 
 def _merged(merges: Sequence[Merge], rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return merged(pa.concat_batches(rows), merges)
-
-
-def _of_keys(block: pa.RecordBatch, keys: pa.RecordBatch, width: int) -> pa.RecordBatch:
-    """Its rows but for some that have a value in the key which none of `keys` has."""
-    for at in range(width):
-        if pa.types.is_decimal32(keys.column(at).type) or pa.types.is_decimal64(keys.column(at).type):
-            continue  # Arrow does not look these up
-        block = block.filter(pc.is_in(block.column(at), value_set=keys.column(at)))
-    return block

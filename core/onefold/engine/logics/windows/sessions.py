@@ -1,0 +1,167 @@
+"""Sessions: rows of a key that are no further apart than a gap, found by sorting spans of time.
+
+A row is a span, from its time to the gap after it; an epoch's rows become small sessions, and these the open ones. What
+comes of them is the same in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.aggregates import Accumulation, max_
+from onefold.core.contract import TaskId
+from onefold.core.errors import BadRecord
+from onefold.engine.logics.logic import Input, Output
+from onefold.engine.logics.reducing import Lifted
+from onefold.engine.logics.windows.emitting import EARLY, LATE, ON_TIME, Emitter
+from onefold.engine.logics.windows.span_log import SpanLog
+from onefold.engine.logics.windows.spans import holders, is_of_keys, joined, key_numbers
+from onefold.engine.logics.windows.window_logic import Numbers, WindowLogic, us_of
+from onefold.engine.state.state_backend import StateTables
+from onefold.flow.graph import Node, Windowing
+from onefold.flow.time.clocks import END, Clocks
+from onefold.flow.time.windows import SIZE_US_MAX, Sessions
+
+__all__ = ["SessionLogic"]
+
+_START, _END, _EMISSIONS = "$start", "$end", "$emissions"  # names that no user's column has
+
+
+class SessionLogic(WindowLogic):
+    """Implements Clocked and EventTimed. A session is due once the watermark is beyond its end, at which a row would
+    still be of it. A late row is of a session that is open at its time; it never makes one begin earlier, so that none
+    reaches one that is closed.
+
+    `open` has the states of each session. `fired` has, of those that may fire again, the rows that came out.
+    """
+
+    def __init__(
+        self, node: Node, operator: Windowing, given: pa.Schema, clocks: Callable[[], Clocks], backend: StateTables
+    ) -> None:
+        super().__init__(node, operator, clocks, backend)
+        self._of, width = cast(Sessions, operator.windows), self._width
+        own = [pa.field(name, self._time) for name in (_START, _END)]
+        aggregates = ((_END, max_(_END)), *operator.aggregates)
+        self._accumulation = Accumulation(pa.schema([*given, *own]), (*operator.key, _START), aggregates)
+        self._lifted = Lifted(_Spans(self._accumulation, width))
+        self._emitter = Emitter(self._schema, operator)
+        kept = self._accumulation.state_schema
+        out = self._accumulation.result_schema.append(pa.field(_EMISSIONS, pa.int64()))
+        self._open = SpanLog(backend.blocks(self._uid, "sessions", kept, width), kept, width)
+        self._fired = SpanLog(backend.blocks(self._uid, "fired", out, width), out, width)
+        self._drop(self._closed_us)
+
+    def restored(self) -> None:
+        super().restored()
+        self._open.restored()
+        self._fired.restored()
+        self._drop(self._closed_us)
+
+    def take(self, batch: Input, port: int) -> Iterator[Output]:
+        del port
+        assert isinstance(batch, pa.RecordBatch)
+        starts = self._times_us(batch)
+        ends = starts + self._gaps_us(batch)
+        if (starts < self._closed_us).any():
+            is_kept = (starts >= self._closed_us) | self._is_in_open(batch, starts)
+            late = batch.filter(pa.array(~is_kept))
+            self._late += late.num_rows
+            if self._late_side is not None and late.num_rows:
+                yield self._late_side, late
+            batch, starts, ends = batch.filter(pa.array(is_kept)), starts[is_kept], ends[is_kept]
+        if batch.num_rows:
+            for name, us in ((_START, starts), (_END, ends)):
+                batch = batch.append_column(pa.field(name, self._time), self._timestamps(us))
+            self._lifted.add(batch)
+
+    def flush(self, task: TaskId) -> Iterator[Output]:
+        del task
+        before, now, closed = self._moved()
+        new = self._lifted.take()
+        count = 0 if new is None else self._open.append(new, lambda spans: self._accumulation.merged([spans]))
+        rows = self._open.rows
+        ends = self._ends(rows)
+        has_new = np.arange(len(rows)) >= len(rows) - count
+        is_due = ends < now
+        fires = (is_due & (has_new | (ends >= before))) | (has_new & (self._operator.trigger is not None))
+        if fires.any():
+            yield from self._results(rows.filter(pa.array(fires)), before, now)
+        self._drop(closed)
+        self._watermark_us, self._closed_us = now, closed
+
+    def _results(self, sessions: pa.RecordBatch, before: int, now: int) -> Iterator[Output]:
+        sessions = sessions.take(pa.array(np.lexsort((us_of(sessions.column(self._width)), self._ends(sessions)))))
+        results = self._accumulation.results(sessions)
+        if not self._operator.fires_again:
+            yield None, self._emitter.once(results)
+            return
+        fired = self._fired.rows.filter(is_of_keys(self._fired.rows, results, self._width))
+        ends = self._ends(sessions)
+        when = np.where(ends >= now, EARLY, np.where(ends < before, LATE, ON_TIME))
+        out, come, emissions = self._emitter.again(results, fired, holders(results, fired, self._width), when)
+        yield from ((None, rows) for rows in out)
+        if len(come):
+            kept = come.append_column(_EMISSIONS, pa.array(emissions))
+            self._fired.append(kept, lambda _: kept)
+
+    def _drop(self, closed: int) -> None:
+        """What is closed."""
+        rows = self._open.rows
+        is_closed = self._ends(rows) < closed
+        if len(self._fired.rows):
+            is_kept = holders(rows.filter(pa.array(~is_closed)), self._fired.rows, self._width) >= 0
+            self._fired.drop(~is_kept)
+        self._open.drop(is_closed)
+
+    def _is_in_open(self, batch: pa.RecordBatch, times: Numbers) -> Numbers:
+        """Whether each is in a session of its key. At most one of them has begun before what is closed: it has all
+        times from there to its end."""
+        keys = batch.select(self._operator.key)
+        rows = self._open.rows.filter(is_of_keys(self._open.rows, keys, self._width))
+        both = [pa.concat_arrays([rows.column(at), keys.column(at)]) for at in range(self._width)]
+        numbers = key_numbers(both, len(rows) + len(keys))
+        first = np.full(len(numbers), END)
+        np.minimum.at(first, numbers[: len(rows)], us_of(rows.column(self._width)))
+        found: Numbers = first[numbers[len(rows) :]] <= times
+        return found
+
+    def _gaps_us(self, batch: pa.RecordBatch) -> Numbers | int:
+        if self._of.gap_us is not None:
+            return self._of.gap_us
+        gaps = batch.column(str(self._of.column))
+        us = gaps.cast(pa.duration("us"), safe=False).cast(pa.int64())
+        if gaps.null_count or not pc.all(pc.and_(pc.greater(us, 0), pc.less(us, SIZE_US_MAX)), min_count=0).as_py():
+            raise BadRecord(
+                "session-gap",
+                f"a record's gap in {self._of.column!r} is null, shorter than a microsecond, or over 36,000 years:"
+                " filter such records before the window, or give them a gap",
+            )
+        found: Numbers = us.to_numpy()
+        return found
+
+    def _ends(self, rows: pa.RecordBatch) -> Numbers:
+        return us_of(rows.column(self._width + 1))
+
+
+class _Spans:
+    """Implements Folding: states of rows and of small sessions, by the sessions that they come to."""
+
+    def __init__(self, accumulation: Accumulation, width: int) -> None:
+        self._accumulation, self._width = accumulation, width
+
+    def states(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        spans = batch.select([*self._accumulation.state_schema.names[: self._width], _START, _END])
+        starts = joined(spans, self._width)[0].column(self._width)
+        at = batch.schema.get_field_index(_START)
+        return self._accumulation.states(batch.set_column(at, batch.schema.field(at), starts))
+
+    def merged(self, states: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        return self._accumulation.merged([joined(pa.concat_batches(states), self._width)[0]])
+
+    def results(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        return self._accumulation.results(states)

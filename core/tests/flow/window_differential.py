@@ -1,0 +1,64 @@
+"""The engine's windows beside a plain model: any rows, cuts, and restores with other subtasks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from timed_rows import ROWS, time_of
+from window_subtasks import Subtasks, counted
+
+
+@st.composite
+def epochs(draw: st.DrawFn, row: st.SearchStrategy[Any]) -> list[tuple[dict[str, list[Any]], int]]:
+    """Rows by partition, and seconds since the epoch before. Times rise by and by, and are out of order by ten seconds
+    and more."""
+    found = []
+    for number in range(draw(st.integers(1, 12))):
+        rows: dict[str, list[Any]] = {}
+        for partition in draw(st.lists(st.sampled_from("pqr"), max_size=3, unique=True)):
+            of = draw(st.lists(row, max_size=6))
+            rows[partition] = [(key, time_of(at / 2 + 3 * number), *more) for key, at, *more in of]
+        found.append((rows, draw(st.sampled_from([1, 1, 4]))))
+    return found
+
+
+def equal(
+    shape: Any,
+    backend: str,
+    given_: Sequence[Any],
+    subtasks: Sequence[int | None],
+    batch_rows: int,
+    ends: bool,
+    columns: pa.Schema = ROWS,
+) -> None:
+    """The engine's results and late rows of each epoch are the model's. `subtasks`: before an epoch it is restored with
+    so many, or goes on (None)."""
+    flow, watermarks = shape.flow()
+    model, now_s, named = shape.model(), 0, set[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Subtasks(flow, watermarks, Path(folder), backend, columns=columns)
+        try:
+            for number, (rows, passed_s) in enumerate(given_):
+                count_ = subtasks[number % len(subtasks)] if subtasks else None
+                if count_ is not None:
+                    run.restore(count_)
+                now_s += passed_s
+                named |= rows.keys()
+                is_last = ends and number == len(given_) - 1
+                results, late = run.epoch(rows, now_s, is_last, batch_rows)
+                expected, expected_late = model.epoch(
+                    {**rows, **{name: [] for name in named - rows.keys()}}, now_s, is_last
+                )
+                assert counted(results) == counted(expected), number
+                assert counted({name: row[name] for name in ROWS.names} for row in late) == counted(expected_late), (
+                    number
+                )
+            if ends:
+                assert run.kept() == []
+        finally:
+            run.close()
