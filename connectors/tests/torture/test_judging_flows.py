@@ -13,7 +13,12 @@ import pytest
 
 from onefold.core import Committable, SinkKind
 from onefold.trials.torture.destinations.destination import DueRecords
-from onefold.trials.torture.destinations.flow_tables import compare_accounts, compare_late, compare_windows
+from onefold.trials.torture.destinations.flow_tables import (
+    compare_accounts,
+    compare_late,
+    compare_sessions,
+    compare_windows,
+)
 from onefold.trials.torture.destinations.state_files import StateFiles
 from onefold.trials.torture.destinations.table_comparison import RecordId, Row
 from onefold.trials.workload.mixed import MixedOrder
@@ -52,6 +57,10 @@ def test_parts_of_windows_and_late_orders_are_together_each_order_once() -> None
         **{(partition, 0): replace(order(partition, "70", 9), account=0) for partition in (1, 2, 3)},
     }
     window = (1, AT + timedelta(seconds=4))
+
+    def later(seconds: float) -> datetime:
+        return AT + timedelta(seconds=seconds)
+
     parts = [(*window, Decimal(100), 1, 1), (*window, Decimal(50), 1, 2)]
     late = {window: (Decimal(10), 1)}
     assert compare_windows(orders, parts, late).samples == {}
@@ -61,6 +70,16 @@ def test_parts_of_windows_and_late_orders_are_together_each_order_once() -> None
     assert compare_windows(orders, [*parts, parts[0]], late).duplicated == 1, "a part is there twice"
     assert compare_windows(orders, [], {}).lost == 1
     assert compare_windows({**orders, (3, 1): order(5, "70", 9)}, [], {}).lost == 1, "the other window is open"
+    spans = [(1, *map(later, (4.1, 4.3)), Decimal(150), 2)]
+    for_sessions = [(1, later(4.3), Decimal(10))]
+    assert compare_sessions(orders, spans, for_sessions).samples == {}
+    assert compare_sessions(orders, spans, []).lost == 1, "it is in no session"
+    assert compare_sessions(orders, [], for_sessions).lost == 2
+    goes_on = {(0, 9 + tenth): order(6, "70", 4.2 + tenth / 10) for tenth in range(1, 49)}
+    assert compare_sessions({**orders, **goes_on}, [], for_sessions).samples == {}, "it may be open to its begin"
+    assert compare_sessions(orders, [*spans, *spans], for_sessions).duplicated == 1
+    assert compare_sessions(orders, [(*spans[0][:3], Decimal(160), 3)], for_sessions).changed == 1
+    assert compare_sessions(orders, [*spans, (2, AT, later(1), Decimal(1), 1)], for_sessions).unexpected == 1
     del orders[1, 0]
     assert compare_windows(orders, [], {}).samples == {}, "a partition of which there is nothing says nothing"
     assert compare_windows(orders, [(2, AT, Decimal(1), 1, 1)], {}).unexpected == 1

@@ -97,6 +97,7 @@ def _world(settings: TortureSettings, directory: Path, servers: TortureServers) 
         dead_letters=settings.dead_letters,
         store=_store(settings, directory, servers),
         hbase_servers=servers.hbase.servers if servers.hbase else "",
+        windows=settings.has_windows,
         workers=WORKERS[0] if settings.on_engine else 0,
         state=settings.state,
     )

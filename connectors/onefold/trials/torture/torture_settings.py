@@ -67,8 +67,13 @@ class TortureSettings:
 
     @property
     def struck(self) -> tuple[str, ...]:
-        """The deliveries of all sinks that faults may concern: those of the orders, and of a flow's totals."""
-        return tuple(dict.fromkeys((*self.deliveries, "two_phase"))) if self.on_engine else self.deliveries
+        """The deliveries of all sinks that faults may concern: those of the orders, and of what comes of windows."""
+        return tuple(dict.fromkeys((*self.deliveries, "two_phase"))) if self.has_windows else self.deliveries
+
+    @property
+    def has_windows(self) -> bool:
+        """On Spark only into Postgres: there the others have no more than their own system."""
+        return self.on_engine or {*self.deliveries}.isdisjoint((*INTO_KAFKA, *INTO_HBASE))
 
     @property
     def in_containers(self) -> bool:
@@ -76,7 +81,7 @@ class TortureSettings:
 
     @property
     def needs_postgres(self) -> bool:
-        """For the rows, a flow's totals, or the checkpoint store; beside a local master that of any other sink is a
+        """For the rows, those of windows, or the checkpoint store; beside a local master that of any other sink is a
         file."""
         return self.on_cluster or not {*self.struck} <= {*INTO_KAFKA, *INTO_HBASE}
 

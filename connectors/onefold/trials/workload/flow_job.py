@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from onefold.core import OnefoldError
-from onefold.flow import Flow, Stream, Tumbling, bounded, count, sum_
-from onefold.trials.workload.workload_settings import TABLE, Job
+from onefold.flow import Flow, Session, Stream, Tumbling, bounded, count, sum_
+from onefold.trials.workload.workload_settings import LATE, SESSIONS, TABLE, WINDOWS, Job
 
-__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "WINDOW_S", "flow_of"]
+__all__ = ["AGES", "BUCKETS", "DISORDER_MS", "GAP_MS", "WINDOW_S", "flow_of"]
 
 BUCKETS = 64  # a power of two
-WINDOW_S = 1
+WINDOW_S, GAP_MS = 1, 100
 DISORDER_MS = 200  # of the orders' times, by what the source is told
 # What is taken from an order's time before it goes into its window, by an amount that it is below: the first makes it
 # late, the second lets it come within the lateness, and the result once more.
@@ -39,10 +39,10 @@ def main() -> int:
 
 
 def flow_of(job: Job) -> Flow:
-    """The orders into each sink, without refunds; and on the engine, what the orders of each account come to, and those
+    """The orders into each sink, without refunds; and with windows what the orders of each account come to, and those
     of each bucket of accounts by time, of those whose account the table would take."""
-    flow = Flow(job.pipeline)
-    watermarks = bounded("at", f"{DISORDER_MS} milliseconds") if job.on_engine else None
+    flow = Flow(job.pipeline, max_parallelism=16)  # on Spark each batch visits all of them
+    watermarks = bounded("at", f"{DISORDER_MS} milliseconds") if job.windows else None
     source = flow.source(job.source(), uid="orders", dead_letters=job.letters(), watermarks=watermarks)
     orders = source.filter(pc.field("amount") > Decimal(0))
     rows = orders
@@ -52,7 +52,7 @@ def flow_of(job: Job) -> Flow:
         # Appended rows go through an exchange, too. Other sinks have rows by key, or in the order in which they come.
         is_appended = sink.name == TABLE and job.mode == "append" and job.shuffled
         (rows.rebalance() if is_appended else rows).sink(sink)
-    if not job.on_engine:
+    if not job.windows:
         return flow
     known = orders.filter(pc.field("account") > 0)
     totals = known.key_by("account").aggregate(uid="totals", total=sum_("amount"), orders=count())
@@ -66,14 +66,15 @@ def _windows(job: Job, orders: Stream) -> None:
     for below, age in sorted(AGES.items(), reverse=True):
         at = pc.if_else(amount < below, pc.field("at") - age, at)
     bucket = pc.bit_wise_and(pc.field("account"), BUCKETS - 1)
-    windows = (
-        orders.select(bucket=bucket, at=at, amount=amount)
-        .key_by("bucket")
-        .window(Tumbling(f"{WINDOW_S} seconds"), on="at", lateness="2 seconds", late="late", results="discarding")
-        .aggregate(uid="windows", total=sum_("amount"), orders=count())
+    by_bucket = orders.select(bucket=bucket, at=at, amount=amount).key_by("bucket")
+    parts = by_bucket.window(
+        Tumbling(f"{WINDOW_S} seconds"), on="at", lateness="2 seconds", late="late", results="discarding"
     )
-    windows.sink(job.windows())
-    windows.side("late").sink(job.late())
+    sessions = by_bucket.window(Session(f"{GAP_MS} milliseconds"), on="at", late="late")
+    for windows, table, late in ((parts, WINDOWS, LATE[0]), (sessions, SESSIONS, LATE[1])):
+        sums = windows.aggregate(uid=table, total=sum_("amount"), orders=count())
+        sums.sink(job.appended(table))
+        sums.side("late").sink(job.appended(late))
 
 
 if __name__ == "__main__":

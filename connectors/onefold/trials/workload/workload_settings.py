@@ -28,6 +28,7 @@ __all__ = [
     "PARTITIONS",
     "SALES",
     "SALES_PARTITIONS",
+    "SESSIONS",
     "TABLE",
     "TOPIC",
     "TOTALS",
@@ -39,7 +40,8 @@ TOPIC = "orders"
 TABLE = "orders"
 TOTALS = "totals"  # the table of what the orders of each account come to, which a flow keeps beside the others
 WINDOWS = "windows"  # that of what the orders of a bucket of accounts come to by windows of time, in parts
-LATE = "late_orders"  # that of the orders that came too late for theirs
+SESSIONS = "sessions"  # that of those of a bucket that come close after each other
+LATE = ("late_orders", "late_for_sessions")  # those of the orders that came too late for these
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3
@@ -75,8 +77,8 @@ class Job:
     read from, in a `topic`. `deliveries` are the sinks', at most one for each system, and say which there are; a
     pipeline that doesn't end in Postgres has its checkpoint store at `store`.
 
-    With `workers` it is a flow on the embedded engine, and no pipeline on Spark: its `state` is the backend that keeps
-    the totals of each account and the windows, which it writes beside the orders.
+    With `windows` it keeps the totals of each account, and windows and sessions of time, and writes these beside the
+    orders. With `workers` it is a flow on the embedded engine, and no pipeline on Spark: its `state` is the backend.
     """
 
     bootstrap_servers: str
@@ -96,6 +98,7 @@ class Job:
     store: str | None = None
     hbase_servers: str = ""
     spark: Mapping[str, str] = field(default_factory=dict)
+    windows: bool = False
     workers: int = 0
     state: str = "memory"
 
@@ -184,12 +187,9 @@ class Job:
         how: dict[str, Any] = {"mode": "upsert", "key": "account", "order": EPOCH_COLUMN, "delivery": "two_phase"}
         return PostgresSink(self.postgres_url, table=TOTALS, **how)
 
-    def windows(self) -> PostgresSink:
-        """Of a flow, as the next one; each appends, so that a row that comes twice is there twice."""
-        return PostgresSink(self.postgres_url, table=WINDOWS, delivery="two_phase")
-
-    def late(self) -> PostgresSink:
-        return PostgresSink(self.postgres_url, table=LATE, delivery="two_phase")
+    def appended(self, table: str) -> PostgresSink:
+        """Of what comes of windows: a row that comes twice is there twice."""
+        return PostgresSink(self.postgres_url, table=table, delivery="two_phase")
 
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""

@@ -1,13 +1,15 @@
 """The tables that a flow has beside those of its orders, as an audit asks Postgres: what the orders of each account
-come to, those of each bucket of accounts by windows of time, and the orders that came too late for theirs."""
+come to, those of each bucket of accounts by windows and sessions of time, and the orders that came too late."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 import psycopg
@@ -19,14 +21,25 @@ from onefold.trials.torture.destinations import postgres_server
 from onefold.trials.torture.destinations.destination import CommittedParts, Compared, DueRecords
 from onefold.trials.torture.destinations.table_comparison import RecordId, Row, compare_rows
 from onefold.trials.torture.torture_settings import PIPELINE
-from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, WINDOW_S
+from onefold.trials.workload.flow_job import AGES, BUCKETS, DISORDER_MS, GAP_MS, WINDOW_S
 from onefold.trials.workload.mixed import MixedOrder
-from onefold.trials.workload.workload_settings import LATE, PARTITIONS, TOTALS, WINDOWS, Job
+from onefold.trials.workload.workload_settings import LATE, PARTITIONS, SESSIONS, TOTALS, WINDOWS, Job
 
-__all__ = ["LateTable", "TotalsTable", "WindowsTable", "compare_accounts", "compare_late", "compare_windows"]
+__all__ = [
+    "LateTable",
+    "SessionsTable",
+    "TotalsTable",
+    "WindowsTable",
+    "compare_accounts",
+    "compare_late",
+    "compare_sessions",
+    "compare_windows",
+]
 
 Window = tuple[int, datetime]  # a bucket of accounts, and the window's start
 Part = tuple[int, datetime, Decimal, int, int]  # the bucket, the start, what it comes to, of how many; which part
+Span = tuple[int, datetime, datetime, Decimal, int]  # of a session: the bucket, start and end, what it comes to
+Timed = tuple[int, datetime, Decimal]  # an order: its bucket, the time by which it goes into a window, and the amount
 
 
 def compare_accounts(orders: Mapping[RecordId, MixedOrder], actual: Mapping[Hashable, list[Row]]) -> Comparison:
@@ -52,10 +65,7 @@ def compare_windows(
         found[bucket, start].append((total, number))
     for window, sums in late.items():
         found[window].append(sums)
-    latest: dict[int, datetime] = {}
-    for (partition, _), order in orders.items():
-        latest[partition] = max(order.at, latest.get(partition, order.at))
-    come_to = min(latest.values()) - timedelta(milliseconds=DISORDER_MS) if len(latest) == PARTITIONS else None
+    come_to = _come_to(orders)
     expected: dict[Hashable, list[Row]] = {
         window: [(window, *sums)]
         for window, sums in due.items()
@@ -70,7 +80,31 @@ def compare_windows(
     return compare_rows(expected, actual)
 
 
-def compare_late(orders: Mapping[RecordId, MixedOrder], late: Iterable[tuple[int, datetime, Decimal]]) -> Comparison:
+def compare_sessions(
+    orders: Mapping[RecordId, MixedOrder], sessions: Iterable[Span], late: Iterable[Timed]
+) -> Comparison:
+    """A session has all orders of its bucket from its start to its end, but for those that came too late. An order of
+    which the watermark surely says that its session is over is in one, or late."""
+    due = Counter((bucket, at, order.amount) for order, (bucket, at) in _timed(orders)) - Counter(late)
+    spans = sorted(sessions)
+    is_over = _over(orders)
+    expected: dict[Hashable, list[Row]] = {}
+    sums: dict[tuple[int, datetime], tuple[Decimal, int]] = {}
+    for (bucket, at, amount), times in due.items():
+        place = bisect_right(spans, (bucket, at), key=itemgetter(0, 1)) - 1
+        if place >= 0 and spans[place][0] == bucket and at < spans[place][2]:
+            total, number = sums.get(spans[place][:2], (Decimal(0), 0))
+            sums[spans[place][:2]] = (total + times * amount, number + times)
+        elif is_over(bucket, at):
+            expected.setdefault((bucket, at), []).append((bucket, at, amount))  # in none
+    expected |= {span: [(span, *of)] for span, of in sums.items()}
+    actual: dict[Hashable, list[Row]] = {}
+    for bucket, start, _, total, number in spans:
+        actual.setdefault((bucket, start), []).append(((bucket, start), total, number))
+    return compare_rows(expected, actual)
+
+
+def compare_late(orders: Mapping[RecordId, MixedOrder], late: Iterable[Timed]) -> Comparison:
     """Every late row is one of the orders, and is there as often as that is."""
     due = Counter((bucket, at, order.amount) for order, (bucket, at) in _timed(orders))
     rows = Counter(late)
@@ -78,6 +112,25 @@ def compare_late(orders: Mapping[RecordId, MixedOrder], late: Iterable[tuple[int
         row: [row] * min(times, due[row]) for row, times in rows.items() if row in due
     }
     return compare_rows(expected, {row: [row] * times for row, times in rows.items()})
+
+
+def _over(orders: Mapping[RecordId, MixedOrder]) -> Callable[[int, datetime], bool]:
+    """Whether the watermark has surely come to the end of the session of such an order."""
+    come_to, gap = _come_to(orders), timedelta(milliseconds=GAP_MS)
+    begins: dict[int, datetime] = {}  # of each bucket: where the session begins that may be open
+    if come_to is not None:
+        for bucket, at in sorted((timed for _, timed in _timed(orders)), reverse=True):
+            if at + gap >= min(come_to, begins.get(bucket, come_to)):
+                begins[bucket] = at
+    return lambda bucket, at: come_to is not None and at < begins.get(bucket, come_to - gap)
+
+
+def _come_to(orders: Mapping[RecordId, MixedOrder]) -> datetime | None:
+    """Where the watermark is at least."""
+    latest: dict[int, datetime] = {}
+    for (partition, _), order in orders.items():
+        latest[partition] = max(order.at, latest.get(partition, order.at))
+    return min(latest.values()) - timedelta(milliseconds=DISORDER_MS) if len(latest) == PARTITIONS else None
 
 
 def _timed(orders: Mapping[RecordId, MixedOrder]) -> Iterable[tuple[MixedOrder, Window]]:
@@ -138,6 +191,9 @@ class _FlowTable:
         with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
             return connection.execute(f"SELECT {columns} FROM {table}".encode()).fetchall()
 
+    def late(self, table: str) -> list[Timed]:
+        return self.rows("bucket, at, amount", table)
+
 
 class TotalsTable(_FlowTable):
     """Of each account."""
@@ -156,20 +212,30 @@ class WindowsTable(_FlowTable):
     """Of each bucket and window, in parts."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, job.windows(), WINDOWS)
+        super().__init__(job, job.appended(WINDOWS), WINDOWS)
 
     def look(self, due: DueRecords) -> Compared:
         parts = self.rows("bucket, window_start, total, orders, emission", WINDOWS)
-        late = self.rows("bucket, at, amount", LATE)
-        sums = _sums(((row[0], _start(row[1])), row[2]) for row in late)
+        sums = _sums(((bucket, _start(at)), amount) for bucket, at, amount in self.late(LATE[0]))
         return Compared(compare_windows(due.orders, parts, sums))
 
 
-class LateTable(_FlowTable):
-    """Of the orders that came too late."""
+class SessionsTable(_FlowTable):
+    """Of each bucket and session."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, job.late(), LATE)
+        super().__init__(job, job.appended(SESSIONS), SESSIONS)
 
     def look(self, due: DueRecords) -> Compared:
-        return Compared(compare_late(due.orders, self.rows("bucket, at, amount", LATE)))
+        sessions = self.rows("bucket, window_start, window_end, total, orders", SESSIONS)
+        return Compared(compare_sessions(due.orders, sessions, self.late(LATE[1])))
+
+
+class LateTable(_FlowTable):
+    """Of the orders that came too late for windows, or for sessions."""
+
+    def __init__(self, job: Job, table: str) -> None:
+        super().__init__(job, job.appended(table), table)
+
+    def look(self, due: DueRecords) -> Compared:
+        return Compared(compare_late(due.orders, self.late(self.name)))

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from onefold.trials.torture.destinations.destination import Destination
-from onefold.trials.torture.destinations.flow_tables import LateTable, TotalsTable, WindowsTable
+from onefold.trials.torture.destinations.flow_tables import LateTable, SessionsTable, TotalsTable, WindowsTable
 from onefold.trials.torture.destinations.hbase_rows import HBaseRows
 from onefold.trials.torture.destinations.kafka_topic import letters_topic, sales_topic
 from onefold.trials.torture.destinations.postgres_table import PostgresTable
 from onefold.trials.torture.destinations.state_files import StateFiles
-from onefold.trials.workload.workload_settings import Job
+from onefold.trials.workload.workload_settings import LATE, Job
 
 __all__ = ["destinations"]
 
 
 def destinations(job: Job) -> tuple[Destination, ...]:
     """What its rows go to, and its dead letters where these have a topic; of a flow its other tables and its state."""
-    there = (
+    there: tuple[tuple[object, Callable[[Job], Destination]], ...] = (
         (job.into_hbase, HBaseRows),
         (job.into_kafka, sales_topic),
         (job.into_postgres, PostgresTable),
         (job.has_letters_topic, letters_topic),
-        (job.on_engine, TotalsTable),
-        (job.on_engine, WindowsTable),
-        (job.on_engine, LateTable),
+        (job.windows, TotalsTable),
+        (job.windows, WindowsTable),
+        (job.windows, SessionsTable),
+        *((job.windows, partial(LateTable, table=table)) for table in LATE),
         (job.on_engine, StateFiles),
     )
     return tuple(destination(job) for is_there, destination in there if is_there)
