@@ -42,7 +42,8 @@ def flow_of(job: Job) -> Flow:
     """The orders into each sink, without refunds; and with windows what the orders of each account come to, and those
     of each bucket of accounts by time, of those whose account the table would take."""
     flow = Flow(job.pipeline, max_parallelism=16)  # on Spark each batch visits all of them
-    watermarks = bounded("at", f"{DISORDER_MS} milliseconds") if job.windows else None
+    idle = "1 minute" if job.on_engine else None  # for silence Spark makes batches without end, so that no run rests
+    watermarks = bounded("at", f"{DISORDER_MS} milliseconds", idle=idle) if job.windows else None
     source = flow.source(job.source(), uid="orders", dead_letters=job.letters(), watermarks=watermarks)
     orders = source.filter(pc.field("amount") > Decimal(0))
     rows = orders
