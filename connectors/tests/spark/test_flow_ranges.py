@@ -93,6 +93,15 @@ class OwnEnd(Numbers):
 
 
 @dataclass
+class Apart(Numbers):
+    """One that goes on, with a planner each."""
+
+    def planner(self, frozen: Any = None, until: Positions | None = None, journal: Any = None) -> Any:
+        made = Numbers(self.name, self.there, self.most, self.failures)
+        return made.planner(frozen, until, journal)
+
+
+@dataclass
 class Rated(Numbers):
     """One that has something to read, and may not at every second time that it is asked."""
 
@@ -371,6 +380,15 @@ def test_what_is_there_now_is_no_end_but_a_sources_own_is(world: World) -> None:
     own = reader(world.wanted(OwnEnd("a", 4), timed=timed))
     own.prepareForTriggerAvailableNow()
     assert ended(after(own, own.initialOffset())) == ["files"]
+
+
+def test_what_is_there_now_is_no_end_either_where_a_source_answers_late(world: World) -> None:
+    world.put("a.json")
+    timed: Any = {0: ("files", 60_000), 1: ("numbers", 60_000)}
+    stream = reader(world.wanted(world.files(), Apart("a", 3, failures=1), timed=timed, patience_s=5.0))
+    stream.prepareForTriggerAvailableNow()
+    first = after(stream, stream.initialOffset())
+    assert ended(first) == [] and after(stream, first) == first
 
 
 def test_another_idle_is_a_batch(world: World) -> None:
