@@ -102,6 +102,18 @@ class Apart(Numbers):
 
 
 @dataclass
+class Unsure(Numbers):
+    """One that has an end, and must be asked whether it has come."""
+
+    def end(self, start: Positions) -> Positions:
+        return self._at(self.there)
+
+    def is_done(self, at: Positions) -> bool:
+        self._answer()
+        return self._of(at) >= self.there
+
+
+@dataclass
 class Rated(Numbers):
     """One that has something to read, and may not at every second time that it is asked."""
 
@@ -398,6 +410,21 @@ def test_another_idle_is_a_batch(world: World) -> None:
     told = after(stream, stood)
     assert told != stood and after(stream, told) == told
     assert splits(stream, stood, told) == [(0, SourceEnd(("a/0",), False))]
+
+
+def test_a_source_that_does_not_answer_is_waited_for_where_silence_counts(world: World) -> None:
+    timed: Any = {0: ("one", 60_000)}
+    stream = reader(world.wanted(Numbers("a", 3, failures=2), timed=timed, patience_s=5.0))
+    first = StreamOffset.of(after(stream, stream.initialOffset()))
+    assert first is not None and first.at == Positions.of({"a/0": 3})
+    with raises(Retriable, "kafka-unreachable"):
+        after(reader(world.wanted(Numbers("a", 3, failures=1_000), timed=timed)), stream.initialOffset())
+
+
+def test_whether_a_source_has_ended_is_asked_again_where_it_does_not_answer(world: World) -> None:
+    stream = reader(world.wanted(Unsure("a", 4, failures=1), timed={0: ("one", None)}, patience_s=5.0))
+    stood = after(stream, stream.initialOffset())
+    assert ended(stood) == ["one"]
 
 
 def test_what_is_left_unread_for_a_limit_is_waited_for_where_silence_counts(world: World) -> None:

@@ -131,7 +131,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._until(at) or self._end(at.at)
         began = at.at if at.began is None else at.began
         timed = self._wanted.timed
-        ended = frozenset(uid for node, (uid, _) in timed.items() if self._planners.source_end(node, end).is_last)
+        ended = frozenset(uid for node, (uid, _) in timed.items() if self._asked_end(node, end).is_last)
         if end == at.at and len(ended) < len(timed):
             ended = at.ended  # the others are heard of with the next records
         return StreamOffset(end, began, self._planners.added, ended, dict(timed.values())).value()
@@ -175,7 +175,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As the batch was planned, whatever end the source has by now. None where nobody asks."""
         if node not in self._wanted.timed:
             return None
-        return replace(self._planners.source_end(node, at.at), is_last=self._wanted.timed[node][0] in at.ended)
+        return replace(self._asked_end(node, at.at), is_last=self._wanted.timed[node][0] in at.ended)
+
+    def _asked_end(self, node: int, at: Positions) -> SourceEnd:
+        return retry(lambda: self._planners.source_end(node, at), self._wanted.patience_s)
 
     def _until(self, at: StreamOffset) -> Positions | None:
         """Where the batch from there on must end: an epoch that writes through was begun there."""
@@ -187,7 +190,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, at: Positions) -> Positions:
         """Where a batch from there on may end now. Where a source does not answer, that is where it begins, for as long
-        as there is patience; with AvailableNow that would end the query, so it waits."""
+        as there is patience; but it waits with AvailableNow, as that would end the query, and where event time counts,
+        as Spark would make a batch of its own, for which the source were silent."""
         while True:
             try:
                 if self._is_available_now and not self._has_end:
@@ -201,7 +205,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.warning("asking how far the sources go waits: %s (try %d)", error, self._wait.pauses + 1)
                 if not self._wait.again():
                     raise
-                end, is_known = at, not self._is_available_now
+                end, is_known = at, not (self._is_available_now or self._wanted.timed)
             if is_known:
                 return end
             hold(_PAUSE_S)  # a source's rate, or a file that is watched
