@@ -106,11 +106,27 @@ class Unsure(Numbers):
     """One that has an end, and must be asked whether it has come."""
 
     def end(self, start: Positions) -> Positions:
+        del start
         return self._at(self.there)
 
     def is_done(self, at: Positions) -> bool:
         self._answer()
         return self._of(at) >= self.there
+
+
+@dataclass
+class Wide(Numbers):
+    """One of three partitions."""
+
+    def splits(self, span: Range) -> list[Split]:
+        return [Split(name, 0) for name, at in span.end.items if at != dict(span.start.items).get(name)]
+
+    def covers(self, name: str) -> bool:
+        return name.startswith(f"{self.name}/")
+
+    def end(self, start: Positions) -> Positions:
+        del start
+        return Positions.of({f"{self.name}/{number}": self.there for number in range(3)})
 
 
 @dataclass
@@ -425,6 +441,18 @@ def test_whether_a_source_has_ended_is_asked_again_where_it_does_not_answer(worl
     stream = reader(world.wanted(Unsure("a", 4, failures=1), timed={0: ("one", None)}, patience_s=5.0))
     stood = after(stream, stream.initialOffset())
     assert ended(stood) == ["one"]
+
+
+def test_one_task_names_all_partitions_and_the_others_name_their_own(world: World) -> None:
+    """Each tells all key groups: with every partition in each, that grew by the square of the partitions."""
+    stream = reader(world.wanted(Wide("a", 4), timed={0: ("one", 60_000)}))
+    start = stream.initialOffset()
+    end = after(stream, start)
+    assert source_end(stream, start, end) == [
+        SourceEnd(("a/0", "a/1", "a/2")),
+        SourceEnd(("a/0", "a/1")),
+        SourceEnd(("a/0", "a/2")),
+    ]
 
 
 def test_what_is_left_unread_for_a_limit_is_waited_for_where_silence_counts(world: World) -> None:

@@ -92,7 +92,7 @@ class OnefoldRanges(DataSource):
 @dataclass(frozen=True)
 class _Task(InputPartition):
     """Splits of one source, by its node's number, that one task reads in this order; and where the source stands at the
-    epoch's end, which counts for event time."""
+    epoch's end, which counts for event time: the first task names all partitions, another its own ones."""
 
     node: int
     splits: tuple[Split, ...]
@@ -225,8 +225,18 @@ def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[int, Split | SourceEnd]]:
         yield node, pickle.loads(split)
 
 
-def _tasks(node: int, splits: Sequence[Split], end: SourceEnd | None) -> Iterator[_Task]:
+def _tasks(node: int, splits: Sequence[Split], end: SourceEnd | None) -> list[_Task]:
     """The same ones whenever the epoch runs, on whichever cluster: the order of rows depends on them."""
-    step = -(-len(splits) // TASKS_MAX)
-    for at in range(0, len(splits) or (end is not None), step or 1):
-        yield _Task(node, tuple(splits[at : at + step]), end)
+    step = max(1, -(-len(splits) // TASKS_MAX))
+    parts = [tuple(splits[at : at + step]) for at in range(0, len(splits), step)]
+    if end is None:
+        return [_Task(node, part, None) for part in parts]
+    return [_Task(node, part, end if not number else _own_end(part, end)) for number, part in enumerate(parts or [()])]
+
+
+def _own_end(splits: Sequence[Split], end: SourceEnd) -> SourceEnd:
+    """With the partitions of the splits, and the first of all, whose clock is that of splits that are of none: each
+    task tells every key group, and need not name what another one does."""
+    read = {split.partition for split in splits}
+    named = (*end.partitions[:1], *(each for each in end.partitions[1:] if each in read))
+    return replace(end, partitions=named)
