@@ -68,9 +68,9 @@ class Translation(OwnWriting):
             rows = rows.coalesce(most)
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
         tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
-        found = tuple(each for task in tasks for each in task.committables)
+        prepared = tuple(each for task in tasks for each in task.committables)
         late, told = told_clocks(self._clocks(tasks), record.timestamp_ms)
-        return Written(found, found=self._found(tasks, record), late=late, told=told)
+        return Written(prepared, found=self._found(tasks, record), late=late, told=told)
 
     def _clocks(self, tasks: Sequence[PreparedTask]) -> dict[str, ClockStatus]:
         """Of the operators that go by event time, by their uids. Key groups have them alike, but for the rows that came
