@@ -93,6 +93,43 @@ class OwnEnd(Numbers):
 
 
 @dataclass
+class Apart(Numbers):
+    """One that goes on, with a planner each."""
+
+    def planner(self, frozen: Any = None, until: Positions | None = None, journal: Any = None) -> Any:
+        made = Numbers(self.name, self.there, self.most, self.failures)
+        return made.planner(frozen, until, journal)
+
+
+@dataclass
+class Unsure(Numbers):
+    """One that has an end, and must be asked whether it has come."""
+
+    def end(self, start: Positions) -> Positions:
+        del start
+        return self._at(self.there)
+
+    def is_done(self, at: Positions) -> bool:
+        self._answer()
+        return self._of(at) >= self.there
+
+
+@dataclass
+class Wide(Numbers):
+    """One of three partitions."""
+
+    def splits(self, span: Range) -> list[Split]:
+        return [Split(name, 0) for name, at in span.end.items if at != dict(span.start.items).get(name)]
+
+    def covers(self, name: str) -> bool:
+        return name.startswith(f"{self.name}/")
+
+    def end(self, start: Positions) -> Positions:
+        del start
+        return Positions.of({f"{self.name}/{number}": self.there for number in range(3)})
+
+
+@dataclass
 class Rated(Numbers):
     """One that has something to read, and may not at every second time that it is asked."""
 
@@ -373,6 +410,15 @@ def test_what_is_there_now_is_no_end_but_a_sources_own_is(world: World) -> None:
     assert ended(after(own, own.initialOffset())) == ["files"]
 
 
+def test_what_is_there_now_is_no_end_either_where_a_source_answers_late(world: World) -> None:
+    world.put("a.json")
+    timed: Any = {0: ("files", 60_000), 1: ("numbers", 60_000)}
+    stream = reader(world.wanted(world.files(), Apart("a", 3, failures=1), timed=timed, patience_s=5.0))
+    stream.prepareForTriggerAvailableNow()
+    first = after(stream, stream.initialOffset())
+    assert ended(first) == [] and after(stream, first) == first
+
+
 def test_another_idle_is_a_batch(world: World) -> None:
     stream = reader(world.wanted(Numbers("a", 4), timed={0: ("one", 60_000)}))
     stood = after(stream, stream.initialOffset())
@@ -380,6 +426,33 @@ def test_another_idle_is_a_batch(world: World) -> None:
     told = after(stream, stood)
     assert told != stood and after(stream, told) == told
     assert splits(stream, stood, told) == [(0, SourceEnd(("a/0",), False))]
+
+
+def test_a_source_that_does_not_answer_is_waited_for_where_silence_counts(world: World) -> None:
+    timed: Any = {0: ("one", 60_000)}
+    stream = reader(world.wanted(Numbers("a", 3, failures=2), timed=timed, patience_s=5.0))
+    first = StreamOffset.of(after(stream, stream.initialOffset()))
+    assert first is not None and first.at == Positions.of({"a/0": 3})
+    with raises(Retriable, "kafka-unreachable"):
+        after(reader(world.wanted(Numbers("a", 3, failures=1_000), timed=timed)), stream.initialOffset())
+
+
+def test_whether_a_source_has_ended_is_asked_again_where_it_does_not_answer(world: World) -> None:
+    stream = reader(world.wanted(Unsure("a", 4, failures=1), timed={0: ("one", None)}, patience_s=5.0))
+    stood = after(stream, stream.initialOffset())
+    assert ended(stood) == ["one"]
+
+
+def test_one_task_names_all_partitions_and_the_others_name_their_own(world: World) -> None:
+    """Each tells all key groups: with every partition in each, that grew by the square of the partitions."""
+    stream = reader(world.wanted(Wide("a", 4), timed={0: ("one", 60_000)}))
+    start = stream.initialOffset()
+    end = after(stream, start)
+    assert source_end(stream, start, end) == [
+        SourceEnd(("a/0", "a/1", "a/2")),
+        SourceEnd(("a/0", "a/1")),
+        SourceEnd(("a/0", "a/2")),
+    ]
 
 
 def test_what_is_left_unread_for_a_limit_is_waited_for_where_silence_counts(world: World) -> None:

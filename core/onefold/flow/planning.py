@@ -90,12 +90,13 @@ class Planners:
                 yield ",".join(topics), of.starting_text
 
     def end_now(self, at: Positions) -> None:
-        """From here on nothing is planned beyond what there is now."""
+        """From here on nothing is planned beyond what there is now. Where a source does not answer it may be called
+        again, and asks those that have not answered yet."""
         for number, source in self._sources.items():
-            if not isinstance(source, BoundedSource):  # which ends before that
-                self._ending[number] = self._planners[number]
+            if not isinstance(source, BoundedSource) and number not in self._ending:  # a bounded one ends before that
                 until = self._planners[number].latest(self._own(number, at))
-                self._planners[number] = self._planner(source, until)
+                bounded = self._planner(source, until)
+                self._ending[number], self._planners[number] = self._planners[number], bounded
 
     def end(self, start: Positions) -> Positions:
         """Where an epoch from `start` on may end now."""

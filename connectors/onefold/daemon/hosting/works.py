@@ -226,7 +226,7 @@ class SparkWork(Work):
             self._started_at_s,
             writer.started,
             writer.waiting_for,
-            Totals(0, self._replays, bad.dead_letters, bad.skipped, bad.late),
+            Totals(replays=self._replays, dead_letters=bad.dead_letters, skipped=bad.skipped, late=bad.late),
             writer.running_since_s,
         )
 

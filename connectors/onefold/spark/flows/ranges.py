@@ -92,7 +92,7 @@ class OnefoldRanges(DataSource):
 @dataclass(frozen=True)
 class _Task(InputPartition):
     """Splits of one source, by its node's number, that one task reads in this order; and where the source stands at the
-    epoch's end, which counts for event time."""
+    epoch's end, which counts for event time: the first task names all partitions, another its own ones."""
 
     node: int
     splits: tuple[Split, ...]
@@ -131,7 +131,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._until(at) or self._end(at.at)
         began = at.at if at.began is None else at.began
         timed = self._wanted.timed
-        ended = frozenset(uid for node, (uid, _) in timed.items() if self._planners.source_end(node, end).is_last)
+        ended = frozenset(uid for node, (uid, _) in timed.items() if self._asked_end(node, end).is_last)
         if end == at.at and len(ended) < len(timed):
             ended = at.ended  # the others are heard of with the next records
         return StreamOffset(end, began, self._planners.added, ended, dict(timed.values())).value()
@@ -175,7 +175,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As the batch was planned, whatever end the source has by now. None where nobody asks."""
         if node not in self._wanted.timed:
             return None
-        return replace(self._planners.source_end(node, at.at), is_last=self._wanted.timed[node][0] in at.ended)
+        return replace(self._asked_end(node, at.at), is_last=self._wanted.timed[node][0] in at.ended)
+
+    def _asked_end(self, node: int, at: Positions) -> SourceEnd:
+        return retry(lambda: self._planners.source_end(node, at), self._wanted.patience_s)
 
     def _until(self, at: StreamOffset) -> Positions | None:
         """Where the batch from there on must end: an epoch that writes through was begun there."""
@@ -187,7 +190,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, at: Positions) -> Positions:
         """Where a batch from there on may end now. Where a source does not answer, that is where it begins, for as long
-        as there is patience; with AvailableNow that would end the query, so it waits."""
+        as there is patience; but it waits with AvailableNow, as that would end the query, and where event time counts,
+        as Spark would make a batch of its own, for which the source were silent."""
         while True:
             try:
                 if self._is_available_now and not self._has_end:
@@ -201,7 +205,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.warning("asking how far the sources go waits: %s (try %d)", error, self._wait.pauses + 1)
                 if not self._wait.again():
                     raise
-                end, is_known = at, not self._is_available_now
+                end, is_known = at, not (self._is_available_now or self._wanted.timed)
             if is_known:
                 return end
             hold(_PAUSE_S)  # a source's rate, or a file that is watched
@@ -221,8 +225,18 @@ def splits_of(rows: pa.RecordBatch) -> Iterator[tuple[int, Split | SourceEnd]]:
         yield node, pickle.loads(split)
 
 
-def _tasks(node: int, splits: Sequence[Split], end: SourceEnd | None) -> Iterator[_Task]:
+def _tasks(node: int, splits: Sequence[Split], end: SourceEnd | None) -> list[_Task]:
     """The same ones whenever the epoch runs, on whichever cluster: the order of rows depends on them."""
-    step = -(-len(splits) // TASKS_MAX)
-    for at in range(0, len(splits) or (end is not None), step or 1):
-        yield _Task(node, tuple(splits[at : at + step]), end)
+    step = max(1, -(-len(splits) // TASKS_MAX))
+    parts = [tuple(splits[at : at + step]) for at in range(0, len(splits), step)]
+    if end is None:
+        return [_Task(node, part, None) for part in parts]
+    return [_Task(node, part, end if not number else _own_end(part, end)) for number, part in enumerate(parts or [()])]
+
+
+def _own_end(splits: Sequence[Split], end: SourceEnd) -> SourceEnd:
+    """With the partitions of the splits, and the first of all, whose clock is that of splits that are of none: each
+    task tells every key group, and need not name what another one does."""
+    read = {split.partition for split in splits}
+    named = (*end.partitions[:1], *(each for each in end.partitions[1:] if each in read))
+    return replace(end, partitions=named)

@@ -295,10 +295,10 @@ def _cut(plan: Plan, rows: Iterable[PackedRow]) -> Iterator[tuple[int, pa.Record
 
 def _divided(rows: Iterable[PackedRow]) -> tuple[list[PackedRow], list[PackedRow]]:
     """Those that say what time it is, and those with batches."""
-    found: tuple[list[PackedRow], list[PackedRow]] = [], []
+    times, batches = list[PackedRow](), list[PackedRow]()
     for row in rows:
-        found[row.exchange != TIMES].append(row)
-    return found
+        (times if row.exchange == TIMES else batches).append(row)
+    return times, batches
 
 
 def _rows(packed: Iterable[PackedRow]) -> Iterator[Row]:

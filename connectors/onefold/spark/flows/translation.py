@@ -69,9 +69,9 @@ class Translation(OwnWriting):
             rows = rows.coalesce(most)
         write = partial(direct_stage, self.plan, self.sources) if self._is_direct else partial(write_stage, self.plan)
         tasks: list[PreparedTask] = results(rows.mapInArrow(partial(write, record), RESULT_SCHEMA))
-        found = tuple(each for task in tasks for each in task.committables)
+        prepared = tuple(each for task in tasks for each in task.committables)
         late, told = self._tell(tasks, record.epoch, record.timestamp_ms)
-        return Written(found, found=self._found(tasks, record), late=late, told=told)
+        return Written(prepared, found=self._found(tasks, record), late=late, told=told)
 
     def _tell(self, tasks: Sequence[PreparedTask], epoch: int, now_ms: int) -> tuple[int, tuple[str, ...]]:
         """Note where the clocks are. Returns how many rows came too late, and what a line of the log says."""
