@@ -29,7 +29,7 @@ from onefold.flow.graph import (
     clocks_of,
 )
 from onefold.flow.time.watermarks import is_time
-from onefold.flow.time.windows import SIZE_US_MAX, Session, Sessions, Sliding, Tumbling, aligned
+from onefold.flow.time.windows import SIZE_US_MAX, Aligned, Session, Sessions, Sliding, Tumbling, aligned
 
 __all__ = ["EMISSION", "RETRACTS", "WINDOW_END", "WINDOW_START", "ResultsOf", "Window", "Windows", "windows_of"]
 
@@ -126,13 +126,14 @@ def _sessions(schema: pa.Schema, window: Session) -> Sessions:
 
 
 def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:
-    """The column of event time, as far as it is known, and whether it is the end of a window, whose rows are older."""
+    """The column of event time, as far as it is known, and whether it is the end of a window, whose rows are older. A
+    session fires once the watermark is beyond its end, so its row is at the end itself: before it that may be late."""
     node = nodes.made[edge.source]
     match node.operator:
         case Reading(_, watermarks) if edge.output is None and watermarks is not None and watermarks.column is not None:
             return watermarks.column, False
-        case Windowing(on=on, is_end=is_end):
-            return (WINDOW_END, True) if edge.output is None else (on, is_end)
+        case Windowing(windows, on=on, is_end=is_end):
+            return (WINDOW_END, isinstance(windows, Aligned)) if edge.output is None else (on, is_end)
         case Filtering() | Deduplicating():
             return _time_of(nodes, node.inputs[0])
         case Selecting(columns):

@@ -110,7 +110,7 @@ def session_flow(gap: Any, aggregate: Any, lateness: str = "0 seconds") -> Flow:
     return made
 
 
-@pytest.mark.parametrize("gap_s", [None, 0, -3])
+@pytest.mark.parametrize("gap_s", [None, 0, -3, 2**58 + 1])
 def test_a_row_without_a_gap_is_told(gap_s: int | None) -> None:
     test = FlowTest(session_flow(pc.field("gap"), count()))
     columns = [pa.array([value], field.type) for value, field in zip(("a", time_of(1), 1, gap_s), TIMED, strict=True)]

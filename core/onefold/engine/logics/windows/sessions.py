@@ -128,7 +128,11 @@ class SessionLogic(WindowLogic):
         if self._of.gap_us is not None:
             return self._of.gap_us
         gaps = batch.column(str(self._of.column))
-        us = gaps.cast(pa.duration("us"), safe=False).cast(pa.int64())
+        is_finer = gaps.type.unit == "ns"
+        try:
+            us = gaps.cast(pa.duration("us"), safe=not is_finer).cast(pa.int64())
+        except pa.ArrowInvalid:  # of 300,000 years and more
+            us = pa.array([SIZE_US_MAX])
         if gaps.null_count or not pc.all(pc.and_(pc.greater(us, 0), pc.less(us, SIZE_US_MAX)), min_count=0).as_py():
             raise BadRecord(
                 "session-gap",
