@@ -171,3 +171,23 @@ def test_what_is_kept_of_sessions_is_little_more_than_what_is_open(tmp_path: Pat
     assert logic._open._logged <= 2 * len(logic._open.rows) + 3
     assert logic._fired._logged <= 2 * len(logic._fired.rows) + 3
     run.close()
+
+
+def test_an_epoch_groups_rows_of_its_own_keys_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sessions are open, or have come out and may come again."""
+    run = Subtasks(session_flow("5 seconds", count(), "1 hour"), monotonic("at", idle=None), tmp_path, "memory")
+    run._columns = TIMED
+    keys = ["early", *map(str, range(1_000))]
+    run.epoch({"p": [(key, time_of(10 * (key != "early")), 1, 1) for key in keys]}, 1)
+    run.epoch({"p": [("x", time_of(100), 1, 1)]}, 2)
+    grouped: list[int] = []
+    key_numbers = spans.key_numbers
+    monkeypatch.setattr(spans, "key_numbers", lambda keys, rows: grouped.append(rows) or key_numbers(keys, rows))
+    results, _ = run.epoch({"p": [("7", time_of(13), 1, 1), ("x", time_of(101), 1, 1)]}, 3)
+    assert [row["emission"] for row in results] == [2]
+    run.epoch({"p": [("x", time_of(3_606), 1, 1)]}, 4)  # here the early one closes
+    logic = run.logics[0]
+    assert isinstance(logic, SessionLogic)
+    assert len(logic._fired.rows) == 1_000 + 1
+    assert 0 < max(grouped) < 20
+    run.close()
