@@ -191,3 +191,20 @@ def test_an_epoch_groups_rows_of_its_own_keys_only(tmp_path: Path, monkeypatch: 
     assert len(logic._fired.rows) == 1_000 + 1
     assert 0 < max(grouped) < 20
     run.close()
+
+
+def test_a_result_that_python_cannot_hold_is_compared() -> None:
+    made = Flow("windows")
+    schema = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "times": pa.list_(pa.timestamp("us"))})
+    source: Any = AnySource("rows", schema, is_resolved=True)
+    rows = made.source(source, uid="rows", watermarks=monotonic("at")).key_by("key")
+    windowed = rows.window(Session("3 seconds"), lateness="1 minute", results="retracting")
+    windowed.aggregate(uid="n", first=first("times")).select("key", "emission", "retracts").sink(AnySink("fired"))
+    test = FlowTest(made)
+    found = []
+    for second in (0, 5, 0, 1):  # the year 75,000
+        times = pa.array([[2**61]], pa.list_(pa.int64())).cast(schema.field("times").type)
+        row = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([time_of(second)]), times], schema=schema)
+        found.append([(row["emission"], row["retracts"]) for row in test.epoch({"rows": row})["fired"]])
+    test.close()
+    assert found == [[], [(1, False)], [], [(2, True), (2, False)]]
