@@ -438,6 +438,21 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
     made.close()
 
 
+def test_a_session_that_goes_on_comes_once_more_where_the_lateness_is_taken_away(tmp_path: Path) -> None:
+    def run(lateness: str, *epochs: str) -> Iterator[list[str]]:
+        given = {"lateness": lateness, "results": "retracting"} if lateness != "0 seconds" else {}
+        made.change(flow(EVER, GAP, given))
+        for text in epochs:
+            (epoch,) = epochs_of(text)
+            results, late = made.epoch(epoch.rows, 1)
+            yield [told(row) for row in (*results, *late)]
+
+    made = Subtasks(flow(EVER, GAP, {"lateness": "1 minute"}), EVER, tmp_path, "memory")
+    assert [*run("1 minute", "a@0 b@0", "c@4", "a@2")] == [[], ["a[0,3)=1", "b[0,3)=1"], []]
+    assert [*run("0 seconds", "b@1", "c@6")] == [["late b@1"], ["a[0,5)=2"]]
+    made.close()
+
+
 def told_setup(watermarks: Watermarks, window: Any, given: dict[str, Any]) -> str:
     told = {IDLE: "idle 60 seconds", LATER: "delay 5 seconds", A_BIT_LATER: "delay 1.1 seconds"}
     clocks, kind = told.get(watermarks), "sessions with gaps of" if isinstance(window, Session) else "windows of"
