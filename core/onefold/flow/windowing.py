@@ -121,7 +121,9 @@ def _sessions(schema: pa.Schema, window: Session) -> Sessions:
         return Sessions(None, name)
     gap_us = duration_us(window.gap, "gap")
     if not 0 < gap_us < SIZE_US_MAX:
-        raise ConfigError("option-value", f"sessions of {window}: let the gap be longer than nothing")
+        raise ConfigError(
+            "option-value", f"sessions of {window}: let the gap be longer than nothing, and under 36,000 years"
+        )
     return Sessions(gap_us, None)
 
 
