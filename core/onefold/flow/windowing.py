@@ -146,7 +146,9 @@ def _sessions(schema: pa.Schema, window: Session) -> Sessions:
         return Sessions(None, name)
     gap_us = duration_us(window.gap, "gap")
     if not 0 < gap_us < SIZE_US_MAX:
-        raise ConfigError("option-value", f"sessions of {window}: let the gap be longer than nothing")
+        raise ConfigError(
+            "option-value", f"sessions of {window}: let the gap be longer than nothing, and under 36,000 years"
+        )
     return Sessions(gap_us, None)
 
 
@@ -172,13 +174,14 @@ def _check_trigger(windows: Aligned | Sessions, trigger: Trigger | None) -> None
 
 
 def _time_of(nodes: Nodes, edge: Edge) -> tuple[str, bool] | None:
-    """The column of event time, as far as it is known, and whether it is the end of a window, whose rows are older."""
+    """The column of event time, as far as it is known, and whether it is the end of a window, whose rows are older. A
+    session fires once the watermark is beyond its end, so its row is at the end itself: before it that may be late."""
     node = nodes.made[edge.source]
     match node.operator:
         case Reading(_, watermarks) if edge.output is None and watermarks is not None and watermarks.column is not None:
             return watermarks.column, False
-        case Windowing(on=on, is_end=is_end):
-            return (WINDOW_END, True) if edge.output is None else (on, is_end)
+        case Windowing(windows, on=on, is_end=is_end):
+            return (WINDOW_END, isinstance(windows, Aligned)) if edge.output is None else (on, is_end)
         case Filtering() | Deduplicating():
             return _time_of(nodes, node.inputs[0])
         case Selecting(columns):

@@ -115,10 +115,10 @@ def test_case_52_rows_of_no_key_are_in_one_task(tmp_path: Path, backend: str) ->
     run.close()
 
 
-def cascade(hour: Any) -> Flow:
-    """Ten seconds into a minute."""
+def cascade(hour: Any, of: Any = TEN) -> Flow:
+    """Ten seconds, or others, into a minute."""
     made = Flow("windows")
-    tens = source(made).key_by("key").window(TEN).aggregate(uid="tens", total=sum_("amount"))
+    tens = source(made).key_by("key").window(of).aggregate(uid="tens", total=sum_("amount"))
     minutes = tens.key_by("key").window(hour, late="late").aggregate(uid="minutes", total=sum_("total"))
     minutes.sink(AnySink("fired"))
     minutes.side("late").map_batches(lambda batch: batch.select(["key"])).sink(AnySink("late"))
@@ -133,6 +133,13 @@ def test_case_53_a_window_of_windows_has_all_of_them_in_the_epoch_of_the_last(re
     assert {epoch: sorted(out) for epoch, out in found.items()} == expected
     sliding = numbered(by_flow(cascade(Sliding("20 seconds", "10 seconds")), "a@1 a@11 | a@30 | END", restores))
     assert sliding == {"N1": ["a[-10,10)=1"], "N2": ["a[0,20)=2", "a[10,30)=1"], "N3": ["a[20,40)=1", "a[30,50)=1"]}
+
+
+@pytest.mark.parametrize("restores", [False, True], ids=["", "restarts between all epochs"])
+def test_a_window_of_sessions_has_one_that_ends_where_the_watermark_stays(restores: bool) -> None:
+    text = "a@7 | b@10 | b@11 | b@14.5 | END"
+    found = numbered(by_flow(cascade(TEN, Session("3 seconds")), text, restores))
+    assert found == {"N5": ["a[10,20)=1", "b[10,20)=3"]}
 
 
 @pytest.mark.parametrize("cuts", [1, 7])
@@ -276,6 +283,21 @@ def test_case_82_a_longer_lateness_opens_no_window_again_and_a_shorter_one_close
     assert [*run("1 second", "b@14", "b@15")] == [["b[10,20)=3#3"], ["late b@15"]]
     assert [*run("20 seconds", "b@22", "b@31", "b@23")] == [[], ["b[20,30)=2"], ["b[20,30)=3#2"]]
     assert [*run("0 seconds", "b@24", "b@41")] == [["late b@24"], ["b[30,40)=1"]]  # its results have no emission
+    made.close()
+
+
+def test_a_session_that_goes_on_comes_once_more_where_the_lateness_is_taken_away(tmp_path: Path) -> None:
+    def run(lateness: str, *epochs: str) -> Iterator[list[str]]:
+        given = {"lateness": lateness, "results": "retracting"} if lateness != "0 seconds" else {}
+        made.change(flow(EVER, GAP, given))
+        for text in epochs:
+            (epoch,) = epochs_of(text)
+            results, late = made.epoch(epoch.rows, 1)
+            yield [told(row) for row in (*results, *late)]
+
+    made = Subtasks(flow(EVER, GAP, {"lateness": "1 minute"}), EVER, tmp_path, "memory")
+    assert [*run("1 minute", "a@0 b@0", "c@4", "a@2")] == [[], ["a[0,3)=1", "b[0,3)=1"], []]
+    assert [*run("0 seconds", "b@1", "c@6")] == [["late b@1"], ["a[0,5)=2"]]
     made.close()
 
 

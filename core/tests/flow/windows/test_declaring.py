@@ -106,6 +106,8 @@ def test_results_of_a_window_have_its_end_as_their_time() -> None:
     assert on(minutes, on="window_start") == ("window_start", False)
     assert on(minutes.select("key", end="window_end")) == ("end", True)
     assert on(minutes.side("late")) == ("at", False)
+    visits = counted(rows().key_by("key").window(Session("1 minute")), "visits")
+    assert on(visits) == ("window_end", False)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def session_flow(gap: Any, aggregate: Any, lateness: str = "0 seconds") -> Flow:
     return made
 
 
-@pytest.mark.parametrize("gap_s", [None, 0, -3])
+@pytest.mark.parametrize("gap_s", [None, 0, -3, 2**58 + 1])
 def test_a_row_without_a_gap_is_told(gap_s: int | None) -> None:
     test = FlowTest(session_flow(pc.field("gap"), count()))
     columns = [pa.array([value], field.type) for value, field in zip(("a", time_of(1), 1, gap_s), TIMED, strict=True)]
@@ -181,3 +181,40 @@ def test_what_is_kept_of_sessions_is_little_more_than_what_is_open(tmp_path: Pat
     assert logic._open._logged <= 2 * len(logic._open.rows) + 3
     assert logic._fired._logged <= 2 * len(logic._fired.rows) + 3
     run.close()
+
+
+def test_an_epoch_groups_rows_of_its_own_keys_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sessions are open, or have come out and may come again."""
+    run = Subtasks(session_flow("5 seconds", count(), "1 hour"), monotonic("at", idle=None), tmp_path, "memory")
+    run._columns = TIMED
+    keys = ["early", *map(str, range(1_000))]
+    run.epoch({"p": [(key, time_of(10 * (key != "early")), 1, 1) for key in keys]}, 1)
+    run.epoch({"p": [("x", time_of(100), 1, 1)]}, 2)
+    grouped: list[int] = []
+    key_numbers = spans.key_numbers
+    monkeypatch.setattr(spans, "key_numbers", lambda keys, rows: grouped.append(rows) or key_numbers(keys, rows))
+    results, _ = run.epoch({"p": [("7", time_of(13), 1, 1), ("x", time_of(101), 1, 1)]}, 3)
+    assert [row["emission"] for row in results] == [2]
+    run.epoch({"p": [("x", time_of(3_606), 1, 1)]}, 4)  # here the early one closes
+    logic = run.logics[0]
+    assert isinstance(logic, SessionLogic)
+    assert len(logic._fired.rows) == 1_000 + 1
+    assert 0 < max(grouped) < 20
+    run.close()
+
+
+def test_a_result_that_python_cannot_hold_is_compared() -> None:
+    made = Flow("windows")
+    schema = pa.schema({"key": pa.string(), "at": pa.timestamp("us", "UTC"), "times": pa.list_(pa.timestamp("us"))})
+    source: Any = AnySource("rows", schema, is_resolved=True)
+    rows = made.source(source, uid="rows", watermarks=monotonic("at")).key_by("key")
+    windowed = rows.window(Session("3 seconds"), lateness="1 minute", results="retracting")
+    windowed.aggregate(uid="n", first=first("times")).select("key", "emission", "retracts").sink(AnySink("fired"))
+    test = FlowTest(made)
+    found = []
+    for second in (0, 5, 0, 1):  # the year 75,000
+        times = pa.array([[2**61]], pa.list_(pa.int64())).cast(schema.field("times").type)
+        row = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([time_of(second)]), times], schema=schema)
+        found.append([(row["emission"], row["retracts"]) for row in test.epoch({"rows": row})["fired"]])
+    test.close()
+    assert found == [[], [(1, False)], [], [(2, True), (2, False)]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import eq
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +72,6 @@ def _equal(rows: pa.RecordBatch, others: pa.RecordBatch) -> Numbers:
             is_equal = pc.fill_null(pc.equal(one, other), False)
             is_equal = pc.or_(is_equal, pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(other, nan_is_null=True)))
         except pa.ArrowNotImplementedError:
-            is_equal = pa.array(map(eq, one.to_pylist(), other.to_pylist()), pa.bool_())
+            is_equal = pa.array(map(pa.Scalar.equals, one, other), pa.bool_())  # Python has not all values
         found &= is_equal.to_numpy(zero_copy_only=False)
     return found

@@ -54,13 +54,13 @@ class SessionLogic(WindowLogic):
         out = self._accumulation.result_schema.append(pa.field(_EMISSIONS, pa.int64()))
         self._open = SpanLog(backend.blocks(self._uid, "sessions", kept, width), kept, width)
         self._fired = SpanLog(backend.blocks(self._uid, "fired", out, width), out, width)
-        self._drop(self._closed_us)
+        self._drop_earlier()
 
     def restored(self) -> None:
         super().restored()
         self._open.restored()
         self._fired.restored()
-        self._drop(self._closed_us)
+        self._drop_earlier()
 
     def take(self, batch: Input, port: int) -> Iterator[Output]:
         del port
@@ -109,13 +109,20 @@ class SessionLogic(WindowLogic):
             kept = come.append_column(_EMISSIONS, pa.array(emissions))
             self._fired.append(kept, lambda _: kept)
 
+    def _drop_earlier(self) -> None:
+        """What is closed, and may be in the logs still; of `fired`, what is of no session that is open."""
+        self._open.drop(self._ends(self._open.rows) < self._closed_us)
+        self._fired.drop(holders(self._open.rows, self._fired.rows, self._width) < 0)
+
     def _drop(self, closed: int) -> None:
-        """What is closed."""
-        rows = self._open.rows
-        is_closed = self._ends(rows) < closed
-        if len(self._fired.rows):
-            is_kept = holders(rows.filter(pa.array(~is_closed)), self._fired.rows, self._width) >= 0
-            self._fired.drop(~is_kept)
+        """What is closed by now. Of `fired` only rows of the keys that this is about are looked at."""
+        is_closed = self._ends(self._open.rows) < closed
+        is_gone = np.zeros(len(self._fired.rows), bool)
+        if len(is_gone) and is_closed.any():
+            sessions = self._open.rows.filter(pa.array(is_closed))
+            near = np.flatnonzero(is_of_keys(self._fired.rows, sessions, self._width).to_numpy(zero_copy_only=False))
+            is_gone[near] = holders(sessions, self._fired.rows.take(pa.array(near)), self._width) >= 0
+        self._fired.drop(is_gone)
         self._open.drop(is_closed)
 
     def _is_in_open(self, batch: pa.RecordBatch, times: Numbers) -> Numbers:
@@ -134,7 +141,11 @@ class SessionLogic(WindowLogic):
         if self._of.gap_us is not None:
             return self._of.gap_us
         gaps = batch.column(str(self._of.column))
-        us = gaps.cast(pa.duration("us"), safe=False).cast(pa.int64())
+        is_finer = gaps.type.unit == "ns"
+        try:
+            us = gaps.cast(pa.duration("us"), safe=not is_finer).cast(pa.int64())
+        except pa.ArrowInvalid:  # of 300,000 years and more
+            us = pa.array([SIZE_US_MAX])
         if gaps.null_count or not pc.all(pc.and_(pc.greater(us, 0), pc.less(us, SIZE_US_MAX)), min_count=0).as_py():
             raise BadRecord(
                 "session-gap",
