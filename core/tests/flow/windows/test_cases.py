@@ -17,7 +17,21 @@ from flow_parts import AnySink, AnySource
 from harness.errors import raises
 from harness.renewing import assert_renewed
 from timed_rows import epochs_of, time_of
-from window_cases import A_BIT_LATER, CASES, EVER, IDLE, LATER, TEN, by_test, flow, in_order, numbered, source, told
+from window_cases import (
+    A_BIT_LATER,
+    CASES,
+    EVER,
+    GAP,
+    IDLE,
+    LATER,
+    TEN,
+    by_test,
+    flow,
+    in_order,
+    numbered,
+    source,
+    told,
+)
 from window_subtasks import Subtasks
 
 from onefold.core import BadRecord, CheckpointMismatch, Upsert
