@@ -58,4 +58,5 @@ def test_the_blocks_of_the_page_of_windows_build_a_flow() -> None:
         exec(compile(block, f"windows.md, block {number}", "exec"), found)
     assert found["minutes"].schema.names == ["account", "window_start", "window_end", "total", "orders"]
     assert found["busiest"].schema.names == ["account", "window_start", "window_end", "most", "orders", "emission"]
-    assert {node.uid for node in found["flow"].graph().nodes if node.uid} == {"orders", "minutes", "hours", "busiest"}
+    uids = {node.uid for node in found["flow"].graph().nodes if node.uid}
+    assert uids == {"orders", "minutes", "hours", "busiest", "so_far", "visits"}

@@ -195,7 +195,9 @@ class TortureWorld:
         except SERVER_ERRORS:
             return False
         return all(
-            ledger is not None and ledger.positions.relation_to(end) is Relation.SAME and ledger.epoch == last.epoch
+            ledger is not None
+            and ledger.positions.of_records().relation_to(end) is Relation.SAME
+            and ledger.epoch == last.epoch
             for ledger in ledgers
         )
 
