@@ -72,11 +72,12 @@ class Windows:
         if len(timings) > 1:
             raise ConfigError("option-value", f"aggregate({uid!r}): {' and '.join(timings)} are timing(): have one")
         names = [field.name for field in (*own, *again)]
-        if taken := [name for name in names if name in found.names or names.count(name) > 1]:
+        taken = [name for name in names if name in found.names or names.count(name) > 1]
+        if taken := taken + [name for name in (*given.names, *found.names) if name.startswith("$")]:
             raise ConfigError(
                 "column-name-taken",
-                f"aggregate({uid!r}): {taken[0]!r} is a column that windows add. Name that of the key, or the"
-                " aggregate, otherwise",
+                f"aggregate({uid!r}): {taken[0]!r} is a column that windows add, or begins as those do that they keep."
+                " Name that of the rows, or the aggregate, otherwise",
             )
         keys, results = [*found][: len(of.key)], [*found][len(of.key) :]
         schema = pa.schema([*keys, *own, *results, *again])

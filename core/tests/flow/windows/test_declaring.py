@@ -170,6 +170,11 @@ def test_the_columns_of_windows_are_not_those_of_a_key_or_an_aggregate() -> None
     again = rows().key_by("key").window(MINUTE, lateness="1 second")
     with raises(ConfigError, "column-name-taken"):
         again.aggregate(uid="n", emission=count())
+    for name in ("$start", "$slice"):  # by which they keep theirs
+        with raises(ConfigError, "column-name-taken"):
+            rows().with_columns(**{name: pc.field("at")}).key_by("key").window(MINUTE).aggregate(uid="n", n=count())
+        with raises(ConfigError, "column-name-taken"):
+            rows().key_by("key").window(MINUTE).aggregate(uid="n", **{name: count()})
     assert "emission" in rows().key_by("key").window(MINUTE).aggregate(uid="n", emission=count()).schema.names
 
 
