@@ -12,7 +12,6 @@ from onefold.flow.graph import Windowing
 __all__ = ["EARLY", "LATE", "ON_TIME", "Emitter"]
 
 EARLY, ON_TIME, LATE = range(3)
-_TIMINGS = pa.array(["early", "on_time", "late"])
 
 
 class Emitter:
@@ -60,7 +59,7 @@ class Emitter:
         if self._operator.takes_back:
             columns.append(pa.array(np.full(len(rows), is_taken_back)))
         if self._operator.timing is not None:
-            columns.append(_TIMINGS.take(pa.array(when)))
+            columns.append(pa.array(["early", "on_time", "late"]).take(pa.array(when)))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
