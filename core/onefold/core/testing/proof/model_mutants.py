@@ -145,7 +145,7 @@ _ALL: tuple[Mutant, ...] = (
         "a decision compares neither number nor chain",
         (
             Patch(STORE, "(last.epoch if last else 0) == record.epoch - 1 and ...", "record.epoch > 0"),
-            Patch(STORE, "self._begins_at_last(record.range, last)", "True"),
+            Patch(STORE, "follows = begins_at(record, self._base(last))", "follows = True"),
         ),
         (WT,),
     ),

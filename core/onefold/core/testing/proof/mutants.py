@@ -80,10 +80,13 @@ for sink in sinks:
     listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
     ...
 """
-FOLLOWS = """
-match ...:
-    case Relation.SAME:
-        return Next()
+BEGINS_ANYWHERE = """
+if base is None:
+    return True
+"""
+BEGINS_AHEAD = """
+if base is None or batch.range.start.relation_to(base) is Relation.AHEAD:
+    return True
 """
 
 FIRST = {
@@ -337,32 +340,18 @@ _ALL: tuple[Mutant, ...] = (
                 "relation in (Relation.AHEAD, Relation.UNORDERED)",
                 "relation is Relation.UNORDERED",
             ),
-            Patch(
-                RECOVERY,
-                FOLLOWS,
-                FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.AHEAD"),
-            ),
-            Patch(
-                STORE,
-                "span.start.relation_to(base) is Relation.SAME",
-                "span.start.relation_to(base) is not Relation.BEHIND",
-            ),
+            Patch(RECOVERY, BEGINS_ANYWHERE, BEGINS_AHEAD),
+            Patch(STORE, "follows = begins_at(record, self._base(last))", "follows = True"),
+            Patch(STORE, "not begins_at(request, self._base(last))", "False"),
         ),
         ("two-phase, another source",),
     ),
     Mutant(
         "an overlap is taken for the next range",
         (
-            Patch(
-                RECOVERY,
-                FOLLOWS,
-                FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.BEHIND"),
-            ),
-            Patch(
-                STORE,
-                "span.start.relation_to(base) is Relation.SAME",
-                "span.start.relation_to(base) is not Relation.AHEAD",
-            ),
+            Patch(RECOVERY, "return relation is Relation.SAME", "return relation is not Relation.AHEAD"),
+            Patch(STORE, "follows = begins_at(record, self._base(last))", "follows = True"),
+            Patch(STORE, "not begins_at(request, self._base(last))", "False"),
         ),
     ),
     _mutant(
@@ -794,8 +783,8 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # a checkpoint that has lost what it committed, beside an older copy of the store
         "a batch beyond the recorded end continues it",
         RECOVERY,
-        FOLLOWS + "    case Relation.AHEAD: ...",
-        FOLLOWS.replace("Relation.SAME", "Relation.SAME | Relation.AHEAD") + "    case None: ...",
+        BEGINS_ANYWHERE,
+        BEGINS_AHEAD,
         "test_recovery.py::test_gaps_overlaps_and_truncated_topics_are_refused",
     ),
 )

@@ -117,15 +117,16 @@ def judge(world: World) -> SimulatedRun:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
-    # What strikes at the very end is seen by the next life. Nobody recovers a pipeline that freezes nothing before its
-    # next batch: let there be one.
-    for _ in range(2 if world.plan else 0):
+    # What strikes at the very end is seen by the next life, and what strikes that by one more. Nobody recovers a
+    # pipeline that freezes nothing before its next batch: let there be one.
+    for _ in range(2 + len(world.plan) if world.plan else 0):
+        struck = world.struck.total()
         if not world.freezes:
             world.grow()
         elif not world.store_is_behind:
             break
         world.rest()
-        if not world.store_is_behind:
+        if not world.store_is_behind and world.struck.total() == struck:
             break
     left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
     if left and not world.complaints:
