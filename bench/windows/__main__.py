@@ -15,7 +15,6 @@ import psycopg
 import pyarrow.csv
 from rich.console import Console
 
-import onefold.flow
 from bench.jars import flink_jar
 from bench.narrator import Say, narrated
 from bench.peers import PEERS, Run, Times, arguments_of, fill, print_times, python_of, timed
@@ -53,9 +52,6 @@ def main(console: Console, say: Say) -> int:
             found: dict[str, Times] = {}
             for turn in range(arguments.repeat):
                 for name in arguments.only:
-                    if kind == "session" and name in ("ours", "dropped") and not hasattr(onefold.flow, "Session"):
-                        say(f"{name} is left out: onefold.flow has no Session yet")
-                        continue
                     rows = _rows(arguments.rows, name, kind)
                     try:
                         start, whole = contest.run(name, START_ROWS), contest.run(name, rows)

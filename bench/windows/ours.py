@@ -6,12 +6,10 @@ whose records a filter drops, without a window: what `dropped` takes more is the
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import pyarrow.compute as pc
 
-import onefold.flow
-from onefold.flow import Flow, Sliding, Tumbling, bounded, sum_
+from onefold.flow import Flow, Session, Sliding, Tumbling, bounded, sum_
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 
@@ -19,14 +17,14 @@ RECORDS = "id long, account long, amount long, at timestamp"
 EVERY_S = 1.0
 
 
-def window(kind: str) -> Any:
+def window(kind: str) -> Session | Sliding | Tumbling:
     match kind:
         case "tumbling":
             return Tumbling("60 seconds")
         case "sliding":
             return Sliding("60 seconds", "1 second")
         case _:
-            return vars(onefold.flow)["Session"](gap="10 seconds")
+            return Session("10 seconds")
 
 
 def main() -> None:
