@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from flow_parts import AnySource
 from hypothesis import strategies as st
 from timed_rows import ROWS, time_of
 from window_subtasks import Subtasks, counted
+
+from onefold.engine.logics.windows import block_log
+from onefold.flow import Flow, Sliding, Stream, Tumbling, Watermarks, bounded
+
+
+@pytest.fixture(autouse=True, scope="module")
+def merging_soon() -> Iterator[None]:
+    """Blocks are merged where a test has few epochs, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_log, "MERGED", 3)
+        yield
+
+
+def source_of(delay: int, idle: int | None) -> tuple[Flow, Stream, Watermarks]:
+    """Rows whose watermarks are so many seconds late, and idle after so many."""
+    of = bounded("at", f"{delay} seconds", idle=None if idle is None else f"{idle} seconds")
+    made = Flow("windows", max_parallelism=16)
+    source: Any = AnySource("rows", ROWS, is_resolved=True)
+    return made, made.source(source, uid="rows", watermarks=of), of
+
+
+def window_of(size: int, slide: int, offset: int) -> Tumbling | Sliding:
+    """In seconds."""
+    if size == slide:
+        return Tumbling(f"{size} seconds", f"{offset} seconds")
+    return Sliding(f"{size} seconds", f"{slide} seconds", f"{offset} seconds")
 
 
 @st.composite

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from flow_parts import AnySink, AnySource
+from flow_parts import AnySink
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timed_rows import ROWS
-from window_differential import epochs, equal
+from window_differential import epochs, equal, merging_soon, source_of, window_of  # noqa: F401  # a fixture
 from window_model import Model, Partitions
 
-from onefold.engine.logics.windows import block_log
-from onefold.flow import Flow, Sliding, Tumbling, bounded, count, first, last, sum_
+from onefold.flow import Flow, count, first, last, sum_
 
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def merging_soon() -> Iterator[None]:
-    """Blocks are merged where a test has few epochs, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_log, "MERGED", 3)
-        yield
 
 
 @dataclass(frozen=True)
@@ -46,13 +35,8 @@ class Shape:
         return self.size == self.slide
 
     def flow(self) -> tuple[Flow, Any]:
-        of = bounded("at", f"{self.delay} seconds", idle=None if self.idle is None else f"{self.idle} seconds")
-        made = Flow("windows", max_parallelism=16)
-        source: Any = AnySource("rows", ROWS, is_resolved=True)
-        rows = made.source(source, uid="rows", watermarks=of)
-        window: Any = Sliding(f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
-        if self.is_tumbling:
-            window = Tumbling(f"{self.size} seconds", f"{self.offset} seconds")
+        made, rows, of = source_of(self.delay, self.idle)
+        window = window_of(self.size, self.slide, self.offset)
         results: Any = "discarding" if self.is_discarding else "accumulating"
         options: Any = {"lateness": f"{self.lateness} seconds", "late": "late", "results": results}
         windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, **options)

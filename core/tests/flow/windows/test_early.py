@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from flow_parts import AnySink, AnySource
+from flow_parts import AnySink
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timed_rows import ROWS
-from window_differential import epochs, equal
+from window_differential import epochs, equal, merging_soon, source_of, window_of  # noqa: F401  # a fixture
 from window_model import EarlyModel, Partitions
 
-from onefold.engine.logics.windows import block_log
-from onefold.flow import EachEpoch, Every, Flow, Sliding, Tumbling, bounded, count, sum_, timing
+from onefold.flow import EachEpoch, Every, Flow, count, sum_, timing
 
 SECOND = 1_000_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def merging_soon() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block_log, "MERGED", 3)
-        yield
 
 
 @dataclass(frozen=True)
@@ -50,13 +40,8 @@ class Shape:
         return self.slides * (self.every or 1)
 
     def flow(self) -> tuple[Flow, Any]:
-        of = bounded("at", f"{self.delay} seconds", idle=None if self.idle is None else f"{self.idle} seconds")
-        made = Flow("windows", max_parallelism=16)
-        source: Any = AnySource("rows", ROWS, is_resolved=True)
-        rows = made.source(source, uid="rows", watermarks=of)
-        window: Any = Sliding(f"{self.size} seconds", f"{self.slide} seconds", f"{self.offset} seconds")
-        if self.size == self.slide:
-            window = Tumbling(f"{self.size} seconds", f"{self.offset} seconds")
+        made, rows, of = source_of(self.delay, self.idle)
+        window = window_of(self.size, self.slide, self.offset)
         trigger = EachEpoch() if self.every is None else Every(f"{self.every} seconds")
         options: Any = {"lateness": f"{self.lateness} seconds", "late": "late", "results": self.results}
         windowed = (rows.key_by("key") if self.is_keyed else rows).window(window, trigger=trigger, **options)
